@@ -1,0 +1,45 @@
+# demo       set everything up, train a small capsule model for a minute, translate
+# test       set everything up, run the tests on the newest and on the lowest transformers
+# test-slow  the tests that take longer, too
+# check      lint, format and types
+# clean      remove what these made
+#
+# On a machine with only Python, make and git. PYTHON=python3.12 make test picks another Python.
+
+PYTHON ?= python3
+VENV := .venv
+FLOOR_VENV := .venv-floor
+PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2)
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test test-slow check clean
+
+demo: $(VENV)/ready
+	$(VENV)/bin/python scripts/demo.py
+
+test: $(VENV)/ready $(FLOOR_VENV)/ready
+	$(VENV)/bin/python $(PYTEST) -m "not slow and not gpu"
+	$(FLOOR_VENV)/bin/python $(PYTEST) -m "not slow and not gpu" tests/configuration tests/modeling tests/system
+
+test-slow: $(VENV)/ready
+	$(VENV)/bin/python $(PYTEST) -m slow
+
+check: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) $(FLOOR_VENV) build dist .pytest_cache .ruff_cache .mypy_cache
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,test,dev]"
+	touch $@
+
+$(FLOOR_VENV)/ready: pyproject.toml constraints-floor.txt
+	$(PYTHON) -m venv $(FLOOR_VENV)
+	$(FLOOR_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(FLOOR_VENV)/bin/python -m pip install --quiet --constraint constraints-floor.txt --editable ".[train,eval,test]"
+	touch $@

@@ -1,0 +1,137 @@
+"""What every configuration class shares: strict fields whose errors are `ValueError`s, and no mistyped keyword."""
+
+import difflib
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
+from transformers import GenerationConfig, PreTrainedConfig
+from transformers.utils import logging
+
+config_logger = logging.get_logger("hf_capsule_mt.configuration")
+
+ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])
+
+# keywords that `PreTrainedConfig` takes beside its fields, or finds in a config.json
+TRANSFORMERS_KEYWORDS = frozenset(
+    {
+        "_commit_hash",
+        "_name_or_path",
+        "attn_implementation",
+        "auto_map",
+        "custom_pipelines",
+        "experts_implementation",
+        "model_type",
+        "name_or_path",
+        "num_labels",
+        "output_attentions",
+        "per_layer_config",
+        "quantization_config",
+        "torch_dtype",
+    }
+)
+
+
+class InvalidFieldError(StrictDataclassFieldValidationError, ValueError):
+    """A field of a configuration has a value of the wrong type, or one that is not among its choices."""
+
+    def __init__(self, cause: BaseException) -> None:
+        ValueError.__init__(self, str(cause))
+
+
+class InvalidConfigurationError(StrictDataclassClassValidationError, ValueError):
+    """Fields of a configuration that are each valid contradict one another."""
+
+    def __init__(self, cause: BaseException) -> None:
+        ValueError.__init__(self, str(cause))
+
+
+def capsule_config(config_class: ConfigClass) -> ConfigClass:
+    """Class decorator: `@strict` (typed fields, `validate_*` rules), with errors that are `ValueError`s.
+
+    It also takes back the `__eq__` that a dataclass gets, which compares the fields alone.
+    """
+    strict(config_class)
+    config_class.__eq__ = CapsuleConfig._same_values  # type: ignore[method-assign, assignment]
+    for name in ("__init__", "__setattr__", "validate"):
+        setattr(config_class, name, _with_value_errors(getattr(config_class, name)))
+    return config_class
+
+
+def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
+    """The errors of a strict dataclass derive from `Exception` alone; users expect a `ValueError`."""
+
+    @functools.wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            method(*args, **kwargs)
+        except (InvalidFieldError, InvalidConfigurationError):
+            raise
+        except StrictDataclassFieldValidationError as error:
+            raise InvalidFieldError(error.__cause__ or error) from None
+        except StrictDataclassClassValidationError as error:
+            raise InvalidConfigurationError(error.__cause__ or error) from None
+
+    return wrapped
+
+
+class CapsuleConfig(PreTrainedConfig):
+    """Base of the configuration classes: refuses misspelt keywords and compares by value."""
+
+    label_smoothing: float | int = 0.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        _refuse_misspelt(type(self), kwargs)
+        for keyword in kwargs.keys() - TRANSFORMERS_KEYWORDS - GenerationConfig().to_dict().keys():
+            config_logger.warning(
+                f"{type(self).__name__} has no field `{keyword}`: it is kept as an attribute and changes nothing."
+            )
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        _refuse_misspelt(cls, kwargs)  # `from_pretrained(path, layer_agregation=...)`
+        result = super().from_dict(config_dict, **kwargs)
+        config = result[0] if isinstance(result, tuple) else result
+        config.validate()  # keywords that override the file were set one by one
+        return result
+
+    def _same_values(self, other: object) -> bool:
+        """Equality of all values, whatever path and version of transformers the configurations come from."""
+        if type(self) is not type(other):
+            return False
+        ours, theirs = self.to_dict(), other.to_dict()
+        return all(ours.get(key) == theirs.get(key) for key in (ours.keys() | theirs.keys()) - {"_name_or_path"})
+
+    def validate_label_smoothing(self) -> None:
+        check_probability(self, "label_smoothing")
+
+
+def _refuse_misspelt(config_class: type[PreTrainedConfig], keywords: dict[str, Any]) -> None:
+    fields_and_aliases = {field.name for field in fields(config_class)} | set(config_class.attribute_map)
+    for keyword in keywords.keys() - fields_and_aliases - TRANSFORMERS_KEYWORDS - GenerationConfig().to_dict().keys():
+        matches = difflib.get_close_matches(keyword, fields_and_aliases, n=1, cutoff=0.85)
+        if matches:
+            raise ValueError(f"{config_class.__name__} has no field `{keyword}`; did you mean `{matches[0]}`?")
+
+
+def check_at_least(config: PreTrainedConfig, minimum: int, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < minimum:
+            raise ValueError(f"`{name}` must be at least {minimum}, got {getattr(config, name)}")
+
+
+def check_probability(config: PreTrainedConfig, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(config, name) < 1:
+            raise ValueError(f"`{name}` must be a probability in [0, 1), got {getattr(config, name)}")
+
+
+def check_divides(config: PreTrainedConfig, divisor: str, dividend: str) -> None:
+    """A divisor of `None` stands for the dividend itself."""
+    divisor_value, dividend_value = getattr(config, divisor), getattr(config, dividend)
+    if divisor_value is not None and (divisor_value < 1 or dividend_value % divisor_value):
+        raise ValueError(f"`{divisor}` ({divisor_value}) must divide `{dividend}` ({dividend_value})")

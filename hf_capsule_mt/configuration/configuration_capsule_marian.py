@@ -1,0 +1,233 @@
+"""Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its three seams."""
+
+from dataclasses import field
+from typing import Any, Literal
+
+from hf_capsule_mt.configuration.common import (
+    CapsuleConfig,
+    capsule_config,
+    check_at_least,
+    check_divides,
+    check_probability,
+)
+
+LayerAggregationMethod = Literal["none", "linear", "dynamic_combination", "dynamic_routing", "em_routing"]
+HeadAggregationMethod = Literal["concat", "simple_routing", "em_routing"]
+GuidedRoutingMethod = Literal["none", "guided", "classifier", "attention"]
+
+# the attentions that may aggregate their heads by routing, and the field that counts the layers they are in
+HEAD_AGGREGATION_SITES = {
+    "encoder_self": "encoder_layers",
+    "decoder_self": "decoder_layers",
+    "cross": "decoder_layers",
+}
+
+
+@capsule_config
+class CapsuleMarianConfig(CapsuleConfig):
+    r"""
+    Configuration of [`CapsuleMarianModel`] and [`CapsuleMarianMTModel`]. With its defaults the model is Marian.
+
+    The fields of [`~transformers.MarianConfig`] mean what they mean there. The others:
+
+    Args:
+        label_smoothing (`float`, defaults to 0.0):
+            Label smoothing of the loss that the model computes. The Trainer's `label_smoothing_factor` must stay 0.
+        layer_aggregation (`str`, defaults to `"none"`):
+            How the outputs of all layers of a stack become its result (Dou et al. 2019): `"none"` takes the top
+            layer's, `"linear"` a static linear combination, `"dynamic_combination"` one whose weights a feed-forward
+            network computes for each position, `"dynamic_routing"` and `"em_routing"` route the layers, as input
+            capsules, to output capsules that are concatenated.
+        layer_aggregation_side (`str`, defaults to `"both"`):
+            The stacks that aggregate their layers: `"both"`, `"encoder"` or `"decoder"`.
+        layer_aggregation_num_capsules (`int`, *optional*):
+            Number of output capsules, a divisor of `d_model`. `None` is `d_model` itself: capsules of width 1, the
+            papers' best setting.
+        layer_aggregation_num_iterations (`int`, defaults to 3):
+            Routing iterations.
+        layer_aggregation_capsule_input (`str`, defaults to `"all"`):
+            What each input capsule is made of: the outputs of `"all"` layers or its `"own"` (the paper's Table 3).
+        layer_aggregation_vote_input (`str`, defaults to `"all"`):
+            What an input capsule's votes and activation are made of: `"all"` input capsules, which gives the papers'
+            parameter counts, or its `"own"`, which is their equation 7 taken literally.
+        layer_aggregation_residual (`bool`, defaults to `False`):
+            Add the aggregation to the top layer's output, with a gain that starts at zero, rather than replace it:
+            training starts at the function of the model without aggregation.
+        layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
+            For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
+            equation 6, with which no routing happens at 512 capsules.
+        head_aggregation (`str`, defaults to `"concat"`):
+            How the heads of an attention become its output (Li et al. 2019): `"concat"` and a linear map, or
+            `"simple_routing"` or `"em_routing"` with the heads as input capsules.
+        head_aggregation_sites (`list[str]`, defaults to `["encoder_self"]`):
+            The attentions that aggregate their heads so, among `"encoder_self"`, `"decoder_self"` and `"cross"`.
+        head_aggregation_layers (`list[int]`, *optional*):
+            The layers in which they do, 0 being the lowest; `None` is all of them.
+        head_aggregation_num_capsules (`int`, *optional*):
+            Number of output capsules, a divisor of `d_model`; `None` is `d_model` itself.
+        head_aggregation_num_iterations (`int`, defaults to 3):
+            Routing iterations.
+        guided_routing (`str`, defaults to `"none"`):
+            Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019). Only `"none"` is
+            available in this version.
+        em_lambda_final (`float`, defaults to 0.01):
+            End of the schedule of inverse temperatures of EM routing.
+        em_min_variance (`float`, defaults to 5e-4):
+            Added to every variance in EM routing.
+        em_density (`str`, defaults to `"product"`):
+            How EM routing combines the densities of a capsule's dimensions: `"product"` or `"sum"`.
+        em_input_activation (`str`, defaults to `"vector"`):
+            Activation of the input capsules of layer aggregation by EM routing: a `"vector"` (one for each output
+            capsule), a `"scalar"`, or `"none"`.
+    """
+
+    model_type = "capsule_marian"
+    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "routing_weights"]
+    attribute_map = {
+        "num_attention_heads": "encoder_attention_heads",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+    }
+
+    vocab_size: int = 58101
+    decoder_vocab_size: int | None = None
+    max_position_embeddings: int = 1024
+    encoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_layers: int = 12
+    decoder_ffn_dim: int = 4096
+    decoder_attention_heads: int = 16
+    encoder_layerdrop: float | int = 0.0
+    decoder_layerdrop: float | int = 0.0
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    activation_function: str = "gelu"
+    d_model: int = 1024
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
+    init_std: float = 0.02
+    decoder_start_token_id: int = 58100
+    scale_embedding: bool = False
+    pad_token_id: int | None = 58100
+    eos_token_id: int | list[int] | None = 0
+    bos_token_id: int | None = None
+    forced_eos_token_id: int | list[int] | None = 0
+    share_encoder_decoder_embeddings: bool = True
+    is_decoder: bool = False
+    tie_word_embeddings: bool = True
+
+    layer_aggregation: LayerAggregationMethod = "none"
+    layer_aggregation_side: Literal["both", "encoder", "decoder"] = "both"
+    layer_aggregation_num_capsules: int | None = None
+    layer_aggregation_num_iterations: int = 3
+    layer_aggregation_capsule_input: Literal["all", "own"] = "all"
+    layer_aggregation_vote_input: Literal["all", "own"] = "all"
+    layer_aggregation_residual: bool = False
+    layer_aggregation_normalize_total_input: bool = True
+
+    head_aggregation: HeadAggregationMethod = "concat"
+    head_aggregation_sites: list[str] | tuple[str, ...] = field(default_factory=lambda: ["encoder_self"])
+    head_aggregation_layers: list[int] | tuple[int, ...] | None = None
+    head_aggregation_num_capsules: int | None = None
+    head_aggregation_num_iterations: int = 3
+
+    guided_routing: GuidedRoutingMethod = "none"
+
+    em_lambda_final: float | int = 0.01
+    em_min_variance: float | int = 5e-4
+    em_density: Literal["product", "sum"] = "product"
+    em_input_activation: Literal["vector", "scalar", "none"] = "vector"
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.decoder_vocab_size = self.decoder_vocab_size or self.vocab_size
+        self.head_aggregation_sites = list(self.head_aggregation_sites)
+        if self.head_aggregation_layers is not None:
+            self.head_aggregation_layers = list(self.head_aggregation_layers)
+        super().__post_init__(**kwargs)
+
+    @property
+    def target_vocab_size(self) -> int:
+        """The number of words that the decoder can read and write."""
+        if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
+            return self.vocab_size
+        return self.decoder_vocab_size
+
+    @property
+    def is_plain_marian(self) -> bool:
+        """Whether every capsule switch is off."""
+        return self.layer_aggregation == "none" and self.head_aggregation == "concat" and self.guided_routing == "none"
+
+    @property
+    def aggregates_encoder_layers(self) -> bool:
+        return self.layer_aggregation != "none" and self.layer_aggregation_side in ("both", "encoder")
+
+    @property
+    def aggregates_decoder_layers(self) -> bool:
+        return self.layer_aggregation != "none" and self.layer_aggregation_side in ("both", "decoder")
+
+    def aggregates_heads(self, site: str, layer: int) -> bool:
+        """Whether the attention at this site of this layer aggregates its heads by routing."""
+        return (
+            self.head_aggregation != "concat"
+            and site in self.head_aggregation_sites
+            and (self.head_aggregation_layers is None or layer in self.head_aggregation_layers)
+        )
+
+    def validate_sizes(self) -> None:
+        check_at_least(self, 1, "d_model", "vocab_size", "encoder_attention_heads", "decoder_attention_heads")
+        check_at_least(self, 0, "encoder_layers", "decoder_layers")
+        check_divides(self, "encoder_attention_heads", "d_model")
+        check_divides(self, "decoder_attention_heads", "d_model")
+        check_probability(self, "dropout", "attention_dropout", "activation_dropout")
+
+    def validate_routing(self) -> None:
+        check_at_least(self, 1, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
+        check_divides(self, "layer_aggregation_num_capsules", "d_model")
+        check_divides(self, "head_aggregation_num_capsules", "d_model")
+        if self.em_lambda_final <= 0:
+            raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
+        if self.em_min_variance < 0:
+            raise ValueError(f"`em_min_variance` must not be negative, got {self.em_min_variance}")
+        if self.guided_routing != "none":
+            raise ValueError(f'`guided_routing` can only be "none" in this version, got "{self.guided_routing}"')
+
+    def validate_layer_aggregation(self) -> None:
+        for aggregates, layers in (
+            (self.aggregates_encoder_layers, "encoder_layers"),
+            (self.aggregates_decoder_layers, "decoder_layers"),
+        ):
+            if aggregates and getattr(self, layers) == 0:
+                raise ValueError(
+                    f'`layer_aggregation` "{self.layer_aggregation}" with `layer_aggregation_side` '
+                    f'"{self.layer_aggregation_side}" needs layers to aggregate, but `{layers}` is 0'
+                )
+
+    def validate_head_aggregation(self) -> None:
+        if self.head_aggregation == "concat":
+            return
+        if not self.head_aggregation_sites:
+            raise ValueError(
+                f'`head_aggregation` "{self.head_aggregation}" needs at least one of `head_aggregation_sites`, got []'
+            )
+        if self.head_aggregation_layers is not None and not self.head_aggregation_layers:
+            raise ValueError(
+                f"`head_aggregation_layers` is [], which leaves `head_aggregation_sites` "
+                f"{self.head_aggregation_sites} without a layer; None means all layers"
+            )
+        for site in self.head_aggregation_sites:
+            if site not in HEAD_AGGREGATION_SITES:
+                raise ValueError(
+                    f"`head_aggregation_sites` has {site!r}, choose among {', '.join(HEAD_AGGREGATION_SITES)}"
+                )
+            layers = HEAD_AGGREGATION_SITES[site]
+            num_layers = getattr(self, layers)
+            if num_layers == 0:
+                raise ValueError(f'`head_aggregation_sites` has "{site}", but `{layers}` is 0')
+            for layer in self.head_aggregation_layers or ():
+                if not 0 <= layer < num_layers:
+                    raise ValueError(
+                        f'`head_aggregation_layers` has {layer}, but "{site}" has the layers 0 to {num_layers - 1} '
+                        f"(`{layers}` is {num_layers})"
+                    )

@@ -1,0 +1,229 @@
+"""Layer aggregation (Dou et al. 2019): what a stack of layers returns, made from the outputs of all its layers.
+
+Legend: B batch, S positions, L layers, d model width, N output capsules. Every method works on each position alone.
+"""
+
+import torch
+from torch import nn
+from transformers import initialization as init
+
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.linear import FastLinear
+from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.routing import dynamic_routing, em_routing
+
+
+class TopLayer(nn.Module):
+    """No aggregation: the output of the top layer."""
+
+    def forward(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool = False
+    ) -> tuple[torch.Tensor, None]:
+        return layer_outputs[-1], None
+
+
+class ZeroGainLayerNorm(nn.LayerNorm):
+    """Layer normalisation whose gain starts at zero, so that at first it adds nothing to a residual."""
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        init.zeros_(self.weight)
+
+
+class LayerAggregation(nn.Module):
+    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), in the place of H^L or, with a residual, added to it."""
+
+    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
+        super().__init__()
+        self.num_layers = num_layers
+        self.width = config.d_model
+        self.dropout = config.dropout
+        self.residual = config.layer_aggregation_residual
+        # Deviation: with a residual the paper's code would be LayerNorm(H^L + H~), which is not H^L for any H~. Here
+        # it is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
+        # aggregation, at the same number of parameters.
+        self.layer_norm = ZeroGainLayerNorm(config.d_model) if self.residual else nn.LayerNorm(config.d_model)
+
+    def aggregate(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        """L tensors [B, S, d] -> H~ [B, S, d] before dropout and norm, and the routing weights [B, S, L, N]."""
+        raise NotImplementedError
+
+    def forward(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool = False
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        aggregated, weights = self.aggregate(layer_outputs, output_routing_weights)
+        aggregated = nn.functional.dropout(aggregated, p=self.dropout, training=self.training)
+        aggregated = self.layer_norm(aggregated)
+        if self.residual:
+            aggregated = layer_outputs[-1] + aggregated
+        return aggregated, weights
+
+
+class LinearCombination(LayerAggregation):
+    """Equation 3: H~ = sum_l W_l H^l, the same at every position.
+
+    W_l = U S_l through a hidden width of 4d without nonlinearity: the only reading of "trainable parameter matrices"
+    that has the paper's number of parameters.
+    """
+
+    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
+        super().__init__(config, num_layers)
+        self.fc1 = FastLinear(num_layers * self.width, 4 * self.width)
+        self.fc2 = FastLinear(4 * self.width, self.width)
+
+    def aggregate(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        return self.fc2(self.fc1(torch.cat(layer_outputs, dim=-1))), None
+
+
+class DynamicCombination(LayerAggregation):
+    """Equation 4: H~ = sum_l G_l * H^l elementwise, with weights G = FFN(H^1 ... H^L) for each position and unit."""
+
+    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
+        super().__init__(config, num_layers)
+        self.fc1 = FastLinear(num_layers * self.width, 4 * self.width)
+        self.fc2 = FastLinear(4 * self.width, num_layers * self.width)
+
+    def aggregate(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        concatenated = torch.cat(layer_outputs, dim=-1)  # [B, S, L * d]
+        gates = self.fc2(nn.functional.relu(self.fc1(concatenated)))  # [B, S, L * d]
+        return (gates * concatenated).unflatten(-1, (self.num_layers, self.width)).sum(dim=-2), None
+
+
+class RoutedCombination(LayerAggregation):
+    """Equations 5 to 16: the layers are input capsules, routed to N output capsules whose concatenation is H~."""
+
+    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
+        super().__init__(config, num_layers)
+        self.num_iterations = config.layer_aggregation_num_iterations
+        self.num_capsules = config.layer_aggregation_num_capsules or config.d_model
+        # F_l: each input capsule, from all layers or its own
+        self.input_capsules = _capsule_map(config.layer_aggregation_capsule_input, num_layers, self.width, self.width)
+        # V_l->*: each input capsule's votes for all outputs, from all input capsules or its own
+        self.votes = _capsule_map(config.layer_aggregation_vote_input, num_layers, self.width, self.width, bias=False)
+
+    def route(
+        self, input_capsules: torch.Tensor, votes: torch.Tensor, output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        """Input capsules [B, S, L * d] and votes [B, S, L, N, d / N] -> output capsules [B, S, N, d / N], weights."""
+        raise NotImplementedError
+
+    def aggregate(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        input_capsules = self.input_capsules(torch.cat(layer_outputs, dim=-1))  # [B, S, L * d]
+        votes = self.votes(input_capsules).unflatten(-1, (self.num_layers, self.num_capsules, -1))
+        output_capsules, weights = self.route(input_capsules, votes, output_routing_weights)
+        return output_capsules.flatten(-2), weights
+
+
+class DynamicRoutingCombination(RoutedCombination):
+    """Algorithm 1 of Dou et al."""
+
+    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
+        super().__init__(config, num_layers)
+        # Deviation: the total input is divided by its total weight, as in Li et al. but not in Dou et al., whose
+        # equation 6 leaves C uniform to 1e-2 at the 512 capsules of their best setting.
+        self.normalize_total_input = config.layer_aggregation_normalize_total_input
+
+    def route(
+        self, input_capsules: torch.Tensor, votes: torch.Tensor, output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        return dynamic_routing(
+            votes,
+            num_iterations=self.num_iterations,
+            normalize_total_input=self.normalize_total_input,
+            return_weights=output_routing_weights,
+        )
+
+
+class EMRoutingCombination(RoutedCombination):
+    """Algorithm 2 of Dou et al."""
+
+    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
+        super().__init__(config, num_layers)
+        self.lambda_final = config.em_lambda_final
+        self.min_variance = config.em_min_variance
+        self.density = config.em_density
+        self.input_activation: nn.Module | None = None
+        if config.em_input_activation != "none":
+            # Deviation: equation 10 is linear, but what it computes is called a probability: a sigmoid follows
+            self.input_activation = _capsule_map(
+                config.layer_aggregation_vote_input,
+                num_layers,
+                self.width,
+                self.num_capsules if config.em_input_activation == "vector" else 1,
+            )
+        self.beta_a = nn.Parameter(torch.zeros(self.num_capsules))
+        self.beta_u = nn.Parameter(torch.zeros(self.num_capsules))
+
+    def reset_parameters(self) -> None:
+        """Hinton et al. start with half the capsules active."""
+        init.zeros_(self.beta_a)
+        init.zeros_(self.beta_u)
+
+    def route(
+        self, input_capsules: torch.Tensor, votes: torch.Tensor, output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        activation = None
+        if self.input_activation is not None:
+            # [B, S, L, N], or [B, S, L] for a scalar
+            activation = self.input_activation(input_capsules).unflatten(-1, (self.num_layers, -1)).squeeze(-1)
+            activation = activation.sigmoid()
+        return em_routing(
+            votes,
+            num_iterations=self.num_iterations,
+            input_activation=activation,
+            beta_a=self.beta_a,
+            beta_u=self.beta_u,
+            lambda_final=self.lambda_final,
+            min_variance=self.min_variance,
+            density=self.density,
+            return_weights=output_routing_weights,
+        )
+
+
+class PerCapsuleLinear(nn.Module):
+    """A linear map of its own for each of L capsules: [..., L * in] -> [..., L * out]."""
+
+    def __init__(self, num_capsules: int, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        self.num_capsules = num_capsules
+        self.weight = nn.Parameter(torch.empty(num_capsules, out_features, in_features))
+        self.bias = nn.Parameter(torch.empty(num_capsules * out_features)) if bias else None
+
+    def reset_parameters(self, std: float) -> None:
+        """As transformers initialises a linear map."""
+        init.normal_(self.weight, mean=0.0, std=std)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        capsules = hidden.unflatten(-1, (self.num_capsules, -1))  # [..., L, in]
+        mapped = torch.einsum("...li,loi->...lo", capsules, self.weight).flatten(-2)  # [..., L * out]
+        return mapped if self.bias is None else mapped + self.bias
+
+
+def _capsule_map(source: str, num_capsules: int, in_features: int, out_features: int, bias: bool = True) -> nn.Module:
+    """L * in -> L * out: each result from "all" capsules, or from its "own"."""
+    if source == "own":
+        return PerCapsuleLinear(num_capsules, in_features, out_features, bias)
+    return FastLinear(num_capsules * in_features, num_capsules * out_features, bias)
+
+
+LAYER_AGGREGATIONS: dict[str, type[LayerAggregation]] = {
+    "linear": LinearCombination,
+    "dynamic_combination": DynamicCombination,
+    "dynamic_routing": DynamicRoutingCombination,
+    "em_routing": EMRoutingCombination,
+}
+
+
+def build_layer_aggregation(config: CapsuleMarianConfig, num_layers: int, enabled: bool) -> nn.Module:
+    """What stands after a stack of layers."""
+    return LAYER_AGGREGATIONS[config.layer_aggregation](config, num_layers) if enabled else TopLayer()

@@ -1,0 +1,46 @@
+"""Linear maps that are fast when a CPU translates."""
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+
+_ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+
+
+class FastLinear(nn.Linear):
+    """`nn.Linear` whose float32 products on a CPU run in oneDNN where no gradient is asked for.
+
+    A decoding step multiplies a few rows by every matrix of the model. The BLAS that PyTorch takes for float32 does
+    that with one core and, for more than one row, several times slower than memory allows; oneDNN comes with PyTorch
+    as well and does not. Its results differ in the last bits. `FastLinear.enabled = False` switches it off everywhere.
+    """
+
+    enabled: ClassVar[bool] = True
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if self.enabled and _fits_onednn(input, self.weight):
+            return _ONEDNN_LINEAR(input.contiguous(), self.weight, self.bias, "none", [], "")  # type: ignore[misc]
+        return super().forward(input)
+
+
+def _fits_onednn(input: torch.Tensor, weight: torch.Tensor) -> bool:
+    return (
+        not torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+        and input.device.type == weight.device.type == "cpu"
+        and input.dtype == weight.dtype == torch.float32
+        and type(weight) in (torch.Tensor, nn.Parameter)  # no quantised or distributed weight
+        and weight.is_contiguous()
+        and input.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.jit.is_tracing()
+        and _ONEDNN_LINEAR is not None
+    )
+
+
+def linear_class(config: CapsuleMarianConfig) -> type[nn.Linear]:
+    """Plain Marian must equal transformers' Marian bit for bit, so it takes the same kernels."""
+    return nn.Linear if config.is_plain_marian else FastLinear

@@ -1,0 +1,536 @@
+"""Capsule Marian: Marian's encoder-decoder with a seam after each stack of layers and one in each attention.
+
+With every switch of its configuration off it is transformers' MarianMTModel, parameter by parameter and bit by bit.
+The seams: `layer_aggregation.py` (Dou et al. 2019) and `head_aggregation.py` (Li et al. 2019).
+
+Legend: B batch, S source positions, T target positions, d model width, V vocabulary. In every mask `True` keeps.
+"""
+
+import math
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import can_return_tuple
+
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
+from hf_capsule_mt.modeling.head_aggregation import EMRoutingAggregation
+from hf_capsule_mt.modeling.layer_aggregation import (
+    EMRoutingCombination,
+    PerCapsuleLinear,
+    ZeroGainLayerNorm,
+    build_layer_aggregation,
+)
+from hf_capsule_mt.modeling.linear import linear_class
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX, cross_entropy
+from hf_capsule_mt.modeling.outputs import (
+    CapsuleDecoderOutput,
+    CapsuleEncoderOutput,
+    CapsuleSeq2SeqLMOutput,
+    CapsuleSeq2SeqModelOutput,
+    IterationWeights,
+    RoutingWeights,
+)
+from hf_capsule_mt.modeling.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    SinusoidalPositions,
+    bidirectional_mask,
+    causal_mask,
+)
+from hf_capsule_mt.modeling.warm_start import warm_start
+
+
+class CapsuleMarianPreTrainedModel(PreTrainedModel):
+    """Initialisation, and what transformers wants to know of every class of the family."""
+
+    config: CapsuleMarianConfig
+    config_class = CapsuleMarianConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+    _can_compile_fullgraph = True
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
+    _keys_to_ignore_on_load_missing = [r"final_logits_bias", r"embed_positions\.weight"]
+
+    def __init__(self, config: CapsuleMarianConfig, *args: Any, **kwargs: Any) -> None:
+        config.validate()  # a field may have been set since the configuration was made
+        super().__init__(config, *args, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, SinusoidalPositions):
+            init.copy_(module.weight, module.create_weight())
+        elif isinstance(module, CapsuleMarianMTModel):
+            init.zeros_(module.final_logits_bias)
+        elif isinstance(module, PerCapsuleLinear):
+            module.reset_parameters(self.config.init_std)
+        elif isinstance(module, (EMRoutingCombination, EMRoutingAggregation, ZeroGainLayerNorm)):
+            module.reset_parameters()
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        input_ids = torch.tensor([[0, 6, 10, 4, 2], [0, 8, 12, 2, 2]], device=self.device)
+        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
+
+
+class TransformerStack(CapsuleMarianPreTrainedModel):
+    """What the encoder and the decoder share: embedding, positions and the questions asked of a forward pass."""
+
+    embed_tokens: nn.Embedding
+    embed_positions: SinusoidalPositions
+    gradient_checkpointing = False
+
+    def embed(
+        self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, start: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """Token ids [B, T], or their embeddings [B, T, d], at the positions from `start` on -> [B, T, d]."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
+        length: int = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]  # type: ignore[union-attr]
+        if isinstance(start, int) and start + length > self.embed_positions.num_embeddings:
+            raise ValueError(
+                f"{type(self).__name__} got a sequence of {start + length} tokens, but `max_position_embeddings` is "
+                f"{self.embed_positions.num_embeddings}"
+            )
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+            scaled = self.config.scale_embedding
+        else:
+            scaled = self.config.scale_embedding and self.scales_given_embeddings
+        if scaled:
+            inputs_embeds = inputs_embeds * math.sqrt(self.config.d_model)
+        hidden = inputs_embeds + self.embed_positions(length, start)
+        return nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
+
+    # transformers' Marian scales the embeddings that it is given in the decoder but not in the encoder
+    scales_given_embeddings = True
+
+    def drops_layer(self, probability: float) -> bool:
+        """LayerDrop: whether to skip a layer this time. A skipped layer's output is its input."""
+        return self.training and probability > 0.0 and bool(torch.rand([]) < probability)
+
+
+class CapsuleMarianEncoder(TransformerStack):
+    """The encoder: its result is the top layer's output, or the aggregation of all layers' outputs."""
+
+    scales_given_embeddings = False
+
+    def __init__(self, config: CapsuleMarianConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = SinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.layers = nn.ModuleList([EncoderLayer(config, layer) for layer in range(config.encoder_layers)])
+        self.layer_aggregation = build_layer_aggregation(
+            config, config.encoder_layers, config.aggregates_encoder_layers
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+    ) -> CapsuleEncoderOutput:
+        """Token ids [B, S] and their mask [B, S] -> states [B, S, d]."""
+        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        hidden = self.embed(input_ids, inputs_embeds)
+        mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
+        states, attentions, routings = [hidden], [], {}
+        for number, layer in enumerate(self.layers):
+            if not self.drops_layer(self.config.encoder_layerdrop):
+                hidden, layer_attentions, weights = layer(hidden, mask, output_attentions, output_routing_weights)
+                attentions.append(layer_attentions)
+                routings[f"encoder.layers.{number}.self_attn"] = weights
+            states.append(hidden)
+        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        routings["encoder.layer_aggregation"] = weights
+        return CapsuleEncoderOutput(
+            last_hidden_state=hidden,
+            hidden_states=(*states[:-1], hidden) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+            routing_weights=_only_routings(routings) if output_routing_weights else None,
+        )
+
+
+class CapsuleMarianDecoder(TransformerStack):
+    """The decoder: its result is the top layer's output, or the aggregation of all layers' outputs."""
+
+    def __init__(self, config: CapsuleMarianConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.target_vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = SinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.layers = nn.ModuleList([DecoderLayer(config, layer) for layer in range(config.decoder_layers)])
+        self.layer_aggregation = build_layer_aggregation(
+            config, config.decoder_layers, config.aggregates_decoder_layers
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+    ) -> CapsuleDecoderOutput:
+        """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d]."""
+        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        if use_cache is None:
+            use_cache = self.config.use_cache
+        if self.gradient_checkpointing and self.training:
+            use_cache, past_key_values = False, None
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        self_attention_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
+        hidden = self.embed(input_ids, inputs_embeds, start)
+        implementation = "eager" if output_attentions else self.config._attn_implementation
+        mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
+        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation)
+        states, attentions, cross_attentions, routings = [hidden], [], [], {}
+        for number, layer in enumerate(self.layers):
+            if not self.drops_layer(self.config.decoder_layerdrop):
+                hidden, layer_attentions, layer_cross_attentions, weights, cross_weights = layer(
+                    hidden,
+                    mask,
+                    encoder_hidden_states,
+                    encoder_mask,
+                    past_key_values=past_key_values,
+                    output_attentions=output_attentions,
+                    output_routing_weights=output_routing_weights,
+                )
+                attentions.append(layer_attentions)
+                cross_attentions.append(layer_cross_attentions)
+                routings[f"decoder.layers.{number}.self_attn"] = weights
+                routings[f"decoder.layers.{number}.encoder_attn"] = cross_weights
+            states.append(hidden)
+        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        routings["decoder.layer_aggregation"] = weights
+        has_cross = output_attentions and encoder_hidden_states is not None
+        return CapsuleDecoderOutput(
+            last_hidden_state=hidden,
+            past_key_values=past_key_values,
+            hidden_states=(*states[:-1], hidden) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+            cross_attentions=tuple(cross_attentions) if has_cross else None,
+            routing_weights=_only_routings(routings) if output_routing_weights else None,
+        )
+
+
+def _asked(
+    config: CapsuleMarianConfig, output_attentions: bool | None, output_hidden_states: bool | None
+) -> tuple[bool, bool]:
+    """What a forward pass should show: what it was asked, or else what the configuration says."""
+    return (
+        bool(config.output_attentions if output_attentions is None else output_attentions),
+        bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
+    )
+
+
+def _aggregate(
+    layer_aggregation: nn.Module, states: list[torch.Tensor], output_routing_weights: bool
+) -> tuple[torch.Tensor, IterationWeights | None]:
+    """The result of a stack, from its embeddings and its layers' outputs; the embeddings alone if it has no layer."""
+    return layer_aggregation(states[1:] or states, output_routing_weights)
+
+
+def _only_routings(weights: dict[str, IterationWeights | None]) -> RoutingWeights:
+    """Drops the places where no routing is."""
+    return {place: iterations for place, iterations in weights.items() if iterations is not None}
+
+
+class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
+    """Encoder and decoder without the projection to the vocabulary."""
+
+    def __init__(self, config: CapsuleMarianConfig) -> None:
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+            self._tied_weights_keys = {
+                "decoder.embed_tokens.weight": "shared.weight",
+                "encoder.embed_tokens.weight": "shared.weight",
+            }
+        self.encoder = CapsuleMarianEncoder(config)
+        self.decoder = CapsuleMarianDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.encoder.embed_tokens = value
+        if self.config.share_encoder_decoder_embeddings:
+            self.shared = value
+            self.decoder.embed_tokens = value
+
+    def get_decoder_input_embeddings(self) -> nn.Embedding:
+        self._refuse_shared_embeddings("get_decoder_input_embeddings", "get_input_embeddings")
+        return self.decoder.embed_tokens
+
+    def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
+        self._refuse_shared_embeddings("set_decoder_input_embeddings", "set_input_embeddings")
+        self.decoder.embed_tokens = value
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """For a separate target vocabulary."""
+        self._refuse_shared_embeddings("resize_decoder_token_embeddings", "resize_token_embeddings")
+        self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, new_num_tokens)
+        self.config.decoder_vocab_size = self.decoder.embed_tokens.num_embeddings
+        return self.decoder.embed_tokens
+
+    def _refuse_shared_embeddings(self, method: str, instead: str) -> None:
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError(f"`{method}` needs `share_encoder_decoder_embeddings=False`, use `{instead}`")
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+    ) -> CapsuleSeq2SeqModelOutput:
+        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d]."""
+        shown = {
+            "output_attentions": output_attentions,
+            "output_hidden_states": output_hidden_states,
+            "output_routing_weights": output_routing_weights,
+        }
+        encoded: Any = encoder_outputs
+        if encoded is None:
+            encoded = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                return_dict=True,
+                **shown,
+            )
+        elif not isinstance(encoded, BaseModelOutput):
+            names = ("last_hidden_state", "hidden_states", "attentions")
+            encoded = CapsuleEncoderOutput(**dict(zip(names, encoded, strict=False)))
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            return_dict=True,
+            **shown,
+        )
+        routing_weights = None
+        if output_routing_weights:
+            routing_weights = (getattr(encoded, "routing_weights", None) or {}) | decoder_outputs.routing_weights
+        return CapsuleSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
+            routing_weights=routing_weights,
+        )
+
+
+class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedModel, GenerationMixin):
+    """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
+
+    _keys_to_ignore_on_save = ["model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"]
+    _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+    accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
+
+    def __init__(self, config: CapsuleMarianConfig) -> None:
+        super().__init__(config)
+        self.model = CapsuleMarianModel(config)
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {
+                "lm_head.weight": "model.shared.weight",
+                "model.decoder.embed_tokens.weight": "model.shared.weight",
+                "model.encoder.embed_tokens.weight": "model.shared.weight",
+            }
+        self.final_logits_bias: torch.Tensor
+        self.register_buffer("final_logits_bias", torch.zeros((1, config.target_vocab_size)))
+        self.lm_head: nn.Linear = linear_class(config)(config.d_model, config.target_vocab_size, bias=False)
+        self.post_init()
+
+    @classmethod
+    def from_marian(
+        cls,
+        model_or_path: PreTrainedModel | str | os.PathLike[str],
+        *,
+        output_loading_info: bool = False,
+        **settings: Any,
+    ) -> Any:
+        """A Marian (OPUS-MT) model with capsules: all its weights, and new ones for what the settings switch on.
+
+        The new weights are initialised at random and listed in a log message. Training starts at the function of the
+        old model with `layer_aggregation_residual=True`; without it, and with head aggregation, which stands in the
+        place of the old output projection, the model has to be trained before it translates.
+
+        Args:
+            model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` is welcome too,
+                to add capsules to a baseline; settings that are not given keep its values.
+            output_loading_info: return the model and a dictionary with the `new_weights` and the `dropped_weights`.
+            **settings: fields of `CapsuleMarianConfig`, and keywords of `from_pretrained` (`revision`, `dtype`, ...).
+        """
+        model, info = warm_start(cls, model_or_path, settings)
+        return (model, info) if output_loading_info else model
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.lm_head = new_embeddings
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self.config.share_encoder_decoder_embeddings:
+            self._resize_final_logits_bias(embeddings.num_embeddings)
+        return embeddings
+
+    def _resize_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        embeddings = self._get_resized_embeddings(
+            self.model.encoder.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.set_input_embeddings(embeddings)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+            if not self.config.tie_word_embeddings:
+                self.lm_head = self._get_resized_lm_head(
+                    self.lm_head, embeddings.num_embeddings, mean_resizing=mean_resizing
+                )
+        return embeddings
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """For a separate target vocabulary."""
+        embeddings = self.model.resize_decoder_token_embeddings(new_num_tokens)
+        if not self.config.tie_word_embeddings:
+            self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens)
+        self.tie_weights()
+        self.lm_head.out_features = new_num_tokens
+        self._resize_final_logits_bias(new_num_tokens)
+        return embeddings
+
+    def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
+        kept = self.final_logits_bias[:, :new_num_tokens]
+        self.final_logits_bias = nn.functional.pad(kept, (0, new_num_tokens - kept.shape[1]))
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
+        if self.config.pad_token_id is None or self.config.decoder_start_token_id is None:
+            raise ValueError(
+                "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
+                f"{self.config.pad_token_id} and {self.config.decoder_start_token_id}"
+            )
+        shifted = labels.roll(1, dims=-1)
+        shifted[:, 0] = self.config.decoder_start_token_id
+        return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> CapsuleSeq2SeqLMOutput:
+        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V].
+
+        Args:
+            labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, smoothed by
+                `config.label_smoothing`, summed over the targets and divided by their number.
+            num_items_in_batch: what to divide by instead: the Trainer gives the number of targets in all batches, on
+                all processes, that make one step.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        elif num_items_in_batch is not None:
+            raise ValueError(
+                "The Trainer counted the targets of this batch but kept the labels to itself, so the model cannot "
+                "compute its loss. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead. "
+                "If you have a `compute_loss_func`, set `model.accepts_loss_kwargs = False` before making the Trainer."
+            )
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            return_dict=True,
+        )
+        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias  # [B, T, V]
+        nll_loss = None
+        if labels is not None:
+            nll_loss = cross_entropy(
+                logits,
+                labels,
+                label_smoothing=self.config.label_smoothing,
+                num_items_in_batch=num_items_in_batch,
+            )
+        return CapsuleSeq2SeqLMOutput(
+            loss=nll_loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+            nll_loss=nll_loss,
+            routing_weights=outputs.routing_weights,
+        )

@@ -1,0 +1,50 @@
+"""What the models return: the output classes of transformers, with the routing weights and the parts of the loss."""
+
+from dataclasses import dataclass
+
+import torch
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+
+# The assignment probabilities [..., N, M] of one routing, one tensor per iteration
+IterationWeights = tuple[torch.Tensor, ...]
+# The same for all routings of a model, by where they are, such as "encoder.layers.0.self_attn"
+RoutingWeights = dict[str, IterationWeights]
+
+
+@dataclass
+class CapsuleEncoderOutput(BaseModelOutput):
+    """[`~transformers.modeling_outputs.BaseModelOutput`] and `routing_weights`, if asked for."""
+
+    routing_weights: RoutingWeights | None = None
+
+
+@dataclass
+class CapsuleDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """The decoder output of transformers and `routing_weights`, if asked for."""
+
+    routing_weights: RoutingWeights | None = None
+
+
+@dataclass
+class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
+    """[`~transformers.modeling_outputs.Seq2SeqModelOutput`] and `routing_weights` of both stacks, if asked for."""
+
+    routing_weights: RoutingWeights | None = None
+
+
+@dataclass
+class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """[`~transformers.modeling_outputs.Seq2SeqLMOutput`], the parts of `loss`, and `routing_weights`, if asked for.
+
+    nll_loss: the cross entropy, smoothed and normalised as in `loss`, of which it is a part.
+    routing_weights: for each routing of the model, named by where it is, the assignment probabilities
+        [batch, positions, N input capsules, M output capsules] of each iteration. Positions of padding have them too.
+    """
+
+    nll_loss: torch.Tensor | None = None
+    routing_weights: RoutingWeights | None = None

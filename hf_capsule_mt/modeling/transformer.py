@@ -1,0 +1,275 @@
+"""The parts of Marian's Transformer: positions, masks, multi-head attention and the two kinds of layer.
+
+The names and order of the parameters are those of transformers' Marian, so that its checkpoints load as they are. The
+head-aggregation seam is the output projection of an attention: see `head_aggregation.py`.
+
+Legend: B batch, S source positions, T target positions, K positions attended to, H heads, d model width. In every mask
+`True` keeps.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
+from hf_capsule_mt.modeling.linear import linear_class
+from hf_capsule_mt.modeling.outputs import IterationWeights
+
+
+class SinusoidalPositions(nn.Embedding):
+    """Marian's fixed positions: the sines in the first half of the width, the cosines in the second."""
+
+    def __init__(self, num_positions: int, width: int) -> None:
+        super().__init__(num_positions, width, _freeze=True)
+
+    def create_weight(self) -> torch.Tensor:
+        """[positions, d], computed in float64 as Marian does."""
+        num_positions, width = self.weight.shape
+        frequencies = np.power(10000, 2 * (np.arange(width) // 2) / width)
+        angles = np.arange(num_positions)[:, None] / frequencies  # [positions, d]
+        half = (width + 1) // 2
+        weight = torch.empty(num_positions, width, dtype=self.weight.dtype)
+        weight[:, :half] = torch.FloatTensor(np.sin(angles[:, 0::2]))
+        weight[:, half:] = torch.FloatTensor(np.cos(angles[:, 1::2]))
+        return weight
+
+    @torch.no_grad()
+    def forward(self, length: int, start: int | torch.Tensor = 0) -> torch.Tensor:  # type: ignore[override]
+        """The positions [length, d] from `start` on."""
+        return super().forward(torch.arange(length, device=self.weight.device) + start)
+
+
+def bidirectional_mask(
+    padding_mask: torch.Tensor | None, query_length: int, dtype: torch.dtype, implementation: str
+) -> torch.Tensor | None:
+    """[B, K] (or a mask that is already [B, 1, T, K]) -> what `attend` takes; `None` where nothing is masked."""
+    if padding_mask is None or padding_mask.dim() == 4:
+        return padding_mask
+    keep = padding_mask.bool()
+    if not _is_traced() and bool(keep.all()):
+        return None
+    keep = keep[:, None, None, :].expand(-1, 1, query_length, -1)  # [B, 1, T, K]
+    return keep if implementation == "sdpa" else additive_mask(keep, dtype)
+
+
+def causal_mask(
+    padding_mask: torch.Tensor | None,
+    hidden: torch.Tensor,
+    cache: Cache | None,
+    implementation: str,
+) -> torch.Tensor | None:
+    """The mask [B, 1, T, K] of decoder states [B, T, d] that follow those in the cache.
+
+    `None` where nothing is masked, or only the future is and the "sdpa" implementation can see that by itself.
+    """
+    if padding_mask is not None and padding_mask.dim() == 4:
+        return padding_mask
+    batch_size, query_length = hidden.shape[:2]
+    past_length = 0 if cache is None else cache.get_seq_length()
+    key_length = query_length if cache is None else cache.get_mask_sizes(query_length, 0)[0]
+    keep = None if padding_mask is None else padding_mask.bool()
+    if keep is not None and not _is_traced() and bool(keep.all()):
+        keep = None
+    preallocated = cache is not None and cache.is_compileable  # its unused slots must be masked
+    if keep is None and implementation == "sdpa" and not preallocated and query_length in (1, key_length):
+        return None
+    queries = torch.arange(query_length, device=hidden.device) + past_length
+    keys = torch.arange(key_length, device=hidden.device)
+    mask = (keys <= queries[:, None])[None, None]  # [1, 1, T, K]
+    if keep is not None:
+        if keep.shape[1] < key_length:
+            keep = nn.functional.pad(keep, (0, key_length - keep.shape[1]))
+        mask = mask & keep[:, None, None, :key_length]
+    mask = mask.expand(batch_size, 1, query_length, key_length)
+    return mask if implementation == "sdpa" else additive_mask(mask, hidden.dtype)
+
+
+def additive_mask(keep: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """0 where `keep` is True and the lowest number elsewhere, to be added to attention scores."""
+    return torch.where(keep, torch.zeros((), device=keep.device, dtype=dtype), torch.finfo(dtype).min)
+
+
+def _is_traced() -> bool:
+    """Whether a compiler is looking, to whom the values in a tensor mean nothing yet."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+class MultiHead(nn.Module):
+    """Scaled dot-product attention over several heads; `out_proj` is the linear map W^O, or routing between heads."""
+
+    def __init__(self, config: CapsuleMarianConfig, site: str, layer: int) -> None:
+        super().__init__()
+        self.config = config
+        self.layer = layer
+        self.num_heads = config.encoder_attention_heads if site == "encoder_self" else config.decoder_attention_heads
+        self.head_width = config.d_model // self.num_heads
+        self.is_causal = site == "decoder_self"
+        self.is_cross = site == "cross"
+        linear = linear_class(config)
+        self.k_proj = linear(config.d_model, config.d_model)
+        self.v_proj = linear(config.d_model, config.d_model)
+        self.q_proj = linear(config.d_model, config.d_model)
+        self.out_proj = build_output_projection(config, self.num_heads, site, layer)
+
+    def split_heads(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[B, T, d] -> [B, H, T, d / H]."""
+        return hidden.unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
+
+    def keys_and_values(
+        self, source: torch.Tensor, past_key_values: EncoderDecoderCache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [B, H, K, d / H]: of the encoder once per sentence, of the decoder added to the cache."""
+        if past_key_values is None:
+            return self.split_heads(self.k_proj(source)), self.split_heads(self.v_proj(source))
+        if self.is_cross and past_key_values.is_updated.get(self.layer):
+            cached: Any = past_key_values.cross_attention_cache.layers[self.layer]
+            return cached.keys, cached.values
+        cache: Cache = past_key_values.cross_attention_cache if self.is_cross else past_key_values.self_attention_cache
+        keys, values = cache.update(
+            self.split_heads(self.k_proj(source)), self.split_heads(self.v_proj(source)), self.layer
+        )
+        if self.is_cross:
+            past_key_values.is_updated[self.layer] = True
+        return keys, values
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        encoder_hidden: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        output_attentions: bool = False,
+        output_routing_weights: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, IterationWeights | None]:
+        """Queries [B, T, d] -> output [B, T, d], attention weights [B, H, T, K] and routing weights, if asked for."""
+        queries = self.split_heads(self.q_proj(hidden))
+        keys, values = self.keys_and_values(hidden if encoder_hidden is None else encoder_hidden, past_key_values)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        heads, attention_weights = self.attend(queries, keys, values, mask, dropout, output_attentions)
+        heads = heads.transpose(1, 2).flatten(-2)  # [B, T, d]
+        output, routing_weights = project_heads(self.out_proj, heads, output_routing_weights)
+        return output, attention_weights, routing_weights
+
+    def attend(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        mask: torch.Tensor | None,
+        dropout: float,
+        output_attentions: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """[B, H, T, d / H] -> [B, H, T, d / H] and the attention weights [B, H, T, K], if asked for."""
+        scaling = self.head_width**-0.5
+        if self.config._attn_implementation == "sdpa" and not output_attentions:
+            query_length = queries.shape[2]
+            is_causal = query_length > 1 and mask is None and self.is_causal
+            if is_causal and keys.shape[2] > query_length:  # the first call with a preallocated cache
+                keys, values = keys[:, :, :query_length], values[:, :, :query_length]
+            output = nn.functional.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=scaling, is_causal=is_causal
+            )
+            return output, None
+        scores = torch.matmul(queries, keys.transpose(2, 3)) * scaling
+        if mask is not None:
+            scores = scores + (additive_mask(mask, scores.dtype) if mask.dtype == torch.bool else mask)
+        weights = nn.functional.dropout(scores.softmax(dim=-1), p=dropout)
+        return torch.matmul(weights, values), weights if output_attentions else None
+
+
+class TransformerLayer(GradientCheckpointingLayer):
+    """What the two kinds of layer share: dropout, and the feed-forward network."""
+
+    config: CapsuleMarianConfig
+    fc1: nn.Linear
+    fc2: nn.Linear
+
+    def dropout(self, hidden: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
+
+    def feed_forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        inner = ACT2FN[self.config.activation_function](self.fc1(hidden))
+        inner = nn.functional.dropout(inner, p=self.config.activation_dropout, training=self.training)
+        return self.fc2(inner)
+
+
+class EncoderLayer(TransformerLayer):
+    """Self-attention and feed-forward, each followed by dropout, residual and layer normalisation."""
+
+    def __init__(self, config: CapsuleMarianConfig, layer: int) -> None:
+        super().__init__()
+        self.config = config
+        self.self_attn = MultiHead(config, "encoder_self", layer)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = linear_class(config)(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = linear_class(config)(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        output_attentions: bool = False,
+        output_routing_weights: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, IterationWeights | None]:
+        """[B, S, d] -> [B, S, d], the attention weights and the routing weights."""
+        attended, attentions, weights = self.self_attn(
+            hidden, mask, output_attentions=output_attentions, output_routing_weights=output_routing_weights
+        )
+        hidden = self.self_attn_layer_norm(hidden + self.dropout(attended))
+        hidden = self.final_layer_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        if hidden.dtype == torch.float16:  # as Marian does: what overflowed becomes the largest number
+            limit = torch.finfo(hidden.dtype).max - 1000
+            hidden = torch.clamp(hidden, min=-limit, max=limit)
+        return hidden, attentions, weights
+
+
+# The result [B, T, d] of a decoder layer, the attention weights of its self- and its cross-attention, and the routing
+# weights of both. A plain tuple: reentrant gradient checkpointing turns any other into one.
+DecoderLayerOutput = tuple[
+    torch.Tensor, torch.Tensor | None, torch.Tensor | None, IterationWeights | None, IterationWeights | None
+]
+
+
+class DecoderLayer(TransformerLayer):
+    """Causal self-attention, attention to the encoder, and feed-forward, each followed as in the encoder's layer."""
+
+    def __init__(self, config: CapsuleMarianConfig, layer: int) -> None:
+        super().__init__()
+        self.config = config
+        self.self_attn = MultiHead(config, "decoder_self", layer)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.encoder_attn = MultiHead(config, "cross", layer)
+        self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = linear_class(config)(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = linear_class(config)(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        encoder_hidden: torch.Tensor | None,
+        encoder_mask: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None = None,
+        output_attentions: bool = False,
+        output_routing_weights: bool = False,
+    ) -> DecoderLayerOutput:
+        """[B, T, d] and the encoder's states [B, S, d] -> [B, T, d]."""
+        asked = {"output_attentions": output_attentions, "output_routing_weights": output_routing_weights}
+        attended, attentions, weights = self.self_attn(hidden, mask, None, past_key_values, **asked)
+        hidden = self.self_attn_layer_norm(hidden + self.dropout(attended))
+        cross_attentions = cross_weights = None
+        if encoder_hidden is not None:
+            attended, cross_attentions, cross_weights = self.encoder_attn(
+                hidden, encoder_mask, encoder_hidden, past_key_values, **asked
+            )
+            hidden = self.encoder_attn_layer_norm(hidden + self.dropout(attended))
+        hidden = self.final_layer_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        return hidden, attentions, cross_attentions, weights, cross_weights

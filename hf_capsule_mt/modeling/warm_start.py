@@ -1,0 +1,71 @@
+"""Starting Capsule Marian from a Marian checkpoint."""
+
+import copy
+import difflib
+import inspect
+import os
+import re
+from dataclasses import fields
+from typing import Any
+
+from transformers import AutoModelForSeq2SeqLM, MarianMTModel, PreTrainedModel
+from transformers.utils import logging
+
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+
+warm_start_logger = logging.get_logger("hf_capsule_mt.modeling")
+
+# keywords of `from_pretrained` that it takes from its **kwargs
+LOADING_KEYWORDS = frozenset(
+    {
+        "attn_implementation",
+        "device_map",
+        "dtype",
+        "max_memory",
+        "offload_folder",
+        "subfolder",
+        "trust_remote_code",
+    }
+)
+
+
+def warm_start(
+    model_class: Any, model_or_path: PreTrainedModel | str | os.PathLike[str], settings: dict[str, Any]
+) -> tuple[Any, dict[str, list[str]]]:
+    """A model of the class with all weights of a Marian model, and the names of what is new and what was dropped."""
+    config_fields = {field.name for field in fields(CapsuleMarianConfig)}
+    accepted = LOADING_KEYWORDS | set(inspect.signature(PreTrainedModel.from_pretrained).parameters)
+    loading = {key: settings[key] for key in settings.keys() - config_fields}
+    for keyword in loading.keys() - accepted:
+        matches = difflib.get_close_matches(keyword, config_fields, n=1)
+        hint = f"; did you mean `{matches[0]}`?" if matches else ""
+        raise ValueError(f"`from_marian` got `{keyword}`, which is no field of CapsuleMarianConfig{hint}")
+
+    if isinstance(model_or_path, PreTrainedModel):
+        if loading:
+            raise ValueError(f"{sorted(loading)} apply to a checkpoint, but `from_marian` was given a model")
+        source = model_or_path
+    else:
+        source = AutoModelForSeq2SeqLM.from_pretrained(model_or_path, **loading)
+    if not isinstance(source, (MarianMTModel, model_class)):
+        raise ValueError(
+            f"`from_marian` needs a MarianMTModel or a {model_class.__name__}, got a {type(source).__name__}"
+        )
+
+    values: dict[str, Any] = {key: value for key, value in source.config.to_dict().items() if key in config_fields}
+    values |= {key: value for key, value in settings.items() if key in config_fields}
+    values["attn_implementation"] = source.config._attn_implementation
+    config = CapsuleMarianConfig(**values)
+    config.architectures = [model_class.__name__]
+    model = model_class(config).to(source.dtype)
+    model.generation_config = copy.deepcopy(source.generation_config)
+    missing, unexpected = model.load_state_dict(source.state_dict(), strict=False)
+    replaced = re.compile(r"\.(self_attn|encoder_attn)\.out_proj\.(weight|bias)$")
+    surprising = [name for name in unexpected if not replaced.search(name)]
+    if surprising:
+        raise ValueError(f"the settings leave no place for these weights of the model: {surprising}")
+    if missing:
+        warm_start_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
+    if unexpected:
+        warm_start_logger.warning(f"Replaced by routing between heads, and dropped: {', '.join(unexpected)}.")
+    return model.to(source.device), {"new_weights": missing, "dropped_weights": unexpected}

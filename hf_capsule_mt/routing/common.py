@@ -1,0 +1,57 @@
+"""What every routing function shares: its result, and the checks of its arguments."""
+
+from typing import NamedTuple
+
+import torch
+
+
+class RoutingOutput(NamedTuple):
+    """What a routing function returns.
+
+    capsules: the output capsules [..., M, D], in the dtype of the votes.
+    weights: the assignment probabilities [..., N, M], one tensor per iteration, as they entered that iteration's
+        weighted sum. Over the output capsules they sum to one for every input capsule that the mask keeps, and are
+        zero for the others. `None` when they were not asked for.
+    """
+
+    capsules: torch.Tensor
+    weights: tuple[torch.Tensor, ...] | None
+
+
+def check_votes(votes: torch.Tensor, num_iterations: int, mask: torch.Tensor | None) -> None:
+    """Refuses votes that are not [..., N, M, D], less than one iteration, and a mask that is not bools [..., N]."""
+    if votes.dim() < 3 or not votes.is_floating_point():
+        raise ValueError(
+            f"`votes` must be a floating point tensor of shape [..., N, M, D], got {votes.dtype} of shape "
+            f"{list(votes.shape)}"
+        )
+    if 0 in votes.shape[-3:]:
+        raise ValueError(f"`votes` [..., N, M, D] needs at least one of each, got shape {list(votes.shape)}")
+    check_num_iterations(num_iterations)
+    if mask is not None:
+        check_shape("mask", mask, votes.shape[:-2], votes)
+        if mask.dtype != torch.bool:
+            raise ValueError(f"`mask` must be a bool tensor in which True keeps an input capsule, got {mask.dtype}")
+
+
+def check_num_iterations(num_iterations: int) -> None:
+    if isinstance(num_iterations, bool) or not isinstance(num_iterations, int) or num_iterations < 1:
+        raise ValueError(f"`num_iterations` must be an integer of at least 1, got {num_iterations!r}")
+
+
+def check_shape(name: str, tensor: torch.Tensor, expected: torch.Size, votes: torch.Tensor) -> None:
+    if tensor.shape != expected:
+        raise ValueError(
+            f"`{name}` must have shape {list(expected)} for `votes` of shape {list(votes.shape)}, "
+            f"got {list(tensor.shape)}"
+        )
+
+
+def iteration_dtype(votes: torch.Tensor) -> torch.dtype:
+    """Routing iterates in float32, whatever the votes came in, and in float64 only for float64 votes."""
+    return torch.promote_types(votes.dtype, torch.float32)
+
+
+def log_activation(input_activation: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """log A in the dtype of the iterations' values; a probability of 0 counts as the smallest normal number."""
+    return input_activation.to(values.dtype).clamp(min=torch.finfo(values.dtype).tiny).log()

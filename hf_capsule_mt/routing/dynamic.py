@@ -1,0 +1,81 @@
+"""Dynamic routing (Sabour et al. 2017; algorithm 1 of Dou et al. 2019), and the simple routing of Li et al. 2019."""
+
+import torch
+
+from hf_capsule_mt.routing.common import RoutingOutput, check_votes, iteration_dtype
+from hf_capsule_mt.routing.dynamic_chunked import dynamic_routing_chunked
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form
+from hf_capsule_mt.routing.squash import squash
+
+
+def dynamic_routing(
+    votes: torch.Tensor,
+    *,
+    num_iterations: int,
+    mask: torch.Tensor | None = None,
+    normalize_total_input: bool = False,
+    detach_routing: bool = False,
+    return_weights: bool = True,
+) -> RoutingOutput:
+    """Routes N input capsules to M output capsules by the scalar product of a vote with the capsule it votes for.
+
+    With B = 0 at the start, each of the T iterations computes, for inputs n and outputs m,
+
+        C_nm    = softmax_m(B_nm)
+        S_m     = sum_n C_nm V_nm        (divided by sum_n C_nm if `normalize_total_input`)
+        Omega_m = squash(S_m)
+        B_nm   += Omega_m . V_nm         (not after the last)
+
+    Args:
+        votes: V [..., N, M, D].
+        num_iterations: T, the number of weighted sums.
+        mask: [..., N], True keeps an input capsule.
+        normalize_total_input: equation 7 of Li et al., which makes this their simple routing. With many output
+            capsules it is not an option but a need: at M = 512 and D = 1 the total input is a sum of a few votes
+            times 1/512, squash squares it, and no routing happens.
+        detach_routing: treat C as a constant in the backward pass.
+        return_weights: whether to return C of every iteration; without them a faster form may run.
+
+    Returns:
+        `RoutingOutput`: Omega [..., M, D] and T tensors C [..., N, M], in the dtype of the votes.
+
+    Relations: one iteration is `squash` of the sum (of the mean) of the votes over M; one output capsule makes the
+    result independent of T; votes that are equal for all outputs stay uniformly routed.
+    """
+    check_votes(votes, num_iterations, mask)
+    if mask is not None:
+        votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
+    if choose_form(votes, return_weights=return_weights, detach_routing=detach_routing) is RoutingForm.CHUNKED:
+        return RoutingOutput(dynamic_routing_chunked(votes, mask, num_iterations, normalize_total_input), None)
+    return dynamic_routing_plain(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
+
+
+def dynamic_routing_plain(
+    votes: torch.Tensor, mask: torch.Tensor | None, num_iterations: int, normalize_total_input: bool, *, detach: bool
+) -> RoutingOutput:
+    """The reference form: the equations, line by line."""
+    values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
+    logits = values.new_zeros(values.shape[:-1])  # [..., N, M]
+    keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
+    weights = []
+    for iteration in range(num_iterations):
+        log_assignment = logits.log_softmax(dim=-1)  # [..., N, M]
+        if detach:
+            log_assignment = log_assignment.detach()
+        assignment = log_assignment.exp()
+        if keep is not None:
+            assignment = assignment * keep
+        weights.append(assignment.to(votes.dtype))
+        share = shares(log_assignment, keep) if normalize_total_input else assignment
+        capsules = squash((share.unsqueeze(-1) * values).sum(dim=-3))  # [..., M, D]
+        if iteration < num_iterations - 1:
+            logits = logits + (capsules.unsqueeze(-3) * values).sum(dim=-1)
+    return RoutingOutput(capsules.to(votes.dtype), tuple(weights))
+
+
+def shares(log_assignment: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
+    """C_nm / sum_n C_nm [..., N, M], as a softmax over the inputs: exact, and never a division by a tiny sum."""
+    if keep is None:
+        return log_assignment.softmax(dim=-2)
+    lowest = torch.finfo(log_assignment.dtype).min
+    return log_assignment.masked_fill(~keep, lowest).softmax(dim=-2) * keep

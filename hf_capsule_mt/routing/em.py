@@ -1,0 +1,149 @@
+"""EM routing (Hinton et al. 2018) as Dou et al. 2019 (algorithm 2) and Li et al. 2019 (algorithm 2) use it."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype, log_activation
+from hf_capsule_mt.routing.dynamic import shares
+from hf_capsule_mt.routing.em_chunked import em_routing_chunked
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form
+
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+def em_lambda_schedule(num_iterations: int, lambda_final: float = 0.01) -> tuple[float, ...]:
+    """The inverse temperatures lambda_t = lambda_final * (1 - 0.95^(t+1)), t = 0 ... T-1, of Hinton et al."""
+    return tuple(lambda_final * (1 - 0.95 ** (iteration + 1)) for iteration in range(num_iterations))
+
+
+def em_routing(
+    votes: torch.Tensor,
+    *,
+    num_iterations: int,
+    mask: torch.Tensor | None = None,
+    input_activation: torch.Tensor | None = None,
+    beta_a: torch.Tensor,
+    beta_u: torch.Tensor,
+    lambda_final: float = 0.01,
+    min_variance: float = 5e-4,
+    lambda_schedule: Sequence[float] | None = None,
+    density: Literal["product", "sum"] = "product",
+    detach_routing: bool = False,
+    return_weights: bool = True,
+) -> RoutingOutput:
+    """Routes N input capsules to M Gaussians fitted to their votes.
+
+    With C_nm = 1/M at the start, each of the T iterations computes, for inputs n, outputs m and dimensions d,
+
+        M-step  R_nm     = C_nm A_n                              (A: the input activation, 1 if there is none)
+                mu_md    = sum_n R_nm V_nmd / sum_n R_nm
+                sigma_md = sum_n R_nm (V_nmd - mu_md)^2 / sum_n R_nm + min_variance       (the variance)
+                cost_m   = sum_d (log(sigma_md) + 1 + log 2 pi) / 2 * sum_n R_nm
+                a_m      = logistic(lambda_t (beta_a - beta_u sum_n R_nm - cost_m))
+        E-step  C_nm     = softmax_m(log a_m + log N(V_nm; mu_m, sigma_m))                (not after the last)
+
+    and the output capsule is a_m mu_m. Everything that can be tiny is kept as a logarithm.
+
+    Args:
+        votes: V [..., N, M, D].
+        num_iterations: T, the number of M-steps.
+        mask: [..., N], True keeps an input capsule.
+        input_activation: A, the probability that an input capsule is present, [..., N] or, one for each output that
+            it votes for, [..., N, M].
+        beta_a, beta_u: the learned costs [M].
+        lambda_final, lambda_schedule: the inverse temperatures, as the end of Hinton's schedule or one by one.
+        min_variance: added to every variance.
+        density: how the densities of the D dimensions combine: "product" (Hinton et al.) or "sum", as Li et al. print
+            it. At D = 1, the setting of every table in both papers, they are the same.
+        detach_routing: treat C as a constant in the backward pass.
+        return_weights: whether to return C of every iteration; without them a faster form may run.
+
+    Returns:
+        `RoutingOutput`: a mu [..., M, D] and T tensors C [..., N, M] (before they meet A), in the dtype of the votes.
+
+    Relations: one iteration gives the (A-weighted) mean of the votes times a; shifting all votes for one output by a
+    constant shifts its mu and changes nothing else. With the default temperatures and M = 512, a stays within 1e-3
+    of one half and the betas hardly matter.
+    """
+    # Deviation: the density is divided by sigma, not by sigma^2 as both papers print it: the text says "probability
+    # density under the Gaussian", which the printed form is not.
+    check_votes(votes, num_iterations, mask)
+    num_outputs = votes.shape[-2]
+    for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
+        check_shape(name, beta, torch.Size([num_outputs]), votes)
+    if input_activation is not None:
+        if input_activation.dim() == votes.dim() - 2:
+            check_shape("input_activation", input_activation, votes.shape[:-2], votes)
+            input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
+        else:
+            check_shape("input_activation", input_activation, votes.shape[:-1], votes)
+    if density not in ("product", "sum"):
+        raise ValueError(f'`density` must be "product" or "sum", got {density!r}')
+    lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
+    if len(lambdas) != num_iterations:
+        raise ValueError(f"`lambda_schedule` has {len(lambdas)} values for `num_iterations` {num_iterations}")
+    if mask is not None:
+        votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
+
+    beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
+    form = choose_form(votes, return_weights=return_weights, detach_routing=detach_routing or density == "sum")
+    if form is RoutingForm.CHUNKED:
+        capsules = em_routing_chunked(votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance)
+        return RoutingOutput(capsules, None)
+    return em_routing_plain(
+        votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance, density=density, detach=detach_routing
+    )
+
+
+def em_routing_plain(
+    votes: torch.Tensor,
+    mask: torch.Tensor | None,
+    input_activation: torch.Tensor | None,
+    beta_a: torch.Tensor,
+    beta_u: torch.Tensor,
+    lambdas: tuple[float, ...],
+    min_variance: float,
+    *,
+    density: str,
+    detach: bool,
+) -> RoutingOutput:
+    """The reference form: the equations, line by line."""
+    values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
+    keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
+    log_assignment = values.new_full(values.shape[:-1], -math.log(values.shape[-2]))  # [..., N, M]
+    weights = []
+    for iteration, inverse_temperature in enumerate(lambdas):
+        if detach:
+            log_assignment = log_assignment.detach()
+        assignment = log_assignment.exp()
+        weights.append((assignment if keep is None else assignment * keep).to(votes.dtype))
+
+        # M-step
+        log_mass = log_assignment  # [..., N, M]
+        if input_activation is not None:
+            log_mass = log_mass + log_activation(input_activation, values)
+        share = shares(log_mass, keep).unsqueeze(-1)  # R / sum R [..., N, M, 1]
+        if keep is not None:
+            log_mass = log_mass.masked_fill(~keep, -math.inf)
+        total_mass = log_mass.exp().sum(dim=-2)  # [..., M]
+        mean = (share * values).sum(dim=-3)  # [..., M, D]
+        squared_distance = (values - mean.unsqueeze(-3)).square()  # [..., N, M, D]
+        variance = (share * squared_distance).sum(dim=-3) + min_variance  # [..., M, D]
+        cost = 0.5 * (variance.log() + 1 + LOG_TWO_PI).sum(dim=-1) * total_mass  # [..., M]
+        log_output_activation = torch.nn.functional.logsigmoid(
+            inverse_temperature * (beta_a - beta_u * total_mass - cost)
+        )  # [..., M]
+
+        # E-step
+        if iteration < len(lambdas) - 1:
+            log_density = -0.5 * (
+                squared_distance / variance.unsqueeze(-3) + variance.log().unsqueeze(-3) + LOG_TWO_PI
+            )
+            # [..., N, M, D] -> [..., N, M]
+            log_density = log_density.sum(dim=-1) if density == "product" else log_density.logsumexp(dim=-1)
+            log_assignment = (log_output_activation.unsqueeze(-2) + log_density).log_softmax(dim=-1)
+    capsules = log_output_activation.exp().unsqueeze(-1) * mean  # [..., M, D]
+    return RoutingOutput(capsules.to(votes.dtype), tuple(weights))

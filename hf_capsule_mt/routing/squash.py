@@ -1,0 +1,28 @@
+"""The squashing nonlinearity of Sabour et al. 2017 (equation 5 of Dou et al. 2019)."""
+
+import torch
+
+SQUASH_EPSILON = 1e-9
+
+
+def squash(capsules: torch.Tensor) -> torch.Tensor:
+    """Shrinks each capsule [..., D] to a length below one, keeping its direction.
+
+    squash(s) = |s|^2 / (1 + |s|^2) * s / |s|, written as s * sqrt(|s|^2 + 1e-9) / (1 + |s|^2), whose gradient is
+    finite at s = 0, where the usual form gives NaN.
+
+    Relations: for D = 1 it is s|s| / (1 + s^2); a long capsule keeps almost its unit vector, a short one its square.
+    """
+    # in float32 at least: the squared norm of a half-precision capsule of length 300 is already infinite
+    values = capsules.to(torch.promote_types(capsules.dtype, torch.float32))
+    squared_norm = values.square().sum(dim=-1, keepdim=True)  # [..., 1]
+    return (values * (squared_norm + SQUASH_EPSILON).sqrt() / (1 + squared_norm)).to(capsules.dtype)
+
+
+def squash_backward(capsules: torch.Tensor, grad_squashed: torch.Tensor) -> torch.Tensor:
+    """The gradient by s [..., D] of `squash(s)`, given the gradient by its result."""
+    squared_norm = capsules.square().sum(dim=-1, keepdim=True)  # [..., 1]
+    norm = (squared_norm + SQUASH_EPSILON).sqrt()
+    scale = norm / (1 + squared_norm)
+    scale_slope = (0.5 / norm - scale) / (1 + squared_norm)  # d scale / d |s|^2
+    return grad_squashed * scale + 2 * capsules * scale_slope * (capsules * grad_squashed).sum(dim=-1, keepdim=True)

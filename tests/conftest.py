@@ -1,0 +1,23 @@
+"""Every test is offline, seeded, and on one thread for each of the two processes that run them."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A class of model checks runs each of its tests on every mix of settings in `mixes`."""
+    if "mix" in metafunc.fixturenames and metafunc.cls is not None:
+        mixes = metafunc.cls.mixes
+        metafunc.parametrize("mix", list(mixes.values()), ids=list(mixes))

@@ -1,0 +1,112 @@
+"""Routing as the papers print it, in plain Python loops over float64 numbers: what every form is compared with.
+
+Votes are nested lists [N][M][D]; the result is the capsules [M][D] and, for each iteration, the weights [N][M].
+"""
+
+import math
+
+
+def squash(vector):
+    squared_norm = sum(x * x for x in vector)
+    if squared_norm == 0:
+        return [0.0 for _ in vector]
+    return [squared_norm / (1 + squared_norm) * x / math.sqrt(squared_norm) for x in vector]
+
+
+def softmax(values):
+    peak = max(values)
+    exponentials = [math.exp(value - peak) for value in values]
+    return [value / sum(exponentials) for value in exponentials]
+
+
+def dynamic_routing(votes, num_iterations, normalize_total_input=False, mask=None):
+    num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
+    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    logits = [[0.0] * num_outputs for _ in range(num_inputs)]
+    history = []
+    for _ in range(num_iterations):
+        weights = [softmax(logits[n]) if n in kept else [0.0] * num_outputs for n in range(num_inputs)]
+        history.append(weights)
+        capsules = []
+        for m in range(num_outputs):
+            total = [sum(weights[n][m] * votes[n][m][d] for n in kept) for d in range(width)]
+            if normalize_total_input:
+                total = [x / sum(weights[n][m] for n in kept) for x in total]
+            capsules.append(squash(total))
+        for n in kept:
+            for m in range(num_outputs):
+                logits[n][m] += sum(capsules[m][d] * votes[n][m][d] for d in range(width))
+    return capsules, history
+
+
+def em_routing(
+    votes,
+    num_iterations,
+    lambdas,
+    beta_a=None,
+    beta_u=None,
+    input_activation=None,
+    min_variance=0.0,
+    density="product",
+    mask=None,
+):
+    num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
+    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    beta_a = beta_a or [0.0] * num_outputs
+    beta_u = beta_u or [0.0] * num_outputs
+    weights = [[1 / num_outputs if n in kept else 0.0] * num_outputs for n in range(num_inputs)]
+    history = []
+    for iteration in range(num_iterations):
+        history.append(weights)
+        mean, variance, activation = [], [], []
+        for m in range(num_outputs):
+            present = [
+                weights[n][m] * (input_activation[n][m] if input_activation is not None else 1.0)
+                for n in range(num_inputs)
+            ]
+            mass = sum(present[n] for n in kept)
+            mu = [sum(present[n] * votes[n][m][d] for n in kept) / mass for d in range(width)]
+            sigma_squared = [
+                sum(present[n] * (votes[n][m][d] - mu[d]) ** 2 for n in kept) / mass + min_variance
+                for d in range(width)
+            ]
+            cost = sum((math.log(math.sqrt(s)) + (1 + math.log(2 * math.pi)) / 2) * mass for s in sigma_squared)
+            activation.append(1 / (1 + math.exp(-lambdas[iteration] * (beta_a[m] - beta_u[m] * mass - cost))))
+            mean.append(mu)
+            variance.append(sigma_squared)
+        updated = [[0.0] * num_outputs for _ in range(num_inputs)]
+        for n in kept:
+            for m in range(num_outputs):
+                densities = [
+                    math.exp(-((votes[n][m][d] - mean[m][d]) ** 2) / (2 * variance[m][d]))
+                    / math.sqrt(2 * math.pi * variance[m][d])
+                    for d in range(width)
+                ]
+                updated[n][m] = activation[m] * (math.prod(densities) if density == "product" else sum(densities))
+            total = sum(updated[n])
+            updated[n] = [value / total for value in updated[n]]
+        weights = updated
+    capsules = [[activation[m] * mean[m][d] for d in range(width)] for m in range(num_outputs)]
+    return capsules, history
+
+
+def guided_routing(votes, query, query_weight, vote_weight, capsule_weight, score_weight, num_iterations, mask=None):
+    """One query; W_b is applied to the concatenation [z; v; Omega], as the paper writes it."""
+    num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
+    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    joint_weight = [query_weight[k] + vote_weight[k] + capsule_weight[k] for k in range(width)]
+    logits = [[0.0] * num_outputs for _ in range(num_inputs)]
+    history = []
+    for _ in range(num_iterations):
+        weights = [softmax(logits[n]) if n in kept else [0.0] * num_outputs for n in range(num_inputs)]
+        history.append(weights)
+        capsules = [
+            squash([sum(weights[n][m] * votes[n][m][d] for n in kept) for d in range(width)])
+            for m in range(num_outputs)
+        ]
+        for n in kept:
+            for m in range(num_outputs):
+                joint = query + votes[n][m] + capsules[m]
+                hidden = [math.tanh(sum(w * x for w, x in zip(row, joint, strict=True))) for row in joint_weight]
+                logits[n][m] += sum(w * h for w, h in zip(score_weight, hidden, strict=True))
+    return capsules, history

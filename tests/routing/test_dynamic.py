@@ -1,0 +1,95 @@
+"""Dynamic and simple routing: the numbers and properties of SPEC section 5."""
+
+import pytest
+import torch
+
+from hf_capsule_mt.routing import RoutingOutput, dynamic_routing, squash
+from tests.routing import reference
+
+VOTES = torch.tensor([[1.0, 0.0], [1.0, 2.0]]).unsqueeze(-1)  # [N=2, M=2, D=1]
+
+
+@pytest.mark.parametrize(
+    ("num_iterations", "weights", "capsules"),
+    [
+        (1, [[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5]),
+        (2, [[0.622459, 0.377541], [0.377541, 0.622459]], [0.5, 0.607816]),
+        (3, [[0.731059, 0.268941], [0.228706, 0.771294]], [0.479478, 0.704105]),
+    ],
+)
+def test_worked_numbers(num_iterations, weights, capsules):  # property 5
+    output = dynamic_routing(VOTES, num_iterations=num_iterations)
+    assert isinstance(output, RoutingOutput)
+    torch.testing.assert_close(output.weights[-1], torch.tensor(weights), atol=1e-6, rtol=0)
+    torch.testing.assert_close(output.capsules.squeeze(-1), torch.tensor(capsules), atol=1e-6, rtol=0)
+
+
+def test_worked_numbers_with_normalized_total_input():  # property 6
+    output = dynamic_routing(VOTES, num_iterations=3, normalize_total_input=True)
+    torch.testing.assert_close(output.capsules.squeeze(-1), torch.tensor([0.5, 0.687408]), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("num_inputs", "num_outputs", "width"), [(6, 8, 1), (4, 3, 5), (1, 4, 2), (3, 1, 2)])
+@pytest.mark.parametrize("num_iterations", [1, 2, 4])
+@pytest.mark.parametrize("masked", [False, True])
+def test_equals_the_loops(normalize, num_inputs, num_outputs, width, num_iterations, masked):
+    votes = torch.randn(num_inputs, num_outputs, width, dtype=torch.float64)
+    mask = torch.tensor([n % 3 != 1 for n in range(num_inputs)]) if masked else None
+    capsules, weights = reference.dynamic_routing(
+        votes.tolist(), num_iterations, normalize, None if mask is None else mask.tolist()
+    )
+    for return_weights in (True, False):
+        output = dynamic_routing(
+            votes,
+            num_iterations=num_iterations,
+            mask=mask,
+            normalize_total_input=normalize,
+            return_weights=return_weights,
+        )
+        expected = torch.tensor(capsules, dtype=torch.float64)
+        torch.testing.assert_close(output.capsules, expected, atol=2e-9, rtol=1e-7)  # squash's epsilon
+    output = dynamic_routing(votes, num_iterations=num_iterations, mask=mask, normalize_total_input=normalize)
+    assert len(output.weights) == num_iterations  # property 10
+    torch.testing.assert_close(
+        torch.stack(output.weights), torch.tensor(weights, dtype=torch.float64), atol=1e-8, rtol=1e-7
+    )
+
+
+def test_one_iteration_is_uniform():  # property 4
+    output = dynamic_routing(torch.randn(2, 5, 7, 3), num_iterations=1)
+    torch.testing.assert_close(output.weights[0], torch.full((2, 5, 7), 1 / 7))
+
+
+def test_one_output_does_not_depend_on_the_iterations():  # property 7
+    votes = torch.randn(5, 1, 3)
+    for num_iterations in (1, 2, 5):
+        plain = dynamic_routing(votes, num_iterations=num_iterations)
+        normalized = dynamic_routing(votes, num_iterations=num_iterations, normalize_total_input=True)
+        assert all((weights == 1).all() for weights in plain.weights)
+        torch.testing.assert_close(plain.capsules, squash(votes.sum(dim=0)))
+        torch.testing.assert_close(normalized.capsules, squash(votes.mean(dim=0)))
+
+
+def test_equal_votes_stay_uniform():  # property 9
+    votes = torch.randn(6, 1, 4).expand(6, 5, 4)
+    for weights in dynamic_routing(votes, num_iterations=4).weights:
+        torch.testing.assert_close(weights, torch.full((6, 5), 0.2))
+
+
+def test_the_printed_form_does_not_route_with_512_capsules():  # property 29
+    votes = torch.randn(50, 6, 512, 1)
+    printed = dynamic_routing(votes, num_iterations=3)
+    assert printed.capsules.square().mean().sqrt() < 1e-3
+    assert (512 * printed.weights[-1] - 1).abs().max() < 1e-2
+    normalized = dynamic_routing(votes, num_iterations=3, normalize_total_input=True)
+    assert (512 * normalized.weights[-1] - 1).abs().max() > 0.5
+
+
+def test_detached_weights_change_the_gradient_and_not_the_result():  # property 21
+    votes = torch.randn(6, 8, 2, dtype=torch.float64, requires_grad=True)
+    free = dynamic_routing(votes, num_iterations=3).capsules
+    cut = dynamic_routing(votes, num_iterations=3, detach_routing=True).capsules
+    torch.testing.assert_close(free, cut)
+    grads = [torch.autograd.grad(capsules.square().sum(), votes)[0] for capsules in (free, cut)]
+    assert not torch.allclose(*grads)

@@ -1,0 +1,208 @@
+"""EM routing: the numbers and properties of SPEC section 5."""
+
+import math
+
+import pytest
+import torch
+
+from hf_capsule_mt.routing import em_lambda_schedule, em_routing
+from tests.routing import reference
+
+VOTES = torch.tensor([[0.0, 0.0], [1.0, 4.0], [2.0, 0.0]], dtype=torch.float64).unsqueeze(-1)  # [N=3, M=2, D=1]
+
+
+def route(votes, num_iterations=3, **settings):
+    betas = torch.zeros(votes.shape[-2], dtype=torch.promote_types(votes.dtype, torch.float32))
+    return em_routing(votes, num_iterations=num_iterations, **{"beta_a": betas, "beta_u": betas, **settings})
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_worked_numbers():  # property 11
+    settings = {"lambda_schedule": [1.0] * 3, "min_variance": 0.0}
+    first = route(VOTES, 1, lambda_schedule=[1.0], min_variance=0.0)
+    close(first.capsules.squeeze(-1), [1 * 0.138918, 1.333333 * 0.043949])
+    second = route(VOTES, 2, lambda_schedule=[1.0] * 2, min_variance=0.0)
+    close(second.weights[1], [[0.815755, 0.184245], [0.952022, 0.047978], [0.815755, 0.184245]])
+    close(second.capsules.squeeze(-1), [1 * 0.044272, 0.460808 * 0.333412])
+    third = route(VOTES, 3, **settings)
+    close(third.weights[2][:2], [[0.093529, 0.906471], [0.908510, 0.091490]])
+    close(third.capsules.squeeze(-1), [0.357490, 0.015912])
+
+
+def test_worked_numbers_with_hintons_temperatures():  # property 12
+    output = route(VOTES, 2, min_variance=0.0)
+    close(route(VOTES, 1, min_variance=0.0).capsules.squeeze(-1), [0.499772, 1.333333 * 0.499615])
+    close(output.weights[1][:2], [[0.583535, 0.416465], [0.862629, 0.137371]])
+    close(output.capsules.squeeze(-1), [0.499435, 0.282916])
+
+
+def test_worked_numbers_with_input_activation():  # property 13
+    activation = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64)
+    for given in (activation, activation.unsqueeze(-1).expand(3, 2)):
+        for return_weights in (True, False):
+            output = route(
+                VOTES,
+                1,
+                input_activation=given,
+                lambda_schedule=[1.0],
+                min_variance=0.0,
+                return_weights=return_weights,
+            )
+            close(output.capsules.squeeze(-1), [0.157723, 0.167862])
+
+
+def test_lambda_schedule():  # property 14
+    assert em_lambda_schedule(3) == pytest.approx((5.0e-4, 9.75e-4, 1.42625e-3))
+
+
+def test_the_density_is_divided_by_sigma():  # property 15
+    # two inputs at mu +- 2 give sigma = 2 for output 0; output 1 has sigma = 1. With the same activation, the log odds
+    # of the second iteration are the difference of the log densities at distance one sigma: log 2 - log 1 = log 2.
+    votes = torch.tensor([[-2.0, -1.0], [2.0, 1.0]], dtype=torch.float64).unsqueeze(-1)
+    weights = route(votes, 2, lambda_schedule=[1e-12, 1e-12], min_variance=0.0).weights[1]
+    close(weights[:, 1] / weights[:, 0], [2.0, 2.0])
+    # at the mean the log density is -log 2 - log(2 pi) / 2, not the printed form's -2.305233
+    assert -math.log(2) - math.log(2 * math.pi) / 2 == pytest.approx(-1.612086, abs=1e-6)
+
+
+@pytest.mark.parametrize(("num_inputs", "num_outputs", "width"), [(6, 8, 1), (4, 3, 5), (2, 1, 2)])
+@pytest.mark.parametrize("num_iterations", [1, 2, 4])
+@pytest.mark.parametrize("lambda_final", [0.01, 5.0])
+@pytest.mark.parametrize("activated", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("density", ["product", "sum"])
+def test_equals_the_loops(num_inputs, num_outputs, width, num_iterations, lambda_final, activated, masked, density):
+    # property 16
+    votes = torch.randn(num_inputs, num_outputs, width, dtype=torch.float64)
+    activation = torch.rand(num_inputs, num_outputs, dtype=torch.float64) if activated else None
+    mask = torch.tensor([n % 3 != 1 for n in range(num_inputs)]) if masked else None
+    beta_a, beta_u = torch.randn(2, num_outputs, dtype=torch.float64)
+    capsules, weights = reference.em_routing(
+        votes.tolist(),
+        num_iterations,
+        em_lambda_schedule(num_iterations, lambda_final),
+        beta_a.tolist(),
+        beta_u.tolist(),
+        None if activation is None else activation.tolist(),
+        1e-3,
+        density,
+        None if mask is None else mask.tolist(),
+    )
+    for return_weights in (True, False):
+        output = em_routing(
+            votes,
+            num_iterations=num_iterations,
+            mask=mask,
+            input_activation=activation,
+            beta_a=beta_a,
+            beta_u=beta_u,
+            lambda_final=lambda_final,
+            min_variance=1e-3,
+            density=density,
+            return_weights=return_weights,
+        )
+        torch.testing.assert_close(
+            output.capsules, torch.tensor(capsules, dtype=torch.float64), atol=1e-10, rtol=1e-10
+        )
+        if return_weights:
+            assert len(output.weights) == num_iterations  # property 10
+            torch.testing.assert_close(
+                torch.stack(output.weights), torch.tensor(weights, dtype=torch.float64), atol=1e-10, rtol=1e-10
+            )
+
+
+def test_shifting_an_output_shifts_its_mean():  # property 17
+    votes = torch.randn(5, 4, 3, dtype=torch.float64)
+    shift = torch.randn(4, 3, dtype=torch.float64)
+    before, after = route(votes), route(votes + shift)
+    for weights_before, weights_after in zip(before.weights, after.weights, strict=True):
+        torch.testing.assert_close(weights_before, weights_after)
+    # a mu and a (mu + shift): their difference is a * shift, so a = difference / shift is the same in each dimension
+    activation = (after.capsules - before.capsules) / shift
+    torch.testing.assert_close(activation, activation[:, :1].expand_as(activation))
+
+
+def test_one_iteration_is_the_mean_of_the_votes():  # property 18
+    votes = torch.randn(5, 4, 3, dtype=torch.float64)
+    capsules = route(votes, 1).capsules
+    ratio = capsules / votes.mean(dim=0)
+    torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio))
+
+
+def test_densities_agree_for_capsules_of_width_one_only():  # property 19
+    for width in (1, 4):
+        votes = torch.randn(6, 5, width, dtype=torch.float64)
+        product, total = (route(votes, density=density).capsules for density in ("product", "sum"))
+        assert torch.allclose(product, total) == (width == 1)
+
+
+def test_equal_votes():  # properties 9 and 20
+    votes = torch.ones(6, 5, 3, requires_grad=True)
+    output = route(votes)
+    for weights in output.weights:
+        torch.testing.assert_close(weights, torch.full((6, 5), 0.2))
+    output.capsules.sum().backward()
+    assert votes.grad.isfinite().all()
+    assert output.capsules.isfinite().all()
+
+
+def test_the_variance_is_at_least_the_minimum():  # property 23
+    # with one vote the variance is exactly the minimum: cost = sum log(min) / 2 + ..., seen through the activation
+    votes = torch.randn(1, 1, 1, dtype=torch.float64)
+    activations = []
+    for minimum in (1e-3, 1e-2, 1e-1):
+        capsules = route(votes, 1, min_variance=minimum, lambda_schedule=[1.0]).capsules
+        activations.append((capsules / votes[0]).item())
+        expected = 1 / (1 + math.exp(0.5 * math.log(minimum) + 0.5 * (1 + math.log(2 * math.pi))))
+        assert activations[-1] == pytest.approx(expected)
+    assert activations == sorted(activations, reverse=True)
+
+
+def test_the_activation_is_inert_at_512_capsules():  # property 22
+    votes = torch.randn(20, 6, 512, 1, dtype=torch.float64)
+    output = route(votes)
+    shifted = route(votes + 1)
+    activation = shifted.capsules - output.capsules  # a (mu + 1) - a mu
+    assert ((activation > 0) & (activation < 1)).all()
+    assert (activation - 0.5).abs().max() < 1e-3
+
+
+def test_gradients_reach_everything():  # property 21
+    votes = torch.randn(6, 4, 2, dtype=torch.float64, requires_grad=True)
+    scalar = torch.rand(6, dtype=torch.float64, requires_grad=True)
+    vector = torch.rand(6, 4, dtype=torch.float64, requires_grad=True)
+    beta_a, beta_u = (torch.zeros(4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    for activation in (scalar, vector):
+        for return_weights in (True, False):
+            output = em_routing(
+                votes,
+                num_iterations=3,
+                input_activation=activation,
+                beta_a=beta_a,
+                beta_u=beta_u,
+                return_weights=return_weights,
+            )
+            grads = torch.autograd.grad(output.capsules.square().sum(), [votes, activation, beta_a, beta_u])
+            assert all(grad.abs().max() > 0 for grad in grads)
+
+
+def test_detached_weights_change_the_gradient_and_not_the_result():  # property 21
+    votes = torch.randn(6, 8, 2, dtype=torch.float64, requires_grad=True)
+    free, cut = route(votes).capsules, route(votes, detach_routing=True).capsules
+    torch.testing.assert_close(free, cut)
+    grads = [torch.autograd.grad(capsules.square().sum(), votes)[0] for capsules in (free, cut)]
+    assert not torch.allclose(*grads)
+
+
+def test_refuses_bad_settings():
+    with pytest.raises(ValueError, match=r"`density` must be .* got 'mean'"):
+        route(VOTES, density="mean")
+    with pytest.raises(ValueError, match=r"`beta_a` must have shape \[2\] .* got \[3\]"):
+        route(VOTES, beta_a=torch.zeros(3))
+    with pytest.raises(ValueError, match=r"`input_activation` must have shape \[3, 2\] .* got \[2, 3\]"):
+        route(VOTES, input_activation=torch.ones(2, 3))
+    with pytest.raises(ValueError, match="`lambda_schedule` has 2 values for `num_iterations` 3"):
+        route(VOTES, lambda_schedule=[1.0, 1.0])

@@ -1,0 +1,205 @@
+"""What holds for every routing and every form of it: symmetries, masks, dtypes, gradients, errors."""
+
+import pytest
+import torch
+
+from hf_capsule_mt.routing import dynamic_routing, em_routing
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form
+
+
+def simple(votes, **settings):
+    return dynamic_routing(votes, num_iterations=3, normalize_total_input=True, **settings)
+
+
+def dynamic(votes, **settings):
+    return dynamic_routing(votes, num_iterations=3, **settings)
+
+
+def em(votes, **settings):
+    betas = torch.zeros(votes.shape[-2], dtype=torch.promote_types(votes.dtype, torch.float32))
+    return em_routing(votes, num_iterations=3, beta_a=betas, beta_u=betas, **settings)
+
+
+ROUTINGS = pytest.mark.parametrize("routing", [dynamic, simple, em])
+FORMS = pytest.mark.parametrize("return_weights", [True, False], ids=["plain", "chunked"])
+
+
+@ROUTINGS
+def test_weights_are_probabilities_over_the_outputs(routing):  # property 3
+    votes = torch.randn(4, 6, 9, 2) * 3
+    mask = torch.rand(4, 6) > 0.3
+    for weights in routing(votes, mask=mask).weights:
+        assert (weights >= 0).all()
+        torch.testing.assert_close(weights.sum(dim=-1), mask.float())
+
+
+@ROUTINGS
+@FORMS
+def test_order_of_inputs_and_outputs(routing, return_weights):  # property 8
+    votes = torch.randn(3, 6, 5, 2, dtype=torch.float64)
+    inputs, outputs = torch.randperm(6), torch.randperm(5)
+    capsules = routing(votes, return_weights=return_weights).capsules
+    torch.testing.assert_close(routing(votes[:, inputs], return_weights=return_weights).capsules, capsules)
+    torch.testing.assert_close(
+        routing(votes[:, :, outputs], return_weights=return_weights).capsules, capsules[:, outputs]
+    )
+
+
+@ROUTINGS
+def test_equal_outputs_get_equal_weights(routing):  # property 8
+    votes = torch.randn(6, 4, 2, dtype=torch.float64)[:, [0, 1, 2, 1, 3]]
+    for weights in routing(votes).weights:
+        torch.testing.assert_close(weights[:, 1], weights[:, 3])
+
+
+@ROUTINGS
+@FORMS
+def test_masked_inputs_have_no_effect(routing, return_weights):
+    votes = torch.randn(3, 6, 5, 2, dtype=torch.float64)
+    mask = torch.tensor([[True] * 4 + [False] * 2, [False] + [True] * 3 + [False] * 2, [True, False] * 3])
+    output = routing(votes, mask=mask, return_weights=return_weights)
+    spoilt = votes.masked_fill(~mask[..., None, None], float("nan"))
+    torch.testing.assert_close(routing(spoilt, mask=mask, return_weights=return_weights).capsules, output.capsules)
+    for row in range(3):
+        alone = routing(votes[row, mask[row]], return_weights=return_weights)
+        torch.testing.assert_close(output.capsules[row], alone.capsules)
+
+
+@ROUTINGS
+@FORMS
+def test_a_mask_that_keeps_nothing_gives_nothing(routing, return_weights):
+    votes = torch.randn(2, 4, 5, 2, requires_grad=True)
+    mask = torch.tensor([[False] * 4, [True] * 4])
+    capsules = routing(votes, mask=mask, return_weights=return_weights).capsules
+    capsules.square().sum().backward()
+    assert (capsules[0] == 0).all()
+    assert (votes.grad[0] == 0).all()
+    assert votes.grad.isfinite().all()
+
+
+@ROUTINGS
+@FORMS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 1e2, 1e3])
+@pytest.mark.parametrize(("num_outputs", "width"), [(32, 1), (8, 16), (4, 64)])
+def test_finite_in_every_dtype(routing, return_weights, dtype, scale, num_outputs, width):  # property 20
+    votes = (torch.randn(5, 6, num_outputs, width) * scale).to(dtype).requires_grad_()
+    capsules = routing(votes, return_weights=return_weights).capsules
+    capsules.float().square().sum().backward()
+    assert capsules.dtype == dtype
+    assert capsules.isfinite().all()
+    assert votes.grad.dtype == dtype
+    assert votes.grad.isfinite().all()
+
+
+@ROUTINGS
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_weights_have_the_dtype_of_the_votes(routing, dtype):
+    output = routing(torch.randn(6, 5, 2, dtype=dtype))
+    assert all(weights.dtype == dtype for weights in output.weights)
+
+
+@ROUTINGS
+@FORMS
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("num_outputs", "width"), [(4, 1), (2, 3)])
+def test_gradcheck(routing, return_weights, masked, num_outputs, width):  # property 21
+    votes = torch.randn(2, 3, num_outputs, width, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, False, True], [True] * 3]) if masked else None
+    assert torch.autograd.gradcheck(
+        lambda votes: routing(votes, mask=mask, return_weights=return_weights).capsules, votes
+    )
+
+
+@FORMS
+@pytest.mark.parametrize("vector", [False, True])
+def test_gradcheck_of_everything_that_em_learns(return_weights, vector):  # property 21
+    votes = torch.randn(2, 3, 4, 2, dtype=torch.float64, requires_grad=True)
+    activation = torch.rand(*((2, 3, 4) if vector else (2, 3)), dtype=torch.float64) + 0.1
+    betas = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+
+    def run(votes, activation, betas):
+        return em_routing(
+            votes,
+            num_iterations=3,
+            input_activation=activation,
+            beta_a=betas[0],
+            beta_u=betas[1],
+            lambda_final=10.0,
+            return_weights=return_weights,
+        ).capsules
+
+    assert torch.autograd.gradcheck(run, (votes, activation.requires_grad_(), betas))
+
+
+@ROUTINGS
+@pytest.mark.parametrize("shape", [(1000, 6, 64, 1), (3, 70, 4, 16, 4), (0, 3, 4, 2)])
+def test_forms_agree_over_many_chunks(routing, shape, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.routing.chunks.chunk_rows", lambda votes: 64)
+    votes = torch.randn(*shape, requires_grad=True)
+    plain, chunked = (routing(votes, return_weights=return_weights).capsules for return_weights in (True, False))
+    torch.testing.assert_close(plain, chunked, atol=2e-6, rtol=1e-5)
+    grad = torch.randn_like(plain)
+    expected, actual = (torch.autograd.grad(capsules, votes, grad)[0] for capsules in (plain, chunked))
+    torch.testing.assert_close(expected, actual, atol=2e-6 * max(1.0, float(expected.abs().sum() > 0)), rtol=1e-4)
+
+
+@ROUTINGS
+def test_the_chunked_form_is_as_accurate_as_the_plain_one(routing):
+    exact_votes = torch.randn(200, 6, 128, 1, dtype=torch.float64, requires_grad=True)
+    exact = routing(exact_votes).capsules
+    grad = torch.randn_like(exact)
+    exact_grad = torch.autograd.grad(exact, exact_votes, grad)[0]
+    votes = exact_votes.detach().float().requires_grad_()
+    errors = {}
+    for return_weights in (True, False):
+        capsules = routing(votes, return_weights=return_weights).capsules
+        votes_grad = torch.autograd.grad(capsules, votes, grad.float())[0]
+        errors[return_weights] = (
+            (capsules - exact).norm() / exact.norm(),
+            (votes_grad - exact_grad).norm() / exact_grad.norm(),
+        )
+    for plain, chunked in zip(errors[True], errors[False], strict=True):
+        assert chunked <= 2 * plain + 1e-7
+
+
+def test_where_the_form_is_chosen():
+    votes = torch.randn(2, 3, 4, 1)
+    assert choose_form(votes, return_weights=False, detach_routing=False) is RoutingForm.CHUNKED
+    assert choose_form(votes, return_weights=True, detach_routing=False) is RoutingForm.PLAIN
+    assert choose_form(votes, return_weights=False, detach_routing=True) is RoutingForm.PLAIN
+    assert em(votes, return_weights=False).weights is None
+
+
+@ROUTINGS
+def test_errors_name_the_argument_and_the_shapes(routing):
+    with pytest.raises(ValueError, match=r"`votes` must be .* got torch.float32 of shape \[3, 4\]"):
+        routing(torch.randn(3, 4))
+    with pytest.raises(ValueError, match=r"`votes` must be .* got torch.int64"):
+        routing(torch.ones(3, 4, 2, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"`votes` .* got shape \[3, 0, 2\]"):
+        routing(torch.randn(3, 0, 2))
+    with pytest.raises(
+        ValueError, match=r"`mask` must have shape \[2, 3\] for `votes` of shape \[2, 3, 4, 2\], got \[3, 2\]"
+    ):
+        routing(torch.randn(2, 3, 4, 2), mask=torch.ones(3, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="`mask` must be a bool tensor"):
+        routing(torch.randn(2, 3, 4, 2), mask=torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("num_iterations", [0, -1, 1.5, True])
+def test_refuses_fewer_than_one_iteration(num_iterations):
+    votes, betas = torch.randn(3, 4, 2), torch.zeros(4)
+    with pytest.raises(ValueError, match=f"`num_iterations` must be an integer of at least 1, got {num_iterations}"):
+        dynamic_routing(votes, num_iterations=num_iterations)
+    with pytest.raises(ValueError, match=f"`num_iterations` must be an integer of at least 1, got {num_iterations}"):
+        em_routing(votes, num_iterations=num_iterations, beta_a=betas, beta_u=betas)
+
+
+@ROUTINGS
+def test_compiles_without_a_graph_break(routing):
+    votes = torch.randn(3, 6, 16, 1)
+    compiled = torch.compile(
+        lambda votes: routing(votes, return_weights=False).capsules, fullgraph=True, backend="eager"
+    )
+    torch.testing.assert_close(compiled(votes), routing(votes).capsules)

@@ -1,0 +1,110 @@
+"""Guided routing: SPEC properties 39 and 40."""
+
+import pytest
+import torch
+
+from hf_capsule_mt.routing import guided_routing
+from tests.routing import reference
+
+WIDTH, QUERY_WIDTH = 3, 4
+
+
+def make(num_inputs=5, num_outputs=4, num_queries=2, batch=(), dtype=torch.float64):
+    arguments = {
+        "votes": torch.randn(*batch, num_inputs, num_outputs, WIDTH, dtype=dtype),
+        "query": torch.randn(*batch, num_queries, QUERY_WIDTH, dtype=dtype),
+    }
+    weights = {
+        "query_weight": torch.randn(WIDTH, QUERY_WIDTH, dtype=dtype),
+        "vote_weight": torch.randn(WIDTH, WIDTH, dtype=dtype),
+        "capsule_weight": torch.randn(WIDTH, WIDTH, dtype=dtype),
+        "score_weight": torch.randn(WIDTH, dtype=dtype),
+    }
+    return arguments, weights
+
+
+@pytest.mark.parametrize("num_iterations", [1, 2, 4])
+@pytest.mark.parametrize("masked", [False, True])
+def test_equals_the_loops(num_iterations, masked):
+    arguments, weights = make()
+    mask = torch.tensor([True, False, True, True, False]) if masked else None
+    output = guided_routing(**arguments, **weights, num_iterations=num_iterations, mask=mask)
+    lists = {name: weight.tolist() for name, weight in weights.items()}
+    for index, query in enumerate(arguments["query"].tolist()):
+        capsules, history = reference.guided_routing(
+            arguments["votes"].tolist(),
+            query,
+            **lists,
+            num_iterations=num_iterations,
+            mask=None if mask is None else mask.tolist(),
+        )
+        torch.testing.assert_close(
+            output.capsules[index], torch.tensor(capsules, dtype=torch.float64), atol=2e-9, rtol=1e-7
+        )
+        torch.testing.assert_close(
+            torch.stack([weights[index] for weights in output.weights]),
+            torch.tensor(history, dtype=torch.float64),
+            atol=1e-8,
+            rtol=1e-7,
+        )
+
+
+def test_padding_is_worth_nothing():  # property 39
+    arguments, weights = make(batch=(2,))
+    expected = guided_routing(**arguments, **weights, num_iterations=3)
+    padded = torch.cat([arguments["votes"], torch.full((2, 3, 4, WIDTH), float("nan"), dtype=torch.float64)], dim=1)
+    mask = torch.arange(8).expand(2, 8) < 5
+    output = guided_routing(padded, arguments["query"], **weights, num_iterations=3, mask=mask)
+    torch.testing.assert_close(output.capsules, expected.capsules)
+    for iteration, of_unpadded in zip(output.weights, expected.weights, strict=True):
+        torch.testing.assert_close(iteration[:, :, :5], of_unpadded)
+        assert (iteration[:, :, 5:] == 0).all()
+        torch.testing.assert_close(iteration[:, :, :5].sum(dim=-1), torch.ones(2, 2, 5, dtype=torch.float64))
+
+
+def test_the_query_guides():  # property 40
+    arguments, weights = make()
+    output = guided_routing(**arguments, **weights, num_iterations=3)
+    assert torch.equal(output.weights[0][0], output.weights[0][1])
+    assert not torch.allclose(output.weights[1][0], output.weights[1][1])
+    unguided = guided_routing(
+        **arguments, **{**weights, "score_weight": torch.zeros(WIDTH, dtype=torch.float64)}, num_iterations=3
+    )
+    for iteration in unguided.weights:
+        torch.testing.assert_close(iteration, torch.full_like(iteration, 0.25))
+
+
+def test_queries_do_not_see_one_another():  # property 40: B starts anew at each decoding step
+    arguments, weights = make(num_queries=6)
+    together = guided_routing(**arguments, **weights, num_iterations=3)
+    for step in range(6):
+        alone = guided_routing(arguments["votes"], arguments["query"][step : step + 1], **weights, num_iterations=3)
+        torch.testing.assert_close(alone.capsules[0], together.capsules[step])
+
+
+def test_gradient():
+    arguments, weights = make(num_inputs=3, num_outputs=2)
+    mask = torch.tensor([True, False, True])
+    tensors = [value.requires_grad_() for value in (*arguments.values(), *weights.values())]
+
+    def run(votes, query, query_weight, vote_weight, capsule_weight, score_weight):
+        return guided_routing(
+            votes,
+            query,
+            query_weight=query_weight,
+            vote_weight=vote_weight,
+            capsule_weight=capsule_weight,
+            score_weight=score_weight,
+            num_iterations=3,
+            mask=mask,
+        ).capsules
+
+    assert torch.autograd.gradcheck(run, tensors)
+
+
+def test_refuses_sizes_that_do_not_fit():
+    arguments, weights = make()
+    with pytest.raises(ValueError, match=r"`query` must be .* got \[2, 2, 4\] for `votes` of shape \[5, 4, 3\]"):
+        guided_routing(arguments["votes"], torch.randn(2, 2, 4), **weights, num_iterations=1)
+    with pytest.raises(ValueError, match=r"`vote_weight` must have shape \[3, 3\] .* got \[3, 4\]"):
+        guided_routing(**arguments, **{**weights, "vote_weight": torch.randn(3, 4)}, num_iterations=1)
