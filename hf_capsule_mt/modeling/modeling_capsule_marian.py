@@ -293,6 +293,23 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
         self._refuse_shared_embeddings("set_decoder_input_embeddings", "set_input_embeddings")
         self.decoder.embed_tokens = value
 
+    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
+        if not self.config.share_encoder_decoder_embeddings:
+            self.encoder.embed_tokens = self._get_resized_embeddings(
+                self.encoder.embed_tokens, new_num_tokens, *args, **kwargs
+            )
+        elif self.config.tie_word_embeddings:
+            self.set_input_embeddings(
+                self._get_resized_embeddings(self.encoder.embed_tokens, new_num_tokens, *args, **kwargs)
+            )
+        else:  # one vocabulary, but three matrices
+            for owner, name in ((self, "shared"), (self.encoder, "embed_tokens"), (self.decoder, "embed_tokens")):
+                resized = self._get_resized_embeddings(getattr(owner, name), new_num_tokens, *args, **kwargs)
+                setattr(owner, name, resized)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = self.encoder.embed_tokens.num_embeddings
+        return self.encoder.embed_tokens
+
     def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
         """For a separate target vocabulary."""
         self._refuse_shared_embeddings("resize_decoder_token_embeddings", "resize_token_embeddings")
@@ -420,19 +437,10 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
             self._resize_final_logits_bias(embeddings.num_embeddings)
         return embeddings
 
-    def _resize_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        embeddings = self._get_resized_embeddings(
-            self.model.encoder.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        self.set_input_embeddings(embeddings)
-        if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = embeddings.num_embeddings
-            if not self.config.tie_word_embeddings:
-                self.lm_head = self._get_resized_lm_head(
-                    self.lm_head, embeddings.num_embeddings, mean_resizing=mean_resizing
-                )
+    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
+        embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        if self.config.share_encoder_decoder_embeddings and not self.config.tie_word_embeddings:
+            self.lm_head = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
         return embeddings
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:

@@ -9,7 +9,6 @@ Legend: B batch, S source positions, T target positions, K positions attended to
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
@@ -31,13 +30,9 @@ class SinusoidalPositions(nn.Embedding):
     def create_weight(self) -> torch.Tensor:
         """[positions, d], computed in float64 as Marian does."""
         num_positions, width = self.weight.shape
-        frequencies = np.power(10000, 2 * (np.arange(width) // 2) / width)
-        angles = np.arange(num_positions)[:, None] / frequencies  # [positions, d]
-        half = (width + 1) // 2
-        weight = torch.empty(num_positions, width, dtype=self.weight.dtype)
-        weight[:, :half] = torch.FloatTensor(np.sin(angles[:, 0::2]))
-        weight[:, half:] = torch.FloatTensor(np.cos(angles[:, 1::2]))
-        return weight
+        exponents = 2 * (torch.arange(width, dtype=torch.float64) // 2) / width
+        angles = torch.arange(num_positions, dtype=torch.float64)[:, None] / 10000**exponents  # [positions, d]
+        return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1).to(self.weight.dtype)
 
     @torch.no_grad()
     def forward(self, length: int, start: int | torch.Tensor = 0) -> torch.Tensor:  # type: ignore[override]

@@ -1,0 +1,142 @@
+"""The configuration of Capsule Marian: typed, validated, never silent about a mistake."""
+
+import copy
+import json
+import logging
+
+import pytest
+from transformers import AutoConfig, MarianConfig
+
+from hf_capsule_mt import CapsuleMarianConfig
+
+SWITCHED_ON = {
+    "layer_aggregation": "em_routing",
+    "layer_aggregation_side": "decoder",
+    "layer_aggregation_num_capsules": 256,
+    "layer_aggregation_num_iterations": 2,
+    "head_aggregation": "simple_routing",
+    "head_aggregation_sites": ["cross"],
+    "head_aggregation_layers": [0, 3],
+    "em_lambda_final": 0.5,
+    "label_smoothing": 0.1,
+}
+
+
+def test_defaults_are_marians():
+    ours, marians = CapsuleMarianConfig(), MarianConfig()
+    for name, value in marians.to_dict().items():
+        if name not in ("model_type", "transformers_version"):
+            assert getattr(ours, name) == value, name
+    assert ours.is_plain_marian
+
+
+def test_round_trip(tmp_path):
+    config = CapsuleMarianConfig(**SWITCHED_ON)
+    config.save_pretrained(tmp_path)
+    for loaded in (CapsuleMarianConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+        assert type(loaded) is CapsuleMarianConfig
+        assert loaded == config
+    saved = json.loads((tmp_path / "config.json").read_text())
+    for name, value in SWITCHED_ON.items():
+        assert saved[name] == value
+
+
+def test_two_different_configurations_are_not_equal():
+    for name, value in SWITCHED_ON.items():
+        if name in ("head_aggregation_sites", "head_aggregation_layers"):
+            assert CapsuleMarianConfig(head_aggregation="em_routing") != CapsuleMarianConfig(
+                head_aggregation="em_routing", **{name: value}
+            )
+        else:
+            assert CapsuleMarianConfig() != CapsuleMarianConfig(**{name: value}), name
+    assert CapsuleMarianConfig() == CapsuleMarianConfig()
+    assert CapsuleMarianConfig() != MarianConfig()
+    assert CapsuleMarianConfig(**SWITCHED_ON) == copy.deepcopy(CapsuleMarianConfig(**SWITCHED_ON))
+
+
+def test_tuples_are_welcome_as_lists():
+    config = CapsuleMarianConfig(
+        head_aggregation="em_routing", head_aggregation_sites=("cross",), head_aggregation_layers=(1,)
+    )
+    assert config.head_aggregation_sites == ["cross"]
+    assert config.head_aggregation_layers == [1]
+    assert CapsuleMarianConfig().head_aggregation_sites is not CapsuleMarianConfig().head_aggregation_sites
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layer_aggregation": "em"}, r"'layer_aggregation' expected one of .*'em_routing'.* got em"),
+        ({"head_aggregation": "dynamic_routing"}, r"'head_aggregation' expected one of .* got dynamic_routing"),
+        ({"layer_aggregation_side": "left"}, r"'layer_aggregation_side' expected one of"),
+        ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
+        ({"layer_aggregation_num_capsules": 0}, r"`layer_aggregation_num_capsules` \(0\)"),
+        ({"head_aggregation_num_capsules": 2048}, r"`head_aggregation_num_capsules` \(2048\) .* `d_model` \(1024\)"),
+        ({"layer_aggregation_num_iterations": 0}, r"`layer_aggregation_num_iterations` must be at least 1, got 0"),
+        ({"d_model": 100}, r"`encoder_attention_heads` \(16\) must divide `d_model` \(100\)"),
+        ({"d_model": "512"}, r"'d_model' expected int"),
+        ({"dropout": 1.5}, r"`dropout` must be a probability in \[0, 1\), got 1.5"),
+        ({"label_smoothing": -0.1}, r"`label_smoothing` must be a probability"),
+        ({"em_lambda_final": 0.0}, r"`em_lambda_final` must be positive, got 0.0"),
+        ({"em_min_variance": -1.0}, r"`em_min_variance` must not be negative, got -1.0"),
+        ({"layer_aggregation": "linear", "decoder_layers": 0}, r'"linear" .* "both" .* `decoder_layers` is 0'),
+        (
+            {"head_aggregation": "em_routing", "head_aggregation_layers": [12]},
+            r'has 12, but "encoder_self" has the layers 0 to 11 \(`encoder_layers` is 12\)',
+        ),
+        (
+            {
+                "head_aggregation": "em_routing",
+                "head_aggregation_layers": [5],
+                "head_aggregation_sites": ["encoder_self", "cross"],
+                "decoder_layers": 4,
+            },
+            r'has 5, but "cross" has the layers 0 to 3',
+        ),
+        ({"head_aggregation": "em_routing", "head_aggregation_layers": [-1]}, "has -1"),
+        ({"head_aggregation": "em_routing", "head_aggregation_layers": []}, "without a layer"),
+        ({"head_aggregation": "em_routing", "head_aggregation_sites": []}, "at least one of `head_aggregation_sites`"),
+        (
+            {"head_aggregation": "em_routing", "head_aggregation_sites": ["encoder"]},
+            "has 'encoder', choose among encoder_self, decoder_self, cross",
+        ),
+        (
+            {"head_aggregation": "em_routing", "head_aggregation_sites": ["cross"], "decoder_layers": 0},
+            r'has "cross", but `decoder_layers` is 0',
+        ),
+        ({"guided_routing": "guided"}, '`guided_routing` can only be "none" in this version'),
+    ],
+)
+def test_mistakes_are_value_errors(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CapsuleMarianConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    "misspelt", ["layer_agregation", "layers_aggregation", "head_aggregation_site", "guided_rooting"]
+)
+def test_misspelt_keywords_are_refused(misspelt, tmp_path):
+    with pytest.raises(ValueError, match=f"no field `{misspelt}`; did you mean"):
+        CapsuleMarianConfig(**{misspelt: "linear"})
+    CapsuleMarianConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"no field `{misspelt}`; did you mean"):
+        CapsuleMarianConfig.from_pretrained(tmp_path, **{misspelt: "linear"})
+
+
+def test_unknown_keywords_are_announced(caplog):
+    with caplog.at_level(logging.WARNING):
+        config = CapsuleMarianConfig(capsules_everywhere=True)
+    assert "no field `capsules_everywhere`" in caplog.text
+    assert config.capsules_everywhere
+    caplog.clear()
+    CapsuleMarianConfig(num_beams=4, name_or_path="x", output_attentions=False)
+    assert not caplog.text
+
+
+def test_assignments_are_checked_too(tmp_path):
+    config = CapsuleMarianConfig()
+    with pytest.raises(ValueError, match="'layer_aggregation' expected one of"):
+        config.layer_aggregation = "em"
+    CapsuleMarianConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="must divide"):
+        CapsuleMarianConfig.from_pretrained(tmp_path, layer_aggregation_num_capsules=7)

@@ -1,0 +1,481 @@
+"""What every translation model of the package must do, whatever its settings.
+
+A model gets all of it by one class:
+
+    class TestMyModel(ModelChecks):
+        family = Family(MyConfig, MyModel, MyForConditionalGeneration, sizes={...})
+        mixes = {"plain": {}, "with a switch": {"switch": True}}
+
+Weights are drawn anew for every test, biases and gains included: zero biases hide leaks.
+"""
+
+import copy
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
+PAD, EOS, START = 1, 2, 3
+
+
+@dataclass
+class Family:
+    """The classes of a model family, and the sizes of a tiny one."""
+
+    config_class: type
+    model_class: type
+    generation_class: type
+    sizes: dict[str, Any]
+    has_attentions: bool = True
+    has_static_cache: bool = True
+    pads_left: bool = False
+    # how a test of beam search makes the vocabulary tiny
+    vocabulary_fields: tuple[str, ...] = ("vocab_size",)
+    hidden_size_field: str = "d_model"
+    vocab_size: int = 31
+    special_tokens: dict[str, int] = field(
+        default_factory=lambda: {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": START}
+    )
+
+
+def randomize(model: nn.Module, std: float = 0.2) -> nn.Module:
+    """Draws every parameter anew, apart from the fixed positions, so that no bias is zero and no gain is one."""
+    for name, parameter in model.named_parameters():
+        if "embed_positions" not in name:
+            nn.init.normal_(parameter, mean=1.0 if "norm.weight" in name else 0.0, std=std)
+    for name, buffer in model.named_buffers():
+        if "final_logits_bias" in name:
+            nn.init.normal_(buffer, std=std)
+    return model
+
+
+class ModelChecks:
+    family: Family
+    mixes: dict[str, dict[str, Any]]
+
+    # -------------------------------------------------------------------------------------------------- a tiny model
+    def config(self, mix: dict[str, Any], **changes: Any) -> Any:
+        return self.family.config_class(**{**self.family.sizes, **self.family.special_tokens, **mix, **changes})
+
+    def model(self, mix: dict[str, Any], **changes: Any) -> Any:
+        """A random model. Untied unless a test asks: with tied embeddings it would mostly repeat its last word."""
+        changes = {"tie_word_embeddings": False, **changes}
+        model = randomize(self.family.generation_class(self.config(mix, **changes))).eval()
+        model.generation_config.forced_eos_token_id = None
+        return model
+
+    def batch(self, lengths: tuple[int, ...] = (7, 4, 5), target_length: int = 6) -> dict[str, torch.Tensor]:
+        """Sources of ragged length, padded right, and targets."""
+        words = torch.arange(START + 1, self.family.vocab_size)
+        length = max(lengths)
+        input_ids = words[torch.randint(len(words), (len(lengths), length))]
+        mask = torch.arange(length) < torch.tensor(lengths)[:, None]
+        return {
+            "input_ids": input_ids.masked_fill(~mask, PAD),
+            "attention_mask": mask.long(),
+            "decoder_input_ids": words[torch.randint(len(words), (len(lengths), target_length))],
+        }
+
+    def labels(self, lengths: tuple[int, ...] = (6, 3, 5)) -> torch.Tensor:
+        labels = torch.randint(START + 1, self.family.vocab_size, (len(lengths), max(lengths)))
+        return labels.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], -100)
+
+    def source(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {key: batch[key] for key in ("input_ids", "attention_mask")}
+
+    # -------------------------------------------------------------------------------- padding, batches and causality
+    def test_padding_the_source_changes_nothing(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        more = nn.functional.pad(batch["input_ids"], (0, 3), value=PAD)
+        mask = nn.functional.pad(batch["attention_mask"], (0, 3))
+        torch.testing.assert_close(
+            model(**{**batch, "input_ids": more, "attention_mask": mask}).logits, expected, **TOLERANCE
+        )
+        garbage = torch.where(mask.bool(), more, torch.randint_like(more, START + 1, self.family.vocab_size))
+        torch.testing.assert_close(
+            model(**{**batch, "input_ids": garbage, "attention_mask": mask}).logits, expected, **TOLERANCE
+        )
+        if self.family.pads_left:
+            left = {
+                "input_ids": torch.stack([row.roll(3) for row in more]),
+                "attention_mask": torch.stack([row.roll(3) for row in mask]),
+            }
+            torch.testing.assert_close(model(**{**batch, **left}).logits, expected, **TOLERANCE)
+
+    def test_the_batch_changes_nothing(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        for row, length in enumerate(batch["attention_mask"].sum(dim=-1)):
+            alone = model(
+                input_ids=batch["input_ids"][row : row + 1, :length],
+                decoder_input_ids=batch["decoder_input_ids"][row : row + 1],
+            ).logits
+            torch.testing.assert_close(alone, expected[row : row + 1], **TOLERANCE)
+
+    def test_the_decoder_is_causal(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        changed = batch["decoder_input_ids"].clone()
+        changed[:, 4:] = START + 1 + (changed[:, 4:] - START) % (self.family.vocab_size - START - 1)
+        logits = model(**{**batch, "decoder_input_ids": changed}).logits
+        torch.testing.assert_close(logits[:, :4], expected[:, :4], **TOLERANCE)
+        assert not torch.allclose(logits[:, 4:], expected[:, 4:], **TOLERANCE)
+
+    # ------------------------------------------------------------------------------------------------------ decoding
+    def test_stepwise_equals_teacher_forced(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch, use_cache=False).logits
+        for step_sizes in ((1,) * 6, (3, 1, 2)):
+            encoder_outputs = model.get_encoder()(**self.source(batch))
+            cache, logits, start = None, [], 0
+            for size in step_sizes:
+                output = model(
+                    encoder_outputs=encoder_outputs,
+                    attention_mask=batch["attention_mask"],
+                    decoder_input_ids=batch["decoder_input_ids"][:, start : start + size],
+                    past_key_values=cache,
+                    use_cache=True,
+                )
+                cache, start = output.past_key_values, start + size
+                assert cache.get_seq_length() == start
+                logits.append(output.logits)
+            torch.testing.assert_close(torch.cat(logits, dim=1), expected, **TOLERANCE)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {},
+            {"num_beams": 4, "num_return_sequences": 4},
+            {"num_beams": 3, "length_penalty": 0.6, "early_stopping": True, "repetition_penalty": 1.3},
+            {"do_sample": True, "top_k": 0},
+            {"do_sample": True, "num_beams": 2},
+        ],
+        ids=["greedy", "beam", "beam with settings", "sampling", "beam sampling"],
+    )
+    def test_cached_equals_uncached_decoding(self, mix, settings):
+        model, source = self.model(mix), self.source(self.batch())
+        outputs = []
+        for use_cache in (True, False):
+            torch.manual_seed(1)
+            outputs.append(
+                model.generate(
+                    **source,
+                    **settings,
+                    use_cache=use_cache,
+                    max_new_tokens=8,
+                    return_dict_in_generate=True,
+                    output_scores=True,
+                    output_logits=True,
+                )
+            )
+        assert torch.equal(outputs[0].sequences, outputs[1].sequences)
+        torch.testing.assert_close(torch.stack(outputs[0].logits), torch.stack(outputs[1].logits), **TOLERANCE)
+
+    def test_greedy_equals_a_plain_loop(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        generated = model.generate(**source, max_new_tokens=8, min_new_tokens=8)
+        tokens = torch.full((3, 1), START)
+        for _ in range(8):
+            logits = model(**source, decoder_input_ids=tokens, use_cache=False).logits[:, -1]
+            logits[:, EOS] = -torch.inf
+            tokens = torch.cat([tokens, logits.argmax(dim=-1, keepdim=True)], dim=1)
+        assert torch.equal(generated, tokens)
+
+    def test_a_batch_decodes_like_its_sentences(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        for settings in ({}, {"num_beams": 3}):
+            together = model.generate(**source, **settings, max_new_tokens=8)
+            for row, length in enumerate(source["attention_mask"].sum(dim=-1)):
+                alone = model.generate(source["input_ids"][row : row + 1, :length], **settings, max_new_tokens=8)
+                assert torch.equal(together[row, : alone.shape[1]], alone[0])
+                assert (together[row, alone.shape[1] :] == PAD).all()
+
+    def test_beam_search_equals_trying_everything(self, mix):
+        vocab_size, length = 7, 3
+        model = self.model(mix, **dict.fromkeys(self.family.vocabulary_fields, vocab_size))
+        words = range(vocab_size)
+        input_ids = torch.tensor([[4, 5, 6, 4, 5]])
+        generated = model.generate(
+            input_ids,
+            num_beams=vocab_size ** (length - 1),
+            num_return_sequences=vocab_size,
+            max_new_tokens=length,
+            length_penalty=0.0,
+            early_stopping="never",
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        candidates = [c for c in itertools.product(words, repeat=length) if EOS not in c[:-1]]
+        candidates += [
+            (*c, EOS) for n in range(length - 1) for c in itertools.product(words, repeat=n) if EOS not in c
+        ]
+        scored = {}
+        for candidate in candidates:
+            targets = torch.tensor([candidate])
+            inputs = torch.cat([torch.tensor([[START]]), targets[:, :-1]], dim=1)
+            log_probabilities = model(input_ids=input_ids, decoder_input_ids=inputs).logits.log_softmax(dim=-1)
+            scored[candidate] = log_probabilities.gather(-1, targets[..., None]).sum().item()
+        best = sorted(scored, key=scored.__getitem__, reverse=True)[:vocab_size]
+        found = []
+        for sequence in generated.sequences[:, 1:].tolist():
+            end = sequence.index(EOS) + 1 if EOS in sequence else length
+            found.append(tuple(sequence[:end]))
+        assert found == best
+        torch.testing.assert_close(
+            generated.sequences_scores, torch.tensor([scored[candidate] for candidate in best]), atol=1e-4, rtol=1e-4
+        )
+
+    def test_assisted_decoding_equals_greedy(self, mix):
+        model, other = self.model(mix), self.model(mix)
+        source = {key: value[:1] for key, value in self.source(self.batch()).items()}
+        expected = model.generate(**source, max_new_tokens=12)
+        assert torch.equal(model.generate(**source, max_new_tokens=12, assistant_model=other), expected)
+        assert torch.equal(model.generate(**source, max_new_tokens=12, assistant_model=copy.deepcopy(model)), expected)
+        assert torch.equal(model.generate(**source, max_new_tokens=12, prompt_lookup_num_tokens=2), expected)
+
+    def test_decoding_continues_a_prefix(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        whole = model.generate(**source, max_new_tokens=9, min_new_tokens=9)
+        prefix = model.generate(**source, decoder_input_ids=whole[:, :5], max_new_tokens=5, min_new_tokens=5)
+        assert torch.equal(prefix, whole)
+        begun = model.generate(**source, max_new_tokens=4, min_new_tokens=4, return_dict_in_generate=True)
+        continued = model.generate(
+            **source,
+            decoder_input_ids=begun.sequences,
+            decoder_attention_mask=torch.ones_like(begun.sequences),
+            past_key_values=begun.past_key_values,
+            max_new_tokens=5,
+            min_new_tokens=5,
+        )
+        assert torch.equal(continued, whole)
+
+    def test_static_cache(self, mix):
+        if not self.family.has_static_cache:
+            pytest.skip("a recurrent state has a fixed size anyway")
+        model, source = self.model(mix), self.source(self.batch())
+        for settings in ({}, {"num_beams": 2}):
+            expected = model.generate(**source, **settings, max_new_tokens=8)
+            actual = model.generate(
+                **source, **settings, max_new_tokens=8, cache_implementation="static", disable_compile=True
+            )
+            assert torch.equal(actual, expected)
+
+    def test_generates_from_embeddings_and_from_encoder_outputs(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        expected = model.generate(**source, max_new_tokens=6)
+        encoder_outputs = model.get_encoder()(**source)
+        assert torch.equal(
+            model.generate(encoder_outputs=encoder_outputs, attention_mask=source["attention_mask"], max_new_tokens=6),
+            expected,
+        )
+
+    # -------------------------------------------------------------------------------------------------------- losses
+    def test_loss_is_the_cross_entropy(self, mix):
+        batch, labels = self.batch(), self.labels()
+        for label_smoothing in (0.0, 0.1):
+            model = self.model(mix, label_smoothing=label_smoothing)
+            output = model(**self.source(batch), labels=labels)
+            log_probabilities = output.logits.log_softmax(dim=-1)
+            terms = []
+            for row, position in itertools.product(range(3), range(6)):
+                if labels[row, position] != -100:
+                    distribution = log_probabilities[row, position]
+                    nll = -distribution[labels[row, position]]
+                    terms.append((1 - label_smoothing) * nll - label_smoothing * distribution.mean())
+            torch.testing.assert_close(output.nll_loss, sum(terms) / len(terms), **TOLERANCE)
+
+    def test_accumulation_equals_the_large_batch(self, mix):
+        model = self.model(mix, label_smoothing=0.1)
+        batch, labels = self.source(self.batch()), self.labels()
+        count = (labels != -100).sum()
+        whole = model(**batch, labels=labels, num_items_in_batch=count)
+        torch.testing.assert_close(whole.loss, model(**batch, labels=labels).loss, **TOLERANCE)
+        whole.loss.backward()
+        expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        model.zero_grad()
+        total = 0.0
+        for row in range(3):
+            part = {key: value[row : row + 1] for key, value in batch.items()}
+            loss = model(**part, labels=labels[row : row + 1], num_items_in_batch=count).loss
+            loss.backward()
+            total += loss.item()
+        assert total == pytest.approx(whole.loss.item(), abs=2e-5)
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                torch.testing.assert_close(parameter.grad, expected[name], atol=2e-5, rtol=1e-3, msg=name)
+
+    def test_a_duplicated_batch_has_the_same_loss(self, mix):
+        model, batch, labels = self.model(mix), self.source(self.batch()), self.labels()
+        once = model(**batch, labels=labels).loss
+        twice = model(**{k: torch.cat([v, v]) for k, v in batch.items()}, labels=torch.cat([labels, labels])).loss
+        torch.testing.assert_close(once, twice, **TOLERANCE)
+
+    def test_labels_taken_by_the_trainer_are_an_error(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"model\.config\.label_smoothing"):
+            model(**batch, num_items_in_batch=10)
+
+    # ------------------------------------------------------------------------------------------------------ training
+    def test_every_parameter_gets_a_gradient(self, mix):
+        model = self.model(mix, tie_word_embeddings=True).train()
+        model(**self.source(self.batch()), labels=self.labels()).loss.backward()
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                assert parameter.grad is not None, name
+                assert parameter.grad.isfinite().all(), name
+                assert parameter.grad.abs().max() > 0, name
+
+    @pytest.mark.parametrize("use_reentrant", [True, False])
+    @pytest.mark.parametrize("output_routing_weights", [True, False])
+    def test_gradient_checkpointing_has_the_same_gradients(self, mix, use_reentrant, output_routing_weights):
+        model = self.model(mix).train()
+        if not model.supports_gradient_checkpointing:
+            pytest.skip("the model has nothing to checkpoint")
+        batch, labels, grads = self.source(self.batch()), self.labels(), []
+        for checkpointing in (False, True):
+            if checkpointing:
+                model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+            model.zero_grad()
+            torch.manual_seed(5)  # dropout
+            output = model(**batch, labels=labels, output_routing_weights=output_routing_weights)
+            output.loss.backward()
+            grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        assert grads[0].keys() == grads[1].keys()
+        for name in grads[0]:
+            torch.testing.assert_close(grads[0][name], grads[1][name], msg=name)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_autocast(self, mix, dtype):
+        model = self.model(mix).train()
+        with torch.autocast("cpu", dtype=dtype):
+            output = model(**self.source(self.batch()), labels=self.labels())
+        output.loss.backward()
+        assert output.loss.isfinite()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+    def test_half_precision(self, mix):
+        for dtype in (torch.bfloat16, torch.float16):
+            model = self.model(mix).to(dtype)
+            assert model(**self.batch()).logits.dtype == dtype
+            assert model(**self.batch()).logits.isfinite().all()
+            model.generate(**self.source(self.batch()), max_new_tokens=4, num_beams=2)
+
+    # --------------------------------------------------------------------------------------------------- checkpoints
+    def test_save_and_load(self, mix, tmp_path):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        model.save_pretrained(tmp_path / "whole")
+        model.save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+        assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 1
+        for folder in ("whole", "sharded"):
+            loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / folder)
+            assert type(loaded) is type(model)
+            assert loaded.config == model.config
+            torch.testing.assert_close(loaded.eval()(**batch).logits, expected, atol=1e-5, rtol=1e-5)
+        base = AutoModel.from_pretrained(tmp_path / "whole").eval()
+        assert type(base) is self.family.model_class
+        torch.testing.assert_close(
+            base(**batch).last_hidden_state, model.model(**batch).last_hidden_state, atol=1e-5, rtol=1e-5
+        )
+        assert AutoConfig.from_pretrained(tmp_path / "whole") == model.config
+
+    def test_loading_reports_nothing_missing(self, mix, tmp_path):
+        self.model(mix).save_pretrained(tmp_path)
+        _, info = self.family.generation_class.from_pretrained(tmp_path, output_loading_info=True)
+        assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+
+    def test_every_value_of_the_configuration_counts(self, mix):
+        config = self.config(mix)
+        assert config == copy.deepcopy(config)
+        for name in self.family.sizes:
+            if isinstance(getattr(config, name), int) and not isinstance(getattr(config, name), bool):
+                changed = copy.deepcopy(config)
+                object.__setattr__(changed, name, getattr(config, name) + 1)
+                assert changed != config, name
+
+    @pytest.mark.parametrize("tied", [True, False])
+    def test_resize_token_embeddings(self, mix, tied):
+        model, batch = self.model(mix, tie_word_embeddings=tied), self.batch()
+        with torch.no_grad():
+            expected = model(**batch).logits
+        old = self.family.vocab_size
+        model.resize_token_embeddings(old + 5)
+        logits = model(**batch).logits
+        assert logits.shape[-1] == old + 5
+        torch.testing.assert_close(logits[..., :old], expected, **TOLERANCE)
+        model(**self.source(batch), labels=self.labels()).loss.backward()
+        model.resize_token_embeddings(old)
+        torch.testing.assert_close(model(**batch).logits, expected, **TOLERANCE)
+
+    @pytest.mark.parametrize("tied", [True, False])
+    def test_tied_and_untied_embeddings(self, mix, tied, tmp_path):
+        model, batch = self.model(mix, tie_word_embeddings=tied), self.batch()
+        same = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+        assert same == tied
+        expected = model(**batch).logits
+        model.save_pretrained(tmp_path)
+        loaded = self.family.generation_class.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**batch).logits, expected, atol=1e-5, rtol=1e-5)
+
+    # ---------------------------------------------------------------------------------------------- what models show
+    def test_tuples_equal_dictionaries(self, mix):
+        model, batch = self.model(mix), self.batch()
+        as_dictionary = model(**batch, output_hidden_states=True)
+        as_tuple = model(**batch, output_hidden_states=True, return_dict=False)
+        assert isinstance(as_tuple, tuple)
+        torch.testing.assert_close(as_tuple[0], as_dictionary.logits)
+        assert len(as_tuple) == len(as_dictionary.to_tuple())
+
+    def test_routing_weights_are_probabilities(self, mix):
+        model, batch = self.model(mix), self.batch()
+        for training in (False, True):
+            output = model.train(training)(**batch, output_routing_weights=True)
+            assert set(output.routing_weights) == self.expected_routings(mix)
+            for place, iterations in output.routing_weights.items():
+                for weights in iterations:
+                    total = weights.sum(dim=-1)
+                    kept = total > 0.5  # 0 where an input is padding
+                    torch.testing.assert_close(total[kept], torch.ones_like(total[kept]), msg=place)
+                    assert (weights >= 0).all()
+        assert model(**batch).routing_weights is None
+
+    def test_asking_for_routing_weights_changes_nothing(self, mix):
+        model, batch = self.model(mix), self.batch()
+        torch.testing.assert_close(
+            model(**batch, output_routing_weights=True).logits, model(**batch).logits, **TOLERANCE
+        )
+
+    @pytest.mark.parametrize("settings", [{}, {"num_beams": 3, "num_return_sequences": 2}], ids=["greedy", "beam"])
+    def test_generate_returns_routing_weights(self, mix, settings):
+        model, source = self.model(mix), self.source(self.batch())
+        output = model.generate(
+            **source, **settings, max_new_tokens=5, return_dict_in_generate=True, output_routing_weights=True
+        )
+        assert set(output.routing_weights) == self.expected_routings(mix)
+        repeats = settings.get("num_return_sequences", 1)
+        repeated = {key: value.repeat_interleave(repeats, dim=0) for key, value in source.items()}
+        forced = model(**repeated, decoder_input_ids=output.sequences[:, :-1], output_routing_weights=True)
+        for place, iterations in forced.routing_weights.items():
+            for expected, actual in zip(iterations, output.routing_weights[place], strict=True):
+                torch.testing.assert_close(actual, expected, **TOLERANCE)
+
+    def expected_routings(self, mix: dict[str, Any]) -> set[str]:
+        """The names of the routings that a model with these settings has."""
+        raise NotImplementedError
+
+    def test_generate_needs_a_place_to_return_routing_weights_in(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        with pytest.raises(ValueError, match="return_dict_in_generate"):
+            model.generate(**source, max_new_tokens=2, output_routing_weights=True)
+
+    # --------------------------------------------------------------------------------------------------- compilation
+    def test_compiles_without_a_graph_break(self, mix):
+        model, batch = self.model(mix), self.batch()
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(**batch, use_cache=False).logits, model(**batch).logits, **TOLERANCE)

@@ -1,0 +1,280 @@
+"""Capsule Marian: all that every model must do, in every mix of settings, and what is Marian's own."""
+
+import pytest
+import torch
+from transformers import MarianConfig, MarianModel, MarianMTModel
+
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel
+from tests.modeling.model_checks import TOLERANCE, Family, ModelChecks, randomize
+
+SIZES = {
+    "vocab_size": 31,
+    "d_model": 16,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 20,
+    "max_position_embeddings": 48,
+    "attention_dropout": 0.1,
+    "forced_eos_token_id": None,
+}
+SPECIAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
+
+MIXES = {
+    "off": {},
+    "linear": {"layer_aggregation": "linear"},
+    "dynamic combination, residual": {"layer_aggregation": "dynamic_combination", "layer_aggregation_residual": True},
+    "dynamic routing": {"layer_aggregation": "dynamic_routing", "layer_aggregation_num_iterations": 2},
+    "dynamic routing as printed, decoder": {
+        "layer_aggregation": "dynamic_routing",
+        "layer_aggregation_side": "decoder",
+        "layer_aggregation_num_capsules": 4,
+        "layer_aggregation_normalize_total_input": False,
+    },
+    "em routing, own inputs, encoder": {
+        "layer_aggregation": "em_routing",
+        "layer_aggregation_side": "encoder",
+        "layer_aggregation_capsule_input": "own",
+        "layer_aggregation_vote_input": "own",
+        "em_density": "sum",
+        "layer_aggregation_num_capsules": 8,
+    },
+    "simple heads": {"head_aggregation": "simple_routing", "head_aggregation_sites": ["encoder_self", "cross"]},
+    "everything": {
+        "layer_aggregation": "em_routing",
+        "layer_aggregation_residual": True,
+        "em_input_activation": "scalar",
+        "head_aggregation": "em_routing",
+        "head_aggregation_sites": ["encoder_self", "decoder_self", "cross"],
+        "head_aggregation_layers": [0, 1],
+        "head_aggregation_num_capsules": 8,
+        "scale_embedding": True,
+    },
+}
+
+
+class TestCapsuleMarian(ModelChecks):
+    family = Family(CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel, SIZES)
+    mixes = MIXES
+
+    def expected_routings(self, mix):
+        config, places = self.config(mix), set()
+        if config.layer_aggregation in ("dynamic_routing", "em_routing"):
+            places |= {
+                f"{side}.layer_aggregation"
+                for side in ("encoder", "decoder")
+                if config.layer_aggregation_side in ("both", side)
+            }
+        names = {
+            "encoder_self": ("encoder", "self_attn"),
+            "decoder_self": ("decoder", "self_attn"),
+            "cross": ("decoder", "encoder_attn"),
+        }
+        for site in config.head_aggregation_sites if config.head_aggregation != "concat" else ():
+            stack, name = names[site]
+            layers = config.head_aggregation_layers
+            for layer in range(getattr(config, f"{stack}_layers")) if layers is None else layers:
+                places.add(f"{stack}.layers.{layer}.{name}")
+        return places
+
+    def test_eager_equals_sdpa(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        model.set_attn_implementation("eager")
+        torch.testing.assert_close(model(**batch).logits, expected, **TOLERANCE)
+        assert torch.equal(
+            model.generate(**self.source(batch), max_new_tokens=5, num_beams=2),
+            self._with_sdpa(model).generate(**self.source(batch), max_new_tokens=5, num_beams=2),
+        )
+
+    def _with_sdpa(self, model):
+        model.set_attn_implementation("sdpa")
+        return model
+
+    def test_hidden_states_and_attentions(self, mix):
+        model, batch = self.model(mix), self.batch()
+        output = model(**batch, output_hidden_states=True, output_attentions=True)
+        torch.testing.assert_close(output.logits, model(**batch).logits, **TOLERANCE)
+        assert [len(x) for x in (output.encoder_hidden_states, output.decoder_hidden_states)] == [4, 3]
+        assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+        assert [len(x) for x in (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)] == [
+            3,
+            2,
+            2,
+        ]
+        assert output.cross_attentions[0].shape == (3, 2, 6, 7)
+        # causal, and no attention to padding
+        assert (output.decoder_attentions[0].triu(1) == 0).all()
+        assert (output.cross_attentions[1][1, :, :, 4:] == 0).all()
+
+    def test_separate_vocabularies(self, mix, tmp_path):
+        model = self.model(mix, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+        batch = self.batch()
+        batch["decoder_input_ids"] = batch["decoder_input_ids"] % 23
+        logits = model(**batch).logits
+        assert logits.shape[-1] == 23
+        assert model.model.encoder.embed_tokens.weight.shape[0] == 31
+        model.save_pretrained(tmp_path)
+        loaded = CapsuleMarianMTModel.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**batch).logits, logits, atol=1e-5, rtol=1e-5)
+        model.resize_decoder_token_embeddings(29)
+        resized = model(**batch).logits
+        torch.testing.assert_close(resized[..., :23], logits, **TOLERANCE)
+        assert resized.shape[-1] == model.config.decoder_vocab_size == 29
+
+    def test_layer_drop(self, mix):
+        model = self.model(mix, encoder_layerdrop=0.9, decoder_layerdrop=0.9).train()
+        batch = self.batch()
+        output = model(**batch, output_hidden_states=True)
+        assert [len(x) for x in (output.encoder_hidden_states, output.decoder_hidden_states)] == [4, 3]
+        output.logits.sum().backward()
+
+    def test_sequences_longer_than_the_positions_are_an_error(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"CapsuleMarianEncoder got a sequence of 49 tokens.*is 48"):
+            model(input_ids=torch.full((1, 49), 5), decoder_input_ids=batch["decoder_input_ids"][:1])
+        with pytest.raises(ValueError, match=r"CapsuleMarianDecoder got a sequence of 49 tokens.*is 48"):
+            model(**self.source(batch), labels=torch.full((3, 49), 5))
+
+    def test_positions_are_independent_in_the_aggregation(self, mix):  # SPEC property 25
+        model = self.model(mix)
+        for stack in (model.model.encoder, model.model.decoder):
+            outputs = [torch.randn(2, 5, 16) for _ in stack.layers]
+            expected, _ = stack.layer_aggregation(outputs)
+            changed = [output.clone() for output in outputs]
+            for output in changed:
+                output[:, 3] += 1
+            aggregated, _ = stack.layer_aggregation(changed)
+            others = [0, 1, 2, 4]
+            torch.testing.assert_close(aggregated[:, others], expected[:, others])
+            assert not torch.allclose(aggregated[:, 3], expected[:, 3])
+
+
+# ------------------------------------------------------------------------------------------- everything off is Marian
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("scale_embedding", [True, False])
+class TestEverythingOff:
+    def pair(self, implementation, shared, scale_embedding):
+        settings = SIZES | SPECIAL | {"attn_implementation": implementation, "scale_embedding": scale_embedding}
+        if not shared:
+            settings |= {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31}
+        marian = randomize(MarianMTModel(MarianConfig(**settings))).eval()
+        capsule = CapsuleMarianMTModel(CapsuleMarianConfig(**settings)).eval()
+        assert list(capsule.state_dict()) == list(marian.state_dict())
+        capsule.load_state_dict(marian.state_dict(), strict=True)
+        return marian, capsule
+
+    def inputs(self):
+        input_ids = torch.randint(4, 31, (3, 9))
+        mask = torch.ones_like(input_ids)
+        mask[1, 6:] = 0
+        return input_ids, mask, torch.randint(4, 31, (3, 7))
+
+    def test_logits_are_equal_bit_for_bit(self, implementation, shared, scale_embedding):
+        marian, capsule = self.pair(implementation, shared, scale_embedding)
+        input_ids, mask, target = self.inputs()
+        target_mask = torch.ones_like(target)
+        target_mask[0, 5:] = 0
+        for kwargs in ({}, {"attention_mask": mask}, {"attention_mask": mask, "decoder_attention_mask": target_mask}):
+            outputs = [
+                model(input_ids=input_ids, decoder_input_ids=target, output_hidden_states=True, **kwargs)
+                for model in (marian, capsule)
+            ]
+            assert torch.equal(outputs[0].logits, outputs[1].logits)
+            for name in ("encoder_hidden_states", "decoder_hidden_states"):
+                for expected, actual in zip(outputs[0][name], outputs[1][name], strict=True):
+                    assert torch.equal(expected, actual)
+
+    def test_embeddings_as_input(self, implementation, shared, scale_embedding):
+        marian, capsule = self.pair(implementation, shared, scale_embedding)
+        source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+        outputs = [model(inputs_embeds=source, decoder_inputs_embeds=target).logits for model in (marian, capsule)]
+        assert torch.equal(*outputs)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {},
+            {"num_beams": 4, "num_return_sequences": 3},
+            {"do_sample": True},
+            {"cache_implementation": "static", "disable_compile": True},
+        ],
+        ids=["greedy", "beam", "sampling", "static"],
+    )
+    def test_decoding_is_equal_bit_for_bit(self, implementation, shared, scale_embedding, settings):
+        marian, capsule = self.pair(implementation, shared, scale_embedding)
+        input_ids, mask, _ = self.inputs()
+        outputs = []
+        for model in (marian, capsule):
+            torch.manual_seed(3)
+            outputs.append(
+                model.generate(
+                    input_ids,
+                    attention_mask=mask,
+                    max_new_tokens=10,
+                    return_dict_in_generate=True,
+                    output_scores=True,
+                    **settings,
+                )
+            )
+        assert torch.equal(outputs[0].sequences, outputs[1].sequences)
+        for expected, actual in zip(outputs[0].scores, outputs[1].scores, strict=True):
+            assert torch.equal(expected, actual)
+
+    def test_training_is_equal(self, implementation, shared, scale_embedding):
+        marian, capsule = self.pair(implementation, shared, scale_embedding)
+        input_ids, mask, labels = self.inputs()
+        losses = []
+        for model in (marian, capsule):
+            torch.manual_seed(3)  # dropout
+            losses.append(model.train()(input_ids=input_ids, attention_mask=mask, labels=labels).loss)
+            losses[-1].backward()
+        torch.testing.assert_close(*losses)
+        grads = dict(marian.named_parameters())
+        for name, parameter in capsule.named_parameters():
+            if parameter.grad is not None:
+                torch.testing.assert_close(parameter.grad, grads[name].grad, atol=1e-6, rtol=1e-4, msg=name)
+
+    def test_the_same_seed_initialises_alike(self, implementation, shared, scale_embedding):
+        settings = SIZES | SPECIAL | {"share_encoder_decoder_embeddings": shared}
+        torch.manual_seed(11)
+        marian = MarianMTModel(MarianConfig(**settings))
+        torch.manual_seed(11)
+        capsule = CapsuleMarianMTModel(CapsuleMarianConfig(**settings))
+        for name, value in marian.state_dict().items():
+            assert torch.equal(value, capsule.state_dict()[name]), name
+
+    def test_checkpoints_load_both_ways(self, implementation, shared, scale_embedding, tmp_path):
+        marian, capsule = self.pair(implementation, shared, scale_embedding)
+        input_ids, mask, target = self.inputs()
+        expected = marian(input_ids=input_ids, attention_mask=mask, decoder_input_ids=target)
+        capsule.save_pretrained(tmp_path)
+        loaded = MarianMTModel.from_pretrained(tmp_path, config=marian.config).eval()
+        output = loaded(input_ids=input_ids, attention_mask=mask, decoder_input_ids=target)
+        torch.testing.assert_close(output.logits, expected.logits, atol=1e-5, rtol=1e-5)
+
+
+def test_the_base_model_loads_strictly_too():
+    marian = MarianModel(MarianConfig(**SIZES, **SPECIAL))
+    CapsuleMarianModel(CapsuleMarianConfig(**SIZES, **SPECIAL)).load_state_dict(marian.state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_one_sided_aggregation_leaves_the_other_side_alone(side):  # SPEC property 28
+    config = CapsuleMarianConfig(**SIZES, **SPECIAL, layer_aggregation="em_routing", layer_aggregation_side=side)
+    plain = set(CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES, **SPECIAL)).state_dict())
+    new = set(CapsuleMarianMTModel(config).state_dict()) - plain
+    assert new
+    assert all(name.startswith(f"model.{side}.layer_aggregation.") for name in new)
+
+
+def test_heads_replace_the_output_projection_of_their_layers_only():  # SPEC property 28
+    config = CapsuleMarianConfig(**SIZES, **SPECIAL, head_aggregation="em_routing", head_aggregation_layers=[1])
+    plain = set(CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES, **SPECIAL)).state_dict())
+    names = set(CapsuleMarianMTModel(config).state_dict())
+    place = "model.encoder.layers.1.self_attn.out_proj."
+    assert plain - names == {place + "weight", place + "bias"}
+    assert all(name.startswith(place) for name in names - plain)

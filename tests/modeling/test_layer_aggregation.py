@@ -1,0 +1,93 @@
+"""Layer aggregation: what tells its methods apart (SPEC properties 26 and 27)."""
+
+import pytest
+import torch
+
+from hf_capsule_mt import CapsuleMarianConfig
+from hf_capsule_mt.modeling.layer_aggregation import (
+    DynamicCombination,
+    LinearCombination,
+    TopLayer,
+    build_layer_aggregation,
+)
+
+WIDTH, LAYERS = 12, 3
+
+
+def build(method, **settings):
+    config = CapsuleMarianConfig(
+        d_model=WIDTH,
+        encoder_layers=LAYERS,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        layer_aggregation=method,
+        **{f"layer_aggregation_{key}": value for key, value in settings.items()},
+    )
+    module = build_layer_aggregation(config, LAYERS, enabled=True).eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return module
+
+
+def outputs(batch=(2, 5)):
+    return [torch.randn(*batch, WIDTH) for _ in range(LAYERS)]
+
+
+def test_off_is_the_top_layer():
+    config = CapsuleMarianConfig(d_model=WIDTH, encoder_attention_heads=2, decoder_attention_heads=2)
+    module = build_layer_aggregation(config, LAYERS, enabled=False)
+    assert isinstance(module, TopLayer)
+    assert not list(module.parameters())
+    states = outputs()
+    assert module(states)[0] is states[-1]
+
+
+@pytest.mark.parametrize("method", ["dynamic_routing", "em_routing"])
+@pytest.mark.parametrize("num_capsules", [1, 2, 3, 4, 6, 12, None])
+@pytest.mark.parametrize("capsule_input", ["all", "own"])
+@pytest.mark.parametrize("vote_input", ["all", "own"])
+def test_every_number_of_capsules_that_divides_the_width(method, num_capsules, capsule_input, vote_input):
+    module = build(method, num_capsules=num_capsules, capsule_input=capsule_input, vote_input=vote_input)
+    result, weights = module(outputs(), output_routing_weights=True)
+    assert result.shape == (2, 5, WIDTH)
+    assert [iteration.shape for iteration in weights] == [(2, 5, LAYERS, num_capsules or WIDTH)] * 3
+
+
+def test_linear_combination_is_linear_and_static():
+    module: LinearCombination = build("linear")
+    torch.nn.init.zeros_(module.fc1.bias)
+    torch.nn.init.zeros_(module.fc2.bias)
+    first, second = outputs(), outputs()
+    mixed = [2 * a - 3 * b for a, b in zip(first, second, strict=True)]
+    aggregate = lambda states: module.aggregate(states, False)[0]  # noqa: E731
+    torch.testing.assert_close(aggregate(mixed), 2 * aggregate(first) - 3 * aggregate(second), atol=1e-4, rtol=1e-4)
+
+
+def test_dynamic_combination_with_equal_weights_is_the_sum():
+    module: DynamicCombination = build("dynamic_combination")
+    torch.nn.init.zeros_(module.fc2.weight)
+    torch.nn.init.ones_(module.fc2.bias)
+    states = outputs()
+    torch.testing.assert_close(module.aggregate(states, False)[0], sum(states))
+
+
+@pytest.mark.parametrize("method", ["dynamic_routing", "em_routing"])
+def test_own_inputs_keep_the_layers_apart(method):
+    # with capsules and votes made of their own layer, the votes of layer 0 do not change with layer 1
+    module = build(method, capsule_input="own", vote_input="own")
+    states = outputs()
+    changed = [states[0], states[1] + 1, states[2]]
+    votes = [
+        module.votes(module.input_capsules(torch.cat(layers, dim=-1))).unflatten(-1, (LAYERS, WIDTH))
+        for layers in (states, changed)
+    ]
+    assert torch.equal(votes[0][..., [0, 2], :], votes[1][..., [0, 2], :])
+    assert not torch.allclose(votes[0][..., 1, :], votes[1][..., 1, :])
+
+
+def test_a_residual_starts_at_the_top_layer():
+    for method in ("linear", "dynamic_combination", "dynamic_routing", "em_routing"):
+        module = build(method, residual=True)
+        module.layer_norm.reset_parameters()
+        states = outputs()
+        assert torch.equal(module(states)[0], states[-1])

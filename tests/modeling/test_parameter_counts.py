@@ -1,0 +1,102 @@
+"""The number of parameters of every system in the papers' tables: SPEC section 2, to the integer.
+
+Models are built on the meta device: nothing is allocated.
+"""
+
+import pytest
+import torch
+
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
+
+BASE = {
+    "vocab_size": 1000,
+    "d_model": 512,
+    "encoder_layers": 6,
+    "decoder_layers": 6,
+    "encoder_attention_heads": 8,
+    "decoder_attention_heads": 8,
+    "encoder_ffn_dim": 2048,
+    "decoder_ffn_dim": 2048,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+    "forced_eos_token_id": None,
+}
+BIG = BASE | {
+    "d_model": 1024,
+    "encoder_attention_heads": 16,
+    "decoder_attention_heads": 16,
+    "encoder_ffn_dim": 4096,
+    "decoder_ffn_dim": 4096,
+}
+
+
+def count(sizes, **settings):
+    with torch.device("meta"):
+        model = CapsuleMarianMTModel(CapsuleMarianConfig(**sizes, **settings))
+    return sum(p.numel() for name, p in model.named_parameters() if "embed_positions" not in name)
+
+
+def added(sizes, **settings):
+    return count(sizes, **settings) - count(sizes)
+
+
+def heads(sites, layers=None, method="em_routing"):
+    return {"head_aggregation": method, "head_aggregation_sites": sites, "head_aggregation_layers": layers}
+
+
+def layers(method, **settings):
+    return {"layer_aggregation": method} | {f"layer_aggregation_{key}": value for key, value in settings.items()}
+
+
+@pytest.mark.parametrize(("sizes", "body"), [(BASE, 44_138_496), (BIG, 176_357_376)], ids=["base", "big"])
+def test_body(sizes, body):
+    assert count(sizes) - 1000 * sizes["d_model"] == body
+
+
+@pytest.mark.parametrize(
+    ("sizes", "settings", "expected"),
+    [
+        # Dou et al., table 1: +14.7M, +25.2M, +37.8M, +56.8M
+        (BASE, layers("linear"), 14_687_232),
+        (BASE, layers("dynamic_combination"), 25_178_112),
+        (BASE, layers("dynamic_routing"), 37_756_928),
+        (BASE, layers("em_routing"), 56_639_488),
+        # table 2: 264M -> 490M
+        (BIG, layers("em_routing"), 226_525_184),
+        # table 3, and their equation 7 taken literally
+        (BASE, layers("em_routing", capsule_input="own"), 40_910_848),
+        (BASE, layers("dynamic_routing", vote_input="own"), 22_028_288),
+        (BASE, layers("em_routing", vote_input="own"), 25_182_208),
+        # a residual costs nothing
+        (BASE, layers("em_routing", residual=True), 56_639_488),
+        # of a capsule only its activations and betas cost anything: 6 x (3072 + 1) + 2 on each side
+        (BASE, layers("em_routing", num_capsules=64), 56_639_488 - 2 * (6 * 3073 + 2) * (512 - 64)),
+        (BASE, layers("dynamic_routing", num_capsules=64), 37_756_928),
+        # without input activations EM routing costs two betas per capsule more than dynamic routing
+        (BASE, layers("em_routing") | {"em_input_activation": "none"}, 37_756_928 + 2 * 2 * 512),
+        # Li et al., tables 2 and 3: +12.6M, +25.2M, +37.8M; 3, 2 and 1 layers
+        (BASE, heads(["encoder_self"], method="simple_routing"), 6 * 2_097_152),
+        (BASE, heads(["encoder_self"]), 6 * 2_098_176),
+        (BASE, heads(["cross"]), 6 * 2_098_176),
+        (BASE, heads(["decoder_self"]), 6 * 2_098_176),
+        (BASE, heads(["encoder_self", "cross"]), 12 * 2_098_176),
+        (BASE, heads(["encoder_self", "cross", "decoder_self"]), 18 * 2_098_176),
+        (BASE, heads(["encoder_self"], [3, 4, 5]), 3 * 2_098_176),
+        (BASE, heads(["encoder_self"], [0, 1]), 2 * 2_098_176),
+        (BASE, heads(["encoder_self"], [0]), 2_098_176),
+        # table 4: 264M -> 297M
+        (BIG, heads(["encoder_self"], [0, 1]), 33_558_528),
+        # any mix is the sum of its parts
+        (BASE, layers("em_routing") | heads(["cross"], [5]), 56_639_488 + 2_098_176),
+    ],
+)
+def test_added_parameters(sizes, settings, expected):
+    assert added(sizes, **settings) == expected
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("method", ["linear", "dynamic_combination", "dynamic_routing", "em_routing"])
+def test_one_side_has_half(side, method):  # Dou et al., table 4
+    both = added(BASE, **layers(method))
+    assert 2 * added(BASE, **layers(method, side=side)) == both

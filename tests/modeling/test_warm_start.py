@@ -1,0 +1,115 @@
+"""`from_marian`: every old weight is kept, what is new is listed, training starts where it can at the old model."""
+
+import logging
+
+import pytest
+import torch
+from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel
+
+from hf_capsule_mt import CapsuleMarianMTModel
+from tests.modeling.model_checks import randomize
+from tests.modeling.test_capsule_marian import MIXES, SIZES, SPECIAL
+
+METHODS = ["linear", "dynamic_combination", "dynamic_routing", "em_routing"]
+
+
+@pytest.fixture
+def marian():
+    model = randomize(MarianMTModel(MarianConfig(**SIZES, **SPECIAL))).eval()
+    model.generation_config.num_beams = 3
+    model.generation_config.bad_words_ids = [[1]]
+    return model
+
+
+@pytest.fixture
+def inputs():
+    return {"input_ids": torch.randint(4, 31, (2, 6)), "decoder_input_ids": torch.randint(4, 31, (2, 5))}
+
+
+@pytest.mark.parametrize("settings", MIXES.values(), ids=list(MIXES))
+def test_every_old_weight_is_kept(marian, settings):
+    model, info = CapsuleMarianMTModel.from_marian(marian, **settings, output_loading_info=True)
+    old, new = marian.state_dict(), model.state_dict()
+    assert set(new) - set(old) == set(info["new_weights"])
+    assert set(old) - set(new) == set(info["dropped_weights"])
+    assert all("out_proj" in name for name in info["dropped_weights"])
+    for name in set(old) & set(new):
+        assert torch.equal(old[name], new[name]), name
+    assert model.generation_config.num_beams == 3
+    assert model.generation_config.bad_words_ids == [[1]]
+    assert model.config.architectures == ["CapsuleMarianMTModel"]
+
+
+@pytest.mark.parametrize("kind", ["model", "folder"])
+def test_sources(marian, inputs, kind, tmp_path):
+    marian.save_pretrained(tmp_path)
+    source = {"model": marian, "folder": tmp_path}[kind]
+    model = CapsuleMarianMTModel.from_marian(source).eval()
+    torch.testing.assert_close(model(**inputs).logits, marian(**inputs).logits, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("side", ["both", "encoder", "decoder"])
+def test_a_residual_starts_at_the_old_function(marian, inputs, method, side):
+    model = CapsuleMarianMTModel.from_marian(
+        marian, layer_aggregation=method, layer_aggregation_side=side, layer_aggregation_residual=True
+    ).eval()
+    # what is added is LayerNorm(...) with gain and bias 0, which is 0: no tolerance needed
+    assert torch.equal(model(**inputs).logits, marian(**inputs).logits)
+    loss = model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).loss
+    loss.backward()
+    gains = [p.grad.abs().max() for n, p in model.named_parameters() if n.endswith("aggregation.layer_norm.weight")]
+    assert gains
+    assert all(gain > 0 for gain in gains)  # so that the rest of the aggregation learns from the second step on
+
+
+def test_what_is_new_is_said(marian, caplog):
+    with caplog.at_level(logging.WARNING):
+        CapsuleMarianMTModel.from_marian(marian, head_aggregation="em_routing", head_aggregation_layers=[0])
+    assert "New weights, to be trained: model.encoder.layers.0.self_attn.out_proj.beta_a" in caplog.text
+    assert "dropped: model.encoder.layers.0.self_attn.out_proj.weight" in caplog.text
+
+
+def test_capsules_on_top_of_a_capsule_marian(marian, inputs, tmp_path):
+    baseline = CapsuleMarianMTModel.from_marian(marian, label_smoothing=0.1)
+    baseline.save_pretrained(tmp_path)
+    model = CapsuleMarianMTModel.from_marian(
+        tmp_path, layer_aggregation="em_routing", layer_aggregation_residual=True
+    ).eval()
+    assert model.config.label_smoothing == 0.1
+    torch.testing.assert_close(model(**inputs).logits, marian(**inputs).logits, atol=1e-6, rtol=1e-6)
+
+
+def test_separate_vocabularies_and_dtype(tmp_path):
+    config = MarianConfig(**SIZES, **SPECIAL, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+    marian = randomize(MarianMTModel(config)).to(torch.bfloat16).eval()
+    marian.save_pretrained(tmp_path)
+    model = CapsuleMarianMTModel.from_marian(tmp_path, layer_aggregation="linear", dtype=torch.bfloat16)
+    assert model.dtype == torch.bfloat16
+    assert model.lm_head.weight.shape[0] == 23
+    assert torch.equal(model.model.decoder.embed_tokens.weight, marian.model.decoder.embed_tokens.weight)
+
+
+def test_errors(marian, tmp_path):
+    with pytest.raises(ValueError, match="did you mean `layer_aggregation`"):
+        CapsuleMarianMTModel.from_marian(marian, layer_agregation="linear")
+    with pytest.raises(ValueError, match="revision.* apply to a checkpoint, but `from_marian` was given a model"):
+        CapsuleMarianMTModel.from_marian(marian, revision="main")
+    with pytest.raises(ValueError, match=r"`layer_aggregation_num_capsules` \(5\) must divide `d_model` \(16\)"):
+        CapsuleMarianMTModel.from_marian(marian, layer_aggregation="em_routing", layer_aggregation_num_capsules=5)
+    bart = BartForConditionalGeneration(
+        BartConfig(
+            vocab_size=31,
+            d_model=8,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+        )
+    )
+    with pytest.raises(ValueError, match="needs a MarianMTModel or a CapsuleMarianMTModel, got a Bart"):
+        CapsuleMarianMTModel.from_marian(bart)
+    with pytest.raises(ValueError, match="no place for these weights"):
+        CapsuleMarianMTModel.from_marian(marian, encoder_layers=2)
+    with pytest.raises(OSError, match="no-such-folder"):
+        CapsuleMarianMTModel.from_marian(str(tmp_path / "no-such-folder"))
