@@ -7,7 +7,10 @@ from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 
-_ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+# None where PyTorch comes without oneDNN
+ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+# a call of oneDNN costs some 20 microseconds more, which a smaller matrix does not pay back
+SMALLEST_ONEDNN_WEIGHT = 2**17
 
 
 class FastLinear(nn.Linear):
@@ -21,23 +24,24 @@ class FastLinear(nn.Linear):
     enabled: ClassVar[bool] = True
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if self.enabled and _fits_onednn(input, self.weight):
-            return _ONEDNN_LINEAR(input.contiguous(), self.weight, self.bias, "none", [], "")  # type: ignore[misc]
+        if self.enabled and not torch.is_grad_enabled() and fits_onednn(input, self.weight):
+            return ONEDNN_LINEAR(input.contiguous(), self.weight, self.bias, "none", [], "")  # type: ignore[misc]
         return super().forward(input)
 
 
-def _fits_onednn(input: torch.Tensor, weight: torch.Tensor) -> bool:
+def fits_onednn(input: torch.Tensor, weight: torch.Tensor) -> bool:
     return (
-        not torch.is_grad_enabled()
-        and not torch.compiler.is_compiling()
-        and input.device.type == weight.device.type == "cpu"
+        weight.numel() >= SMALLEST_ONEDNN_WEIGHT
         and input.dtype == weight.dtype == torch.float32
+        and input.is_cpu
+        and weight.is_cpu
         and type(weight) in (torch.Tensor, nn.Parameter)  # no quantised or distributed weight
         and weight.is_contiguous()
         and input.numel() > 0
         and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
-        and _ONEDNN_LINEAR is not None
+        and ONEDNN_LINEAR is not None
     )
 
 

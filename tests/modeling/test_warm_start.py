@@ -93,7 +93,7 @@ def test_separate_vocabularies_and_dtype(tmp_path):
 def test_errors(marian, tmp_path):
     with pytest.raises(ValueError, match="did you mean `layer_aggregation`"):
         CapsuleMarianMTModel.from_marian(marian, layer_agregation="linear")
-    with pytest.raises(ValueError, match="revision.* apply to a checkpoint, but `from_marian` was given a model"):
+    with pytest.raises(ValueError, match=r"revision.* apply to a checkpoint, but `from_marian` was given a model"):
         CapsuleMarianMTModel.from_marian(marian, revision="main")
     with pytest.raises(ValueError, match=r"`layer_aggregation_num_capsules` \(5\) must divide `d_model` \(16\)"):
         CapsuleMarianMTModel.from_marian(marian, layer_aggregation="em_routing", layer_aggregation_num_capsules=5)

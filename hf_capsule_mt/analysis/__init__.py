@@ -1,0 +1,1 @@
+"""Looking at the models: how fast they are, and what their routings do."""

@@ -1,0 +1,86 @@
+"""Result files: what was measured, by which command, on what machine, with which software and commit."""
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
+
+
+def describe_environment() -> dict[str, Any]:
+    """Hardware, software and the commit of the working tree, as far as they can be found out."""
+    hardware: dict[str, Any] = {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": _memory_gib(),
+    }
+    if torch.cuda.is_available():
+        hardware["gpu"] = torch.cuda.get_device_name()
+    software = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    for package in SOFTWARE:
+        try:
+            software[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {"hardware": hardware, "software": software, "commit": _commit()}
+
+
+def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
+    """Writes a result as JSON, with the command that made it, the time and the environment."""
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    stamped = {
+        "command": shlex.join(["python", *(os.path.relpath(sys.argv[0]), *sys.argv[1:])]),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        **describe_environment(),
+        **result,
+    }
+    temporary = file.with_name(file.name + ".partial")
+    temporary.write_text(json.dumps(stamped, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(file)
+    return file
+
+
+def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return result
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _commit() -> str | None:
+    """The commit that is checked out, with "+" if files that git tracks differ from it."""
+    folder = Path(__file__).resolve().parent
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=folder, check=False).returncode
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed else "")
