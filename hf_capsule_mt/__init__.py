@@ -1,14 +1,26 @@
-"""Capsule networks for machine translation, as models of Hugging Face transformers."""
+"""Capsule networks for machine translation, as models of Hugging Face transformers.
+
+Importing the package registers its models with the Auto classes, and the task "translation" with
+`transformers.pipeline`.
+"""
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.configuration import CapsuleMarianConfig
 from hf_capsule_mt.modeling import CapsuleMarianModel, CapsuleMarianMTModel
+from hf_capsule_mt.pipelines import TranslationPipeline, restore_translation_task
 
 __version__ = "0.1.0"
 
 AutoConfig.register(CapsuleMarianConfig.model_type, CapsuleMarianConfig, exist_ok=True)
 AutoModel.register(CapsuleMarianConfig, CapsuleMarianModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(CapsuleMarianConfig, CapsuleMarianMTModel, exist_ok=True)
+restore_translation_task()
 
-__all__ = ["CapsuleMarianConfig", "CapsuleMarianMTModel", "CapsuleMarianModel", "__version__"]
+__all__ = [
+    "CapsuleMarianConfig",
+    "CapsuleMarianMTModel",
+    "CapsuleMarianModel",
+    "TranslationPipeline",
+    "__version__",
+]

@@ -60,7 +60,10 @@ def time_in_turns(
 
 
 def peak_memory(run: Callable[[], Any], device: str) -> int:
-    """The most bytes that tensors held at once during the run, beyond what they held before it."""
+    """The most bytes that tensors held at once during the run, beyond what they held before it.
+
+    What the run itself frees of what was there before would be taken off: free it first.
+    """
     gc.collect()
     if device != "cpu":
         torch.cuda.synchronize()

@@ -27,19 +27,30 @@ def chunk_values(
     return votes[rows].to(iteration_dtype(votes)), None if mask is None else mask[rows].unsqueeze(-1)
 
 
-def shares_(log_mass: torch.Tensor, keep: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """R / sum_n R [P, N, M] and sum_n R [P, M] from log R [P, N, M], which is overwritten."""
+def exponential_weights(
+    log_mass: torch.Tensor, keep: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """From log R [P, N, M]: R over its peak [P, N, M], its sum over n [P, M], and the log of the peak [P, M]."""
     if keep is not None:
-        log_mass.masked_fill_(~keep, torch.finfo(log_mass.dtype).min)
+        log_mass = log_mass.masked_fill(~keep, torch.finfo(log_mass.dtype).min)
     peak = log_mass.amax(dim=1, keepdim=True)  # [P, 1, M]
-    share = log_mass.sub_(peak).exp_()
+    weight = (log_mass - peak).exp_()
     if keep is not None:
-        share.mul_(keep)
-    total = share.sum(dim=1, keepdim=True).clamp_(min=1)  # at least 1, unless the mask keeps nothing
-    total_mass = peak.exp_().mul_(total).squeeze(1)
-    return share.div_(total), total_mass
+        weight.mul_(keep)
+    total = weight.sum(dim=1).clamp_(min=1)  # at least 1, unless the mask keeps nothing
+    return weight, total, peak.squeeze(1)
 
 
 def sum_width(tensor: torch.Tensor) -> torch.Tensor:
     """[P, N, M, D] -> [P, N, M]; without a copy where D is 1, the setting of the papers."""
     return tensor.squeeze(-1) if tensor.shape[-1] == 1 else tensor.sum(dim=-1)
+
+
+def weighted_sum(weight: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
+    """sum_n weight_nm x_nmd: [P, N, M] (None stands for ones) and [P, N, M, D] -> [P, M, D]."""
+    return (values if weight is None else weight.unsqueeze(-1) * values).sum(dim=1)
+
+
+def times_weight(weight: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
+    """weight_nm x_nmd: [P, N, M] (None stands for ones) and [P, N or 1, M, D] -> [P, N or 1, M, D]."""
+    return values if weight is None else weight.unsqueeze(-1) * values

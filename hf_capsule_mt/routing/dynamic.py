@@ -45,7 +45,7 @@ def dynamic_routing(
     check_votes(votes, num_iterations, mask)
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
-    if choose_form(votes, return_weights=return_weights, detach_routing=detach_routing) is RoutingForm.CHUNKED:
+    if choose_form(votes, return_weights=return_weights, detach_routing=detach_routing) is not RoutingForm.PLAIN:
         return RoutingOutput(dynamic_routing_chunked(votes, mask, num_iterations, normalize_total_input), None)
     return dynamic_routing_plain(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
 

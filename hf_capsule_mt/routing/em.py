@@ -90,7 +90,7 @@ def em_routing(
 
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
     form = choose_form(votes, return_weights=return_weights, detach_routing=detach_routing or density == "sum")
-    if form is RoutingForm.CHUNKED:
+    if form is not RoutingForm.PLAIN:
         capsules = em_routing_chunked(votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance)
         return RoutingOutput(capsules, None)
     return em_routing_plain(

@@ -1,7 +1,8 @@
 """EM routing a few positions at a time, with its backward pass written by hand: the fast form of `em_routing_plain`.
 
 Legend: P positions of a chunk, N input capsules, M output capsules, D width of an output capsule. The names are those
-of the plain form; `grad_x` is the derivative of the loss by x.
+of the plain form; `grad_x` is the derivative of the loss by x. R / sum_n R is kept as a weight [P, N, M] times a scale
+[P, M, 1], so that the division costs nothing.
 """
 
 import math
@@ -9,10 +10,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hf_capsule_mt.routing.chunks import chunk_slices, chunk_values, flatten_positions, shares_, sum_width
+from hf_capsule_mt.routing.chunks import (
+    chunk_slices,
+    chunk_values,
+    exponential_weights,
+    flatten_positions,
+    sum_width,
+    times_weight,
+    weighted_sum,
+)
 from hf_capsule_mt.routing.common import log_activation
+from hf_capsule_mt.routing.forms import on_chunk
 
 ENTROPY_CONSTANT = 1 + math.log(2 * math.pi)
+# Up to this width the mass of an output capsule cannot underflow: some input is within one standard deviation per
+# dimension, so its density is at worst some e^-18 of the largest, to the power of the width, for votes up to 1e6.
+LARGEST_DIRECT_WIDTH = 4
 
 
 def em_routing_chunked(
@@ -40,8 +53,9 @@ def em_routing_chunked(
 class _EMStep(NamedTuple):
     """One iteration, as the backward pass needs it."""
 
-    log_assignment: torch.Tensor | None  # log C [P, N, M], None in the first iteration, where it is -log M
-    share: torch.Tensor  # R / sum_n R [P, N, M]
+    assignment: torch.Tensor | None  # C [P, N, M], None in the first iteration, where it is constant
+    weight: torch.Tensor | None  # R [P, N, M], or R over its peak; None where it is the same for all inputs
+    scale: torch.Tensor  # weight * scale = R / sum_n R [P, M, 1]
     total_mass: torch.Tensor  # sum_n R [P, M]
     mean: torch.Tensor  # mu [P, M, D]
     variance: torch.Tensor  # sigma [P, M, D]
@@ -58,33 +72,68 @@ def _route_em(
     lambdas: tuple[float, ...],
     min_variance: float,
 ) -> list[_EMStep]:
-    """The iterations over one chunk of votes [P, N, M, D], with the logarithm [P, N, M] of the input activation."""
-    num_outputs = values.shape[-2]
+    """The iterations over one chunk of votes [P, N, M, D], with the input activation [P, N, M]."""
     steps: list[_EMStep] = []
-    log_assignment = None
+    logits = None
     for iteration, inverse_temperature in enumerate(lambdas):
-        if log_assignment is None:
-            log_mass = values.new_full(values.shape[:-1], -math.log(num_outputs))
-        else:
-            log_mass = log_assignment.clone()
-        if activation is not None:
-            log_mass += activation
-        share, total_mass = shares_(log_mass, keep)
-        mean = (share.unsqueeze(-1) * values).sum(dim=1)  # [P, M, D]
+        # M-step
+        assignment, weight, total_mass, scale = _weights(values, logits, keep, activation)
+        mean = weighted_sum(weight, values).mul_(scale)  # [P, M, D]
         squared_distance = (values - mean.unsqueeze(1)).square_()  # [P, N, M, D]
-        variance = (share.unsqueeze(-1) * squared_distance).sum(dim=1).add_(min_variance)  # [P, M, D]
+        variance = weighted_sum(weight, squared_distance).mul_(scale).add_(min_variance)  # [P, M, D]
         log_variance = variance.log().sum(dim=-1)  # [P, M]
         half_entropy = (log_variance + values.shape[-1] * ENTROPY_CONSTANT).mul_(0.5)
         log_output_activation = torch.nn.functional.logsigmoid(
             inverse_temperature * (beta_a - (beta_u + half_entropy) * total_mass)
         )  # [P, M]
-        steps.append(_EMStep(log_assignment, share, total_mass, mean, variance, half_entropy, log_output_activation))
+        steps.append(
+            _EMStep(assignment, weight, scale, total_mass, mean, variance, half_entropy, log_output_activation)
+        )
+
+        # E-step; the constant part of the log density is the same for every output and cancels in the softmax
         if iteration < len(lambdas) - 1:
-            distance = sum_width(squared_distance.div_(variance.unsqueeze(1)))  # [P, N, M]
-            # the constant part of the log density is the same for every output and cancels in the softmax
-            offset = log_output_activation - 0.5 * log_variance
-            log_assignment = distance.mul_(-0.5).add_(offset.unsqueeze(1)).log_softmax(dim=-1)
+            offset = (log_output_activation - 0.5 * log_variance).unsqueeze(1)  # [P, 1, M]
+            half_precision = (0.5 / variance).unsqueeze(1)  # [P, 1, M, D]
+            if values.shape[-1] == 1:
+                logits = torch.addcmul(
+                    offset, squared_distance.squeeze(-1), half_precision.squeeze(-1), value=-1
+                )  # [P, N, M]
+            else:
+                logits = offset - squared_distance.mul_(half_precision).sum(dim=-1)
     return steps
+
+
+def _weights(
+    values: torch.Tensor, logits: torch.Tensor | None, keep: torch.Tensor | None, activation: torch.Tensor | None
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor, torch.Tensor]:
+    """C from its logits [P, N, M] (None is the first iteration), R as a weight, its mass [P, M], and the scale."""
+    num_inputs, num_outputs, width = values.shape[1:]
+    if logits is None and activation is None and keep is None:
+        mass = values.new_full((values.shape[0], num_outputs), num_inputs / num_outputs)
+        return None, None, mass, values.new_full((), 1 / num_inputs)
+
+    if width > LARGEST_DIRECT_WIDTH:
+        if logits is None:
+            log_assignment = values.new_full(values.shape[:-1], -math.log(num_outputs))
+        else:
+            log_assignment = logits.log_softmax(dim=-1)
+        assignment = None if logits is None else log_assignment.exp()
+        log_mass = log_assignment
+        if activation is not None:
+            log_mass = log_mass + log_activation(activation, values)
+        weight, total, peak = exponential_weights(log_mass, keep)
+        return assignment, weight, peak.exp() * total, (1 / total).unsqueeze(-1)
+
+    if logits is None:
+        assignment, weight = None, values.new_full(values.shape[:-1], 1 / num_outputs)
+    else:
+        assignment = weight = logits.softmax(dim=-1)
+    if activation is not None:
+        weight = weight * activation
+    if keep is not None:
+        weight = weight * keep
+    mass = weight.sum(dim=1)
+    return assignment, weight, mass, (1 / mass.clamp(min=torch.finfo(mass.dtype).tiny)).unsqueeze(-1)
 
 
 class _EMRouting(torch.autograd.Function):
@@ -104,9 +153,9 @@ class _EMRouting(torch.autograd.Function):
         capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else log_activation(input_activation[rows], values)
-            last = _route_em(values, keep, activation, beta_a, beta_u, lambdas, min_variance)[-1]
-            capsules[rows] = last.log_output_activation.exp().unsqueeze(-1) * last.mean
+            activation = None if input_activation is None else input_activation[rows].to(values.dtype)
+            run = on_chunk(_em_forward, len(values), votes)
+            capsules[rows] = run(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
         return capsules
 
     @staticmethod
@@ -119,66 +168,95 @@ class _EMRouting(torch.autograd.Function):
         grad_beta_a, grad_beta_u = torch.zeros_like(beta_a), torch.zeros_like(beta_u)
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else log_activation(input_activation[rows], values)
-            steps = _route_em(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
-            grads = _em_backward(values, steps, beta_u, lambdas, grad_capsules[rows].to(values.dtype))
+            activation = None if input_activation is None else input_activation[rows].to(values.dtype)
+            grad_chunk = grad_capsules[rows].to(values.dtype)
+            run = on_chunk(_em_backward, len(values), votes)
+            grads = run(grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance)
             grad_votes[rows] = grads[0]
             if grad_activation is not None and activation is not None:
-                grad_activation[rows] = grads[1].div_(activation.exp_())
+                grad_activation[rows] = grads[1]
             grad_beta_a += grads[2]
             grad_beta_u += grads[3]
         return grad_votes, None, grad_activation, grad_beta_a, grad_beta_u, None, None
 
 
-def _em_backward(
+def _em_forward(
     values: torch.Tensor,
-    steps: list[_EMStep],
+    keep: torch.Tensor | None,
+    activation: torch.Tensor | None,
+    beta_a: torch.Tensor,
     beta_u: torch.Tensor,
     lambdas: tuple[float, ...],
+    min_variance: float,
+) -> torch.Tensor:
+    """The output capsules [P, M, D] of one chunk."""
+    last = _route_em(values, keep, activation, beta_a, beta_u, lambdas, min_variance)[-1]
+    return last.log_output_activation.exp().unsqueeze(-1) * last.mean
+
+
+def _em_backward(
     grad_capsules: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients by the votes [P, N, M, D], the log activation [P, N, M], beta_a [M] and beta_u [M]."""
+    values: torch.Tensor,
+    keep: torch.Tensor | None,
+    activation: torch.Tensor | None,
+    beta_a: torch.Tensor,
+    beta_u: torch.Tensor,
+    lambdas: tuple[float, ...],
+    min_variance: float,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor]:
+    """The gradients by the votes [P, N, M, D], the input activation [P, N, M], beta_a [M] and beta_u [M]."""
+    steps = _route_em(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
     last = steps[-1]
-    activation = last.log_output_activation.exp().unsqueeze(-1)  # [P, M, 1]
-    grad_mean = grad_capsules * activation  # [P, M, D]
+    grad_mean = grad_capsules * last.log_output_activation.exp().unsqueeze(-1)  # [P, M, D]
     grad_log_output_activation = (grad_mean * last.mean).sum(dim=-1)  # [P, M]
     grad_values = torch.zeros_like(values)
-    grad_log_activation = values.new_zeros(values.shape[:-1])
+    grad_log_activation = None if activation is None else values.new_zeros(values.shape[:-1])
     grad_beta_a, grad_beta_u = torch.zeros_like(beta_u), torch.zeros_like(beta_u)
-    grad_score = None  # by the logits of the next iteration's C [P, N, M]
+    grad_logits = None  # by the logits of the next iteration's C [P, N, M]
     for step, inverse_temperature in zip(reversed(steps), reversed(lambdas), strict=True):
         offset = values - step.mean.unsqueeze(1)  # V - mu [P, N, M, D]
-        grad_variance = torch.zeros_like(step.variance)  # [P, M, D]
+        precision = 1 / step.variance  # [P, M, D]
+        grad_variance = torch.zeros_like(precision)
 
-        # E-step
-        if grad_score is not None:
-            pull = offset / step.variance.unsqueeze(1)
-            weighted = pull * grad_score.unsqueeze(-1)  # [P, N, M, D]
-            total_score = grad_score.sum(dim=1)  # [P, M]
-            grad_values -= weighted
-            grad_mean = weighted.sum(dim=1)
-            grad_variance += 0.5 * ((weighted.mul_(pull)).sum(dim=1) - total_score.unsqueeze(-1) / step.variance)
-            grad_log_output_activation = total_score
+        # E-step: logits = log a - sum_d (log sigma + (V - mu)^2 / sigma) / 2
+        if grad_logits is not None:
+            product = grad_logits.unsqueeze(-1) * offset  # [P, N, M, D]
+            grad_mean = product.sum(dim=1).mul_(precision)
+            second_moment = product.mul_(offset).sum(dim=1)
+            grad_log_output_activation = grad_logits.sum(dim=1)  # [P, M]
+            grad_variance = 0.5 * precision * (precision * second_moment - grad_log_output_activation.unsqueeze(-1))
 
-        # the output activation
-        grad_gate = (
-            grad_log_output_activation * inverse_temperature * -torch.expm1(step.log_output_activation)
-        )  # [P, M]
-        gated_mass = grad_gate * step.total_mass
-        grad_beta_a += grad_gate.sum(dim=0)
+        # log a = logsigmoid(lambda (beta_a - (beta_u + half_entropy) mass))
+        gate = grad_log_output_activation * inverse_temperature * -torch.expm1(step.log_output_activation)  # [P, M]
+        gated_mass = gate * step.total_mass
+        grad_beta_a += gate.sum(dim=0)
         grad_beta_u -= gated_mass.sum(dim=0)
-        grad_variance -= 0.5 * gated_mass.unsqueeze(-1) / step.variance
-        grad_log_total_mass = -gated_mass * (beta_u + step.half_entropy)  # [P, M]
+        grad_variance -= 0.5 * gated_mass.unsqueeze(-1) * precision
+        grad_log_mass = -gated_mass * (beta_u + step.half_entropy)  # [P, M]
 
-        # M-step
-        spread = offset * grad_variance.unsqueeze(1)  # [P, N, M, D]
-        shift = spread + grad_mean.unsqueeze(1)
-        grad_share = sum_width(offset.mul_(shift))  # [P, N, M]
-        grad_values.addcmul_(step.share.unsqueeze(-1), shift.add_(spread))
-        common = grad_log_total_mass - (step.share * grad_share).sum(dim=1)  # [P, M]
-        grad_log_mass = grad_share.add_(common.unsqueeze(1)).mul_(step.share)  # [P, N, M]
-        grad_log_activation += grad_log_mass
-        if step.log_assignment is not None:
-            total = grad_log_mass.sum(dim=-1, keepdim=True)
-            grad_score = grad_log_mass.addcmul_(step.log_assignment.exp(), total, value=-1)
-    return grad_values, grad_log_activation, grad_beta_a, grad_beta_u
+        # M-step: mu = sum_n share V, sigma = sum_n share (V - mu)^2 + min_variance, share = softmax_n(log R). The
+        # softmax takes from each input's gradient the mean over the inputs, which is that of the variance:
+        # sum_n share (V - mu) = 0, and sum_n share (V - mu)^2 = sigma - min_variance
+        common = grad_log_mass - (grad_variance * (step.variance - min_variance)).sum(dim=-1)  # [P, M]
+        scaled_mean = (grad_mean * step.scale).unsqueeze(1)  # [P, 1, M, D]
+        scaled_variance = (grad_variance * step.scale).unsqueeze(1)
+        slope = times_weight(step.weight, 2 * scaled_variance)  # [P, N, M, D], or [P, 1, M, D]
+        if grad_logits is not None:
+            slope = torch.addcmul(slope, grad_logits.unsqueeze(-1), precision.unsqueeze(1), value=-1)
+        grad_values.add_(times_weight(step.weight, scaled_mean)).addcmul_(offset, slope)
+        if step is steps[0] and grad_log_activation is None:
+            break  # its C is constant
+        inner = torch.addcmul(scaled_mean, offset, scaled_variance).mul_(offset)  # [P, N, M, D]
+        grad_log_weight = sum_width(inner).add_((common.unsqueeze(-1) * step.scale).transpose(1, 2))
+        grad_log_weight = times_weight(step.weight, grad_log_weight.unsqueeze(-1)).squeeze(-1)
+        if grad_log_activation is not None:
+            grad_log_activation += grad_log_weight
+
+        # C = softmax_m(logits)
+        if step.assignment is not None:
+            total = grad_log_weight.sum(dim=-1, keepdim=True)
+            grad_logits = grad_log_weight.addcmul_(step.assignment, total, value=-1)
+    if grad_log_activation is None or activation is None:
+        return grad_values, None, grad_beta_a, grad_beta_u
+    grad_activation = grad_log_activation.div_(activation.clamp(min=torch.finfo(values.dtype).tiny))
+    return grad_values, grad_activation, grad_beta_a, grad_beta_u

@@ -1,0 +1,43 @@
+"""Makes `transformers.pipeline("translation", ...)` work where transformers removed it, in this one place.
+
+Version 5 dropped the task. Where it is missing it is registered again, for every sequence-to-sequence model; where it
+is there, nothing is touched.
+"""
+
+from typing import Any
+
+import transformers.pipelines
+from transformers import AutoModelForSeq2SeqLM
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from hf_capsule_mt.pipelines.translation import TASK_WITH_LANGUAGES, TranslationPipeline
+
+TASK = "translation"
+
+
+class AliasesWithLanguages(dict[str, str]):
+    """The registry's aliases, in which `translation_en_to_de` and its like stand for `translation`."""
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) or (
+            isinstance(task, str) and TASK_WITH_LANGUAGES.fullmatch(task) is not None
+        )
+
+    def __missing__(self, task: str) -> str:
+        if TASK_WITH_LANGUAGES.fullmatch(task) is None:
+            raise KeyError(task)
+        return TASK
+
+
+def restore_translation_task() -> None:
+    """Registers the task, and takes it off the list of removed ones where there is such a list."""
+    registry: Any = PIPELINE_REGISTRY
+    if TASK in registry.supported_tasks:
+        return
+    registry.register_pipeline(
+        TASK, pipeline_class=TranslationPipeline, pt_model=(AutoModelForSeq2SeqLM,), type="text"
+    )
+    # otherwise saving a pipeline would copy our file beside the model and demand `trust_remote_code` to load it
+    delattr(TranslationPipeline, "_registered_impl")
+    getattr(transformers.pipelines, "REMOVED_TASKS", {}).pop(TASK, None)
+    registry.task_aliases = AliasesWithLanguages(registry.task_aliases)
