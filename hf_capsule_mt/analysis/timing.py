@@ -94,8 +94,9 @@ def routing_replaced_by_mean() -> Iterator[None]:
         votes: torch.Tensor, *, input_activation: torch.Tensor | None = None, **_: Any
     ) -> tuple[torch.Tensor, None]:
         mean = votes.mean(dim=-3)
-        if input_activation is not None:
-            mean = mean + input_activation.mean(dim=-2).unsqueeze(-1)
+        if input_activation is not None:  # [..., N, M], or [..., N]
+            vector = input_activation if input_activation.dim() == mean.dim() else input_activation.unsqueeze(-1)
+            mean = mean + vector.mean(dim=-2).unsqueeze(-1)
         return mean, None
 
     with contextlib.ExitStack() as stack:

@@ -23,7 +23,7 @@ def cross_entropy(
     """
     labels = labels.to(logits.device)
     total = nn.functional.cross_entropy(
-        logits.flatten(0, -2).float(),
+        logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
         labels.flatten(),
         ignore_index=IGNORE_INDEX,
         reduction="sum",

@@ -385,7 +385,6 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
 class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedModel, GenerationMixin):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
-    _keys_to_ignore_on_save = ["model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"]
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
     accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
 
@@ -398,6 +397,12 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
                 "model.decoder.embed_tokens.weight": "model.shared.weight",
                 "model.encoder.embed_tokens.weight": "model.shared.weight",
             }
+        # When it resumes, the Trainer warns of missing weights unless they are exactly those that are not saved
+        self._keys_to_ignore_on_save = [
+            "model.encoder.embed_positions.weight",
+            "model.decoder.embed_positions.weight",
+            *(self._tied_weights_keys if config.tie_word_embeddings else ()),
+        ]
         self.final_logits_bias: torch.Tensor
         self.register_buffer("final_logits_bias", torch.zeros((1, config.target_vocab_size)))
         self.lm_head: nn.Linear = linear_class(config)(config.d_model, config.target_vocab_size, bias=False)

@@ -79,9 +79,7 @@ class TranslationPipeline(Pipeline):
         tgt_lang: str | None = None,
     ) -> dict[str, GenericTensor]:
         if not isinstance(input_, str):
-            raise ValueError(
-                f"the translation pipeline takes strings and lists of strings, got {type(input_).__name__}"
-            )
+            raise ValueError(f"the pipeline translates strings and lists of strings, got a {type(input_).__name__}")
         tokenizer: Any = self.tokenizer
         if hasattr(tokenizer, "_build_translation_inputs"):  # tokenizers of many languages
             return tokenizer._build_translation_inputs(

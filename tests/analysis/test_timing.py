@@ -1,0 +1,48 @@
+"""Timing and memory: runs in turns, peaks that are counted, floors that keep the matrix products."""
+
+import time
+
+import pytest
+import torch
+
+from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.analysis.timing import peak_memory, routing_replaced_by_mean, time_in_turns
+from hf_capsule_mt.modeling import layer_aggregation
+from tests.modeling.test_capsule_marian import MIXES, TestCapsuleMarian
+
+
+def test_runs_take_turns():
+    order = []
+    timings = time_in_turns(
+        {"a": lambda: order.append("a"), "b": lambda: (order.append("b"), time.sleep(0.02))}, repeats=3, warmup=1
+    )
+    assert order == ["a", "b"] * 4
+    assert timings["b"].runs == 3
+    assert timings["b"].minimum >= 0.02
+    assert timings["a"].median < timings["b"].median
+
+
+def test_peak_memory():
+    def run():
+        first = torch.ones(1000, 1000)
+        second = first + 1
+        del first
+        third = second + 1
+        return third.sum()
+
+    assert 8e6 <= peak_memory(run, "cpu") < 8.1e6
+
+
+@pytest.mark.parametrize("mix", ["dynamic routing", "everything"])
+def test_the_floor_keeps_every_gradient(mix):
+    checks = TestCapsuleMarian()
+    model: CapsuleMarianMTModel = checks.model(MIXES[mix], tie_word_embeddings=True)
+    routing = layer_aggregation.em_routing
+    batch, labels = checks.source(checks.batch()), checks.labels()
+    with routing_replaced_by_mean():
+        assert layer_aggregation.em_routing is not routing
+        model(**batch, labels=labels).loss.backward()
+    assert layer_aggregation.em_routing is routing
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not name.endswith(("beta_a", "beta_u")):
+            assert parameter.grad is not None, name

@@ -1,0 +1,161 @@
+"""A stock `Seq2SeqTrainer` trains, accumulates, resumes, evaluates with `generate()`, and refuses what is wrong."""
+
+import logging
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    set_seed,
+)
+
+from tests.fixtures.tiny import encoded_corpus, tiny_model, tiny_tokenizer
+
+SETTINGS = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tiny_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def corpus(tokenizer):
+    return encoded_corpus(tokenizer)
+
+
+def make_trainer(tokenizer, corpus, folder, model=None, trainer_settings=None, **arguments):
+    if model is None:
+        set_seed(0)
+        model = tiny_model(tokenizer, **SETTINGS, label_smoothing=0.1)
+    defaults = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 8,
+        "max_steps": 6,
+        "learning_rate": 1e-3,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+        "logging_steps": 1,
+        "disable_tqdm": True,
+    }
+    return Seq2SeqTrainer(
+        model=model,
+        args=Seq2SeqTrainingArguments(**{**defaults, **arguments}),
+        train_dataset=corpus["train"],
+        eval_dataset=corpus["validation"],
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        processing_class=tokenizer,
+        **(trainer_settings or {}),
+    )
+
+
+def losses(trainer):
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def parameters(trainer):
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def test_the_loss_falls_and_the_checkpoint_loads(tokenizer, corpus, tmp_path):
+    trainer = make_trainer(tokenizer, corpus, tmp_path, max_steps=30, learning_rate=5e-3)
+    trainer.train()
+    assert losses(trainer)[-1] < losses(trainer)[0] - 0.5
+    trainer.save_model()
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert loaded.config == trainer.model.config
+    for name, value in loaded.state_dict().items():
+        torch.testing.assert_close(value, trainer.model.state_dict()[name])
+
+
+def test_accumulation_equals_the_large_batch(tokenizer, corpus, tmp_path):
+    # without dropout, whose random numbers depend on the shape of a batch, and in float64: steps amplify rounding
+    runs = []
+    for size, steps in ((8, 1), (2, 4)):
+        set_seed(0)
+        model = tiny_model(tokenizer, **SETTINGS, dropout=0.0, label_smoothing=0.1).double()
+        trainer = make_trainer(
+            tokenizer,
+            corpus,
+            tmp_path / str(size),
+            model,
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=steps,
+            optim="sgd",
+            learning_rate=0.1,
+        )
+        trainer.train()
+        runs.append((losses(trainer), parameters(trainer)))
+    assert runs[0][0] == pytest.approx(runs[1][0], abs=1e-5)
+    for name, value in runs[0][1].items():
+        torch.testing.assert_close(value, runs[1][1][name], atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_resumed_run_equals_an_uninterrupted_one(tokenizer, corpus, tmp_path, accumulation, caplog):
+    arguments = {"save_strategy": "steps", "save_steps": 3, "gradient_accumulation_steps": accumulation}
+    whole = make_trainer(tokenizer, corpus, tmp_path / "whole", **arguments)
+    whole.train()
+    resumed = make_trainer(tokenizer, corpus, tmp_path / "resumed", **arguments)
+    with caplog.at_level(logging.WARNING):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    assert "missing keys" not in caplog.text
+    for name, value in parameters(whole).items():
+        assert torch.equal(value, parameters(resumed)[name]), name
+
+
+def test_evaluation_with_generate(tokenizer, corpus, tmp_path):
+    def count_words(prediction):
+        assert prediction.predictions.shape[0] == len(corpus["validation"])
+        return {"words": float((prediction.predictions != tokenizer.pad_token_id).sum())}
+
+    trainer = make_trainer(
+        tokenizer,
+        corpus,
+        tmp_path,
+        predict_with_generate=True,
+        generation_num_beams=2,
+        generation_max_length=12,
+        per_device_eval_batch_size=2,
+        trainer_settings={"compute_metrics": count_words},
+    )
+    metrics = trainer.evaluate()
+    assert metrics["eval_words"] > 0
+    assert metrics["eval_loss"] > 0
+    assert trainer.predict(corpus["validation"]).predictions.shape[0] == 5
+
+
+def test_predicting_without_generate_gathers_only_logits(tokenizer, corpus, tmp_path):
+    trainer = make_trainer(tokenizer, corpus, tmp_path, per_device_eval_batch_size=2)
+    predictions = trainer.predict(corpus["validation"]).predictions
+    logits = predictions[0] if isinstance(predictions, tuple) else predictions
+    assert logits.shape[0] == 5
+    assert logits.shape[-1] == len(tokenizer)
+
+
+def test_the_trainers_label_smoothing_is_refused(tokenizer, corpus, tmp_path):
+    trainer = make_trainer(tokenizer, corpus, tmp_path, label_smoothing_factor=0.1)
+    with pytest.raises(ValueError, match=r"set `model\.config\.label_smoothing` instead"):
+        trainer.train()
+
+
+def test_a_loss_of_ones_own(tokenizer, corpus, tmp_path):
+    def squared(outputs, labels, num_items_in_batch=None):
+        return outputs.logits.square().mean()
+
+    set_seed(0)
+    model = tiny_model(tokenizer, **SETTINGS)
+    model.accepts_loss_kwargs = False
+    trainer = make_trainer(tokenizer, corpus, tmp_path, model, trainer_settings={"compute_loss_func": squared})
+    trainer.train()
+    assert losses(trainer)[-1] < losses(trainer)[0]
+
+
+def test_gradient_checkpointing_and_bf16(tokenizer, corpus, tmp_path):
+    trainer = make_trainer(tokenizer, corpus, tmp_path, bf16=True, gradient_checkpointing=True)
+    trainer.train()
+    assert all(loss == loss for loss in losses(trainer))
