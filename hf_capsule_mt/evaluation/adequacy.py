@@ -1,0 +1,113 @@
+"""How much of the source a translation says: coverage by word alignment, repetitions, length, and how to judge them.
+
+The coverage difference ratio is that of Kong et al. 2019, which Zheng et al. 2019 report in Table 3.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hf_capsule_mt.evaluation.word_alignment import Links
+
+
+def coverage_difference_ratio(
+    hypothesis_links: Sequence[Links], reference_links: Sequence[Sequence[Links]]
+) -> float | None:
+    """CDR: the part of the source words that the reference translates which the translation translates as well.
+
+        CDR = 1 - |C_ref \\ C_gen| / |C_ref|
+
+    C are the source positions that have a link. The mean is over sentences, and over the references of each; where a
+    reference translates nothing there is nothing to compare. None if that is so everywhere.
+
+    Args:
+        hypothesis_links: the links of source and translation, for each sentence.
+        reference_links: the same of source and reference, one list for each set of references.
+    """
+    by_sentence = []
+    for generated, *references in zip(hypothesis_links, *reference_links, strict=True):
+        covered = source_coverage(generated)
+        wanted = [source_coverage(links) for links in references]
+        ratios = [len(positions & covered) / len(positions) for positions in wanted if positions]
+        if ratios:
+            by_sentence.append(sum(ratios) / len(ratios))
+    return sum(by_sentence) / len(by_sentence) if by_sentence else None
+
+
+def source_coverage(links: Links) -> set[int]:
+    """The source positions that have a link."""
+    return {source for source, _ in links}
+
+
+def repeated_ngrams(words: Sequence[str], order: int = 4) -> float:
+    """The part of the n-grams that have been there before in the same sentence; 0 for a sentence shorter than n."""
+    ngrams = [tuple(words[start : start + order]) for start in range(len(words) - order + 1)]
+    return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
+
+
+def most_repeated_ngram(words: Sequence[str], source: Sequence[str], order: int = 2) -> float:
+    """How much more often the most frequent n-gram comes in the translation than any n-gram does in the source."""
+    most = [_highest_count(side, order) for side in (words, source)]
+    return float(most[0] - most[1])
+
+
+def length_ratio(hypothesis: Sequence[str], other: Sequence[str]) -> float:
+    """The translation's words for each word of the other side."""
+    return len(hypothesis) / max(len(other), 1)
+
+
+def _highest_count(words: Sequence[str], order: int) -> int:
+    counts: dict[tuple[str, ...], int] = {}
+    for start in range(len(words) - order + 1):
+        ngram = tuple(words[start : start + order])
+        counts[ngram] = counts.get(ngram, 0) + 1
+    return max(counts.values(), default=0)
+
+
+@dataclass(frozen=True)
+class AreaUnderCurve:
+    """How well a measure tells the labelled sentences from the others: 0.5 is chance, 1 is always.
+
+    low, high: the 95 % interval of the bootstrap over sentences.
+    """
+
+    auc: float
+    low: float
+    high: float
+    positives: int
+    negatives: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def area_under_curve(
+    scores: Sequence[float], labels: Sequence[bool], samples: int = 1000, seed: int = 1
+) -> AreaUnderCurve:
+    """The probability that a labelled sentence has the higher score than one that is not; equal scores count half."""
+    values, marked = np.asarray(scores, dtype=float), np.asarray(labels, dtype=bool)
+    if values.shape != marked.shape or values.ndim != 1:
+        raise ValueError(f"`scores` and `labels` must be as long as each other, got {values.shape}, {marked.shape}")
+    if not marked.any() or marked.all():
+        raise ValueError("`labels` must have both marked and unmarked sentences")
+    if np.isnan(values).any():
+        raise ValueError("`scores` must be numbers, got NaN")
+    auc = _rank_auc(values, marked)
+    chance = np.random.default_rng(seed)
+    inside, outside = np.flatnonzero(marked), np.flatnonzero(~marked)
+    drawn = []
+    for _ in range(samples):  # the same number of each, drawn with replacement
+        chosen = np.concatenate([chance.choice(inside, len(inside)), chance.choice(outside, len(outside))])
+        drawn.append(_rank_auc(values[chosen], marked[chosen]))
+    low, high = np.quantile(drawn, [0.025, 0.975]) if drawn else (auc, auc)
+    return AreaUnderCurve(auc, float(low), float(high), len(inside), len(outside))
+
+
+def _rank_auc(values: np.ndarray, marked: np.ndarray) -> float:
+    """By the rank sum of Mann and Whitney, with the mean rank for equal values."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    inside = int(marked.sum())
+    return float((ranks[marked].sum() - inside * (inside + 1) / 2) / (inside * (len(values) - inside)))
