@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.word_alignment import Links
+from hf_capsule_mt.evaluation.word_alignment import Links, WordAligner, split_words
 
 
 def coverage_difference_ratio(
@@ -111,3 +111,73 @@ def _rank_auc(values: np.ndarray, marked: np.ndarray) -> float:
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     inside = int(marked.sum())
     return float((ranks[marked].sum() - inside * (inside + 1) / 2) / (inside * (len(values) - inside)))
+
+
+def adequacy_measures(
+    sources: Sequence[str], hypotheses: Sequence[str], aligner: WordAligner | None = None
+) -> dict[str, list[float]]:
+    """What can be said of each translation without a reference; the higher, the worse it should be.
+
+    - short in words, in characters: minus the length ratio to the source.
+    - repeated words: the part of the translation's words that have been there before, as `repeated_ngrams`.
+    - excess bigrams: `most_repeated_ngram`.
+
+    And by an aligner, where a word is as covered as its best link is certain (the geometric mean of both directions):
+
+    - uncovered source: the mean of 1 - coverage over the source's words.
+    - uncovered translation: the same of the translation's words, which is what was made up.
+    - unbalanced coverage: the first minus 0.75 times the second. Where something is left out, the source alone is
+      uncovered; in a hallucination both sides are.
+    - short and unbalanced: minus the length ratio in characters, plus half of uncovered source minus half of uncovered
+      translation.
+    """
+    pairs = [(split_words(source), split_words(line)) for source, line in zip(sources, hypotheses, strict=True)]
+    characters = [-len(line) / max(len(source), 1) for source, line in zip(sources, hypotheses, strict=True)]
+    measures = {
+        "short in words": [-length_ratio(words, source) for source, words in pairs],
+        "short in characters": characters,
+        "repeated words": [repeated_ngrams([word.lower() for word in words], 1) for _, words in pairs],
+        "excess bigrams": [most_repeated_ngram(words, source) for source, words in pairs],
+    }
+    if aligner is None:
+        return measures
+    certainties = [np.sqrt(ahead * back) for ahead, back in aligner.posteriors(pairs)]  # [T, S] each
+    source_side = [_uncovered(certainty.T) for certainty in certainties]
+    target_side = [_uncovered(certainty) for certainty in certainties]
+    both = list(zip(characters, source_side, target_side, strict=True))
+    return measures | {
+        "uncovered source": source_side,
+        "uncovered translation": target_side,
+        "unbalanced coverage": [source - 0.75 * target for _, source, target in both],
+        "short and unbalanced": [short + 0.5 * (source - 0.5 * target) for short, source, target in both],
+    }
+
+
+def _uncovered(certainty: np.ndarray) -> float:
+    """The mean of 1 - the best certainty [words, other words] over the words; 1 if one side is empty."""
+    return float(1 - certainty.max(axis=1).mean()) if certainty.size else 1.0
+
+
+def auc_table(
+    measures: dict[str, Sequence[float]], labels: dict[str, Sequence[bool]], samples: int = 1000
+) -> dict[str, dict[str, AreaUnderCurve]]:
+    """How well each measure finds each label: {measure: {label: AreaUnderCurve}}."""
+    return {
+        measure: {label: area_under_curve(scores, marked, samples) for label, marked in labels.items()}
+        for measure, scores in measures.items()
+    }
+
+
+def auc_markdown(table: dict[str, dict[str, AreaUnderCurve]]) -> str:
+    """The table as Markdown, the best measure of each label in bold."""
+    labels = list(next(iter(table.values())))
+    best = {label: max(row[label].auc for row in table.values()) for label in labels}
+    lines = ["| measure | " + " | ".join(labels) + " |", "|---" * (len(labels) + 1) + "|"]
+    for measure, row in table.items():
+        cells = []
+        for label in labels:
+            number = f"{row[label].auc:.3f}"
+            cells.append(f"{f'**{number}**' if row[label].auc == best[label] else number} "
+                         f"({row[label].low:.2f}-{row[label].high:.2f})")
+        lines.append(f"| {measure} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -9,7 +9,6 @@ Legend: B sentence pairs of one shape, S source words, T target words. A link is
 counted from 0.
 """
 
-import math
 import re
 import shlex
 import subprocess
@@ -24,6 +23,8 @@ Links = frozenset[tuple[int, int]]
 SentencePair = tuple[Sequence[str], Sequence[str]]
 
 TINY = 1e-300
+# What the table holds for two words that were never seen together, and for the same when they are equal
+UNKNOWN_PAIR, EQUAL_PAIR = 1e-9, 0.5
 # French and English clitics that other tokenizations write as words of their own
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*|\w+(?:'(?=\w))?|[^\w\s]")
 
@@ -33,7 +34,7 @@ def split_words(text: str) -> list[str]:
     return _TOKEN.findall(text.replace("’", "'"))
 
 
-def word_stem(word: str, length: int = 5) -> str:
+def word_stem(word: str, length: int = 4) -> str:
     """A word without its case and its ending: its first letters. Words that share them share their statistics."""
     lowered = word.lower()
     return lowered[:length] if lowered.isalpha() else lowered
@@ -59,14 +60,14 @@ class AlignerSettings:
     concentration: float = 0.01
     widest_jump: int = 8
     agreement: bool = True
-    threshold: float = 0.3
+    threshold: float = 0.5
 
 
 class WordAligner:
     """Learns from parallel text which word translates which, and draws the links of sentence pairs.
 
-        aligner = WordAligner(stem=word_stem).fit(pairs)        # pairs of lists of words
-        links = aligner.align(pairs)                            # one frozenset of (source, target) for each pair
+        aligner = WordAligner().fit(pairs)        # pairs of lists of words
+        links = aligner.align(pairs)              # one frozenset of (source, target) for each pair
 
     `stem` maps a word to what its statistics are kept by; a pair with an empty side has no links. Words that were not
     in the text it was fitted on link to nothing but equal words.
@@ -114,9 +115,12 @@ class WordAligner:
         """For each pair two arrays [T, S]: p(target word comes from source word), p(source word comes from target)."""
         result: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros((len(t), len(s))),) * 2 for s, t in pairs]
         for shape in self._shapes(pairs):
-            found = np.minimum(np.searchsorted(self.keys, shape.cells), len(self.keys) - 1)
+            found = np.searchsorted(self.keys[:-1], shape.cells)  # the last place, if beyond all of them
             unknown = self.keys[found] != shape.cells
-            shape.cells = np.where(unknown, len(self.keys), found)
+            # a name or a number that is the same on both sides needs not be known
+            same = np.array([[[self.stem(s) == self.stem(t) for s in pairs[index][0]] for t in pairs[index][1]]
+                             for index in shape.indices])  # [B, T, S]
+            shape.cells = np.where(unknown, np.where(same, len(self.keys) + 1, len(self.keys)), found)
             ahead, back = self._posteriors(shape, self.settings.hmm_iterations > 0, count=False)
             for place, index in enumerate(shape.indices):
                 result[index] = ahead[place], back[place]
@@ -160,7 +164,7 @@ class _Shape:
 class _Direction:
     """One direction: how likely each word of the given side produces each word of the other.
 
-    table: p(made | giver) for each known pair of words, and a last entry for unknown pairs.
+    table: p(made | giver) for each known pair of words, then for unknown pairs, then for unknown pairs of equal words.
     null: p(made | no word), for each made word, and a last entry for unknown words (number -1).
     jumps: how likely the position moves by -widest ... +widest.
     """
@@ -170,14 +174,14 @@ class _Direction:
     ) -> None:
         self.giver, self.num_givers, self.num_made, self.settings = giver, num_givers, num_made, settings
         partners = np.bincount(giver, minlength=num_givers)
-        self.table = np.append(1.0 / np.maximum(partners[giver], 1), 1e-9)
+        self.table = np.append(1.0 / np.maximum(partners[giver], 1), [UNKNOWN_PAIR, EQUAL_PAIR])
         self.null = np.full(num_made + 1, 1.0 / max(num_made, 1))
         distances = np.arange(-settings.widest_jump, settings.widest_jump + 1)
         self.jumps = np.exp(-0.5 * np.abs(distances - 1))
         self._clear()
 
     def _clear(self) -> None:
-        self.counts = np.zeros(len(self.giver) + 1)
+        self.counts = np.zeros(len(self.giver))
         self.null_counts = np.zeros(self.num_made + 1)
         self.jump_counts = np.zeros_like(self.jumps)
 
@@ -187,11 +191,10 @@ class _Direction:
     def update(self, hmm: bool) -> None:
         """The tables from the counts: the mean-field estimate under a Dirichlet prior, as in Dyer et al. 2013."""
         prior = self.settings.concentration
-        counts = self.counts[:-1]
-        totals = np.bincount(self.giver, counts, minlength=self.num_givers)
+        totals = np.bincount(self.giver, self.counts, minlength=self.num_givers)
         partners = np.bincount(self.giver, minlength=self.num_givers)
-        logs = digamma(counts + prior) - digamma(totals + prior * partners)[self.giver]
-        self.table[:-1] = np.exp(logs)
+        logs = digamma(self.counts + prior) - digamma(totals + prior * partners)[self.giver]
+        self.table[:-2] = np.exp(logs)
         self.null = (self.null_counts + 1.0) / (self.null_counts + 1.0).sum()
         if hmm:
             self.jumps = self.jump_counts / max(self.jump_counts.sum(), TINY) + 1e-6
@@ -275,3 +278,77 @@ def alignment_error_rate(found: Sequence[Links], sure: Sequence[Links], possible
     if size == 0:
         raise ValueError("the alignment error rate needs at least one link, got none in `found` and `sure`")
     return 1.0 - hits / size
+
+
+def grow_diag_final_and(forward: Links, backward: Links) -> Links:
+    """The symmetrisation of Koehn et al. 2003 of two directions' links, in the order of Moses' implementation.
+
+    From the links of both, it grows by neighbours, diagonal ones included, that one direction has and of which at
+    least one word has no link yet; at last come links of one direction of which neither word has.
+    """
+    union = forward | backward
+    links = set(forward & backward)
+    sources, targets = ({link[side] for link in links} for side in (0, 1))
+    neighbours = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+    grown = True
+    while grown:
+        grown = False
+        for source, target in sorted(links):
+            for down, right in neighbours:
+                link = (source + down, target + right)
+                if link in union and link not in links and (link[0] not in sources or link[1] not in targets):
+                    links.add(link)
+                    sources.add(link[0])
+                    targets.add(link[1])
+                    grown = True
+    for direction in (forward, backward):
+        for link in sorted(direction - links):
+            if link[0] not in sources and link[1] not in targets:
+                links.add(link)
+                sources.add(link[0])
+                targets.add(link[1])
+    return frozenset(links)
+
+
+def align_by_command(pairs: Sequence[SentencePair], command: str = "eflomal-align") -> list[Links]:
+    """The links of an external aligner that reads two files of tokenised lines and writes lines such as "0-0 1-2".
+
+    By default that is eflomal; the command is run as `command -s SOURCE -t TARGET -f FORWARD -r REVERSE`, and both
+    directions are joined by `grow_diag_final_and`.
+    """
+    program, *arguments = shlex.split(command)
+    with tempfile.TemporaryDirectory() as folder:
+        names = {option: Path(folder, name) for option, name in zip("stfr", ("source", "target", "ahead", "back"))}
+        for option, side in (("s", 0), ("t", 1)):
+            names[option].write_text("".join(" ".join(pair[side]) + "\n" for pair in pairs), encoding="utf-8")
+        options = [part for option, path in names.items() for part in (f"-{option}", str(path))]
+        try:
+            subprocess.run([program, *arguments, *options], check=True, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            raise ValueError(f"`command` {command!r} is not on this machine; install it or use WordAligner") from error
+        except subprocess.CalledProcessError as error:
+            raise ValueError(f"`command` {command!r} failed: {error.stderr.strip()[-500:]}") from error
+        ahead, back = (_read_links(names[option]) for option in "fr")
+    return [grow_diag_final_and(first, second) for first, second in zip(ahead, back, strict=True)]
+
+
+def _read_links(path: Path) -> list[Links]:
+    return [
+        frozenset((int(source), int(target)) for source, target in (link.split("-") for link in line.split()))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def fit_aligner(
+    sources: Sequence[str],
+    targets: Sequence[str],
+    settings: AlignerSettings | None = None,
+    longest: int = 50,
+    progress: Callable[[str], None] | None = None,
+) -> WordAligner:
+    """An aligner trained on lines of text; pairs with an empty side or with more than `longest` words are left out."""
+    pairs = [(split_words(source), split_words(target)) for source, target in zip(sources, targets, strict=True)]
+    short = [pair for pair in pairs if 0 < len(pair[0]) <= longest and 0 < len(pair[1]) <= longest]
+    if not short:
+        raise ValueError(f"none of the {len(pairs)} pairs of `sources` and `targets` has 1 to {longest} words a side")
+    return WordAligner(settings).fit(short, progress)
