@@ -16,7 +16,8 @@ from hf_capsule_mt.analysis.coverage import coverage_scores
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, auc_markdown, auc_table, coverage_difference_ratio
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner, split_words
+from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.words import split_words
 
 
 def named_file(argument: str) -> tuple[str, Path]:
@@ -28,10 +29,22 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labelled", type=Path, required=True, help="the labelled translations")
     parser.add_argument("--labels", nargs="+", help="the columns to use (default: all of 0 and 1 with both in them)")
-    parser.add_argument("--any-of", nargs="+", action="append", default=[], metavar="NAME LABEL",
-                        help="a further label that holds where any of these does: --any-of hallucination a b")
-    parser.add_argument("--align-with", type=Path, nargs="+", required=True, metavar="SOURCE TARGET",
-                        help="parallel text for the word aligner, in pairs of files")
+    parser.add_argument(
+        "--any-of",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar="NAME LABEL",
+        help="a further label that holds where any of these does: --any-of hallucination a b",
+    )
+    parser.add_argument(
+        "--align-with",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="SOURCE TARGET",
+        help="parallel text for the word aligner, in pairs of files",
+    )
     parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], help="models that have `score_coverage`")
     parser.add_argument("--scores", type=named_file, nargs="+", default=[], metavar="NAME=FILE")
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% intervals")
@@ -58,8 +71,10 @@ def main() -> None:
     )
     measures = adequacy_measures(sources, hypotheses, aligner)
     if "ref" in table:
-        pairs = [[(split_words(s), split_words(t)) for s, t in zip(sources, lines, strict=True)]
-                 for lines in (hypotheses, table["ref"])]
+        pairs = [
+            [(split_words(s), split_words(t)) for s, t in zip(sources, lines, strict=True)]
+            for lines in (hypotheses, table["ref"])
+        ]
         links = [aligner.align(part) for part in pairs]
         ratios = [coverage_difference_ratio([ours], [[theirs]]) for ours, theirs in zip(*links, strict=True)]
         measures["coverage difference to the reference"] = [-1.0 if ratio is None else -ratio for ratio in ratios]

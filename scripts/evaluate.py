@@ -15,10 +15,12 @@ from typing import Any
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
+from hf_capsule_mt.evaluation.links import align_by_command
 from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, score_corpus
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.text_files import read_parallel
-from hf_capsule_mt.evaluation.word_alignment import align_by_command, fit_aligner, split_words
+from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.words import split_words
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -52,7 +54,9 @@ def adequacy(
     if arguments.align_command:
         training = read_parallel(arguments.align_with)
         training_pairs = [(split_words(s), split_words(t)) for s, t in zip(*training, strict=True)]
-        together = align_by_command([pair for part in pairs for pair in part] + training_pairs, arguments.align_command)
+        together = align_by_command(
+            [pair for part in pairs for pair in part] + training_pairs, arguments.align_command
+        )
         links = [together[n * len(sources) : (n + 1) * len(sources)] for n in range(len(sets))]
     else:
         aligner = fit_aligner(*read_parallel(arguments.align_with), progress=lambda step: print(f"Aligner: {step}"))

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.word_alignment import Links, WordAligner, split_words
+from hf_capsule_mt.evaluation.links import Links
+from hf_capsule_mt.evaluation.word_alignment import WordAligner
+from hf_capsule_mt.evaluation.words import split_words
 
 
 def coverage_difference_ratio(
@@ -177,7 +179,9 @@ def auc_markdown(table: dict[str, dict[str, AreaUnderCurve]]) -> str:
         cells = []
         for label in labels:
             number = f"{row[label].auc:.3f}"
-            cells.append(f"{f'**{number}**' if row[label].auc == best[label] else number} "
-                         f"({row[label].low:.2f}-{row[label].high:.2f})")
+            cells.append(
+                f"{f'**{number}**' if row[label].auc == best[label] else number} "
+                f"({row[label].low:.2f}-{row[label].high:.2f})"
+            )
         lines.append(f"| {measure} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -108,8 +108,8 @@ def notes(report: Report) -> list[str]:
     lines = [
         f"{report.sentences} sentences; differences to {report.baseline}"
         + (f"; of {lower} the smaller is the better" if lower else ""),
-        "*: p < 0.05 in all three tests, **: p < 0.01. w/t/l: sentences won, tied and lost in the sign test of Collins "
-        "et al. 2005.",
+        "*: p < 0.05 in all three tests, **: p < 0.01. w/t/l: sentences won, tied and lost in the sign test of "
+        "Collins et al. 2005.",
     ]
     return lines + [f"{metric}: {comparison.signature}" for metric, comparison in row.items()]
 
@@ -154,8 +154,10 @@ def as_html(report: Report) -> str:
         parts.append(f"<h2>Sentences that differ most: {html.escape(name)} and {html.escape(report.baseline)}</h2>")
         for item in differences:
             parts.append(f"<h3>Sentence {item.number} ({item.gain:+.1f} chrF)</h3><dl>")
-            parts += [f"<dt>{html.escape(label)}</dt><dd>{html.escape(text)}</dd>" for label, text in
-                      _texts(report, name, item)]
+            parts += [
+                f"<dt>{html.escape(label)}</dt><dd>{html.escape(text)}</dd>"
+                for label, text in _texts(report, name, item)
+            ]
             parts.append("</dl>")
     style = (
         "body{font-family:sans-serif;max-width:70em;margin:2em auto}td,th{padding:.2em .8em;text-align:right;"

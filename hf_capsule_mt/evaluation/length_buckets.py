@@ -1,4 +1,4 @@
-"""Scores by the length of the source sentence: Figure 5 of Dou et al. 2019, Figure 5 of Zheng et al. 2019, and others."""
+"""Scores by the length of the source sentence: Figure 5 of Dou et al. 2019 and of Zheng et al. 2019, and others."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -12,9 +12,9 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"{file}: no such file")
-    opened = gzip.open(file, "rt", encoding="utf-8", newline="\n") if file.suffix == ".gz" else None
-    with opened or file.open(encoding="utf-8", newline="\n") as lines:
-        return [line.rstrip("\r\n") for line in lines]
+    content = file.read_bytes()
+    text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def read_parallel(paths: Sequence[str | os.PathLike[str]]) -> list[list[str]]:

@@ -9,35 +9,17 @@ Legend: B sentence pairs of one shape, S source words, T target words. A link is
 counted from 0.
 """
 
-import re
-import shlex
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-Links = frozenset[tuple[int, int]]
-SentencePair = tuple[Sequence[str], Sequence[str]]
+from hf_capsule_mt.evaluation.links import Links, SentencePair
+from hf_capsule_mt.evaluation.words import split_words, word_stem
 
 TINY = 1e-300
 # What the table holds for two words that were never seen together, and for the same when they are equal
 UNKNOWN_PAIR, EQUAL_PAIR = 1e-9, 0.5
-# French and English clitics that other tokenizations write as words of their own
-_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|\w+(?:'(?=\w))?|[^\w\s]")
-
-
-def split_words(text: str) -> list[str]:
-    """Words, numbers and marks; an elided word keeps its apostrophe: "l'eau, 3,5 l." -> l' eau , 3,5 l ."""
-    return _TOKEN.findall(text.replace("’", "'"))
-
-
-def word_stem(word: str, length: int = 4) -> str:
-    """A word without its case and its ending: its first letters. Words that share them share their statistics."""
-    lowered = word.lower()
-    return lowered[:length] if lowered.isalpha() else lowered
 
 
 @dataclass(frozen=True)
@@ -118,8 +100,12 @@ class WordAligner:
             found = np.searchsorted(self.keys[:-1], shape.cells)  # the last place, if beyond all of them
             unknown = self.keys[found] != shape.cells
             # a name or a number that is the same on both sides needs not be known
-            same = np.array([[[self.stem(s) == self.stem(t) for s in pairs[index][0]] for t in pairs[index][1]]
-                             for index in shape.indices])  # [B, T, S]
+            same = np.array(
+                [
+                    [[self.stem(s) == self.stem(t) for s in pairs[index][0]] for t in pairs[index][1]]
+                    for index in shape.indices
+                ]
+            )  # [B, T, S]
             shape.cells = np.where(unknown, np.where(same, len(self.keys) + 1, len(self.keys)), found)
             ahead, back = self._posteriors(shape, self.settings.hmm_iterations > 0, count=False)
             for place, index in enumerate(shape.indices):
@@ -269,74 +255,6 @@ def digamma(values: np.ndarray) -> np.ndarray:
     inverse = 1.0 / (shifted * shifted)
     series = inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - inverse * (1 / 240 - inverse / 132))))
     return np.log(shifted) - 0.5 / shifted - series - below
-
-
-def alignment_error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
-    """AER of Och and Ney 2003: 1 - (|A and S| + |A and P|) / (|A| + |S|), over all sentences; S is part of P."""
-    hits = sum(len(a & s) + len(a & (s | p)) for a, s, p in zip(found, sure, possible, strict=True))
-    size = sum(len(a) + len(s) for a, s in zip(found, sure, strict=True))
-    if size == 0:
-        raise ValueError("the alignment error rate needs at least one link, got none in `found` and `sure`")
-    return 1.0 - hits / size
-
-
-def grow_diag_final_and(forward: Links, backward: Links) -> Links:
-    """The symmetrisation of Koehn et al. 2003 of two directions' links, in the order of Moses' implementation.
-
-    From the links of both, it grows by neighbours, diagonal ones included, that one direction has and of which at
-    least one word has no link yet; at last come links of one direction of which neither word has.
-    """
-    union = forward | backward
-    links = set(forward & backward)
-    sources, targets = ({link[side] for link in links} for side in (0, 1))
-    neighbours = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
-    grown = True
-    while grown:
-        grown = False
-        for source, target in sorted(links):
-            for down, right in neighbours:
-                link = (source + down, target + right)
-                if link in union and link not in links and (link[0] not in sources or link[1] not in targets):
-                    links.add(link)
-                    sources.add(link[0])
-                    targets.add(link[1])
-                    grown = True
-    for direction in (forward, backward):
-        for link in sorted(direction - links):
-            if link[0] not in sources and link[1] not in targets:
-                links.add(link)
-                sources.add(link[0])
-                targets.add(link[1])
-    return frozenset(links)
-
-
-def align_by_command(pairs: Sequence[SentencePair], command: str = "eflomal-align") -> list[Links]:
-    """The links of an external aligner that reads two files of tokenised lines and writes lines such as "0-0 1-2".
-
-    By default that is eflomal; the command is run as `command -s SOURCE -t TARGET -f FORWARD -r REVERSE`, and both
-    directions are joined by `grow_diag_final_and`.
-    """
-    program, *arguments = shlex.split(command)
-    with tempfile.TemporaryDirectory() as folder:
-        names = {option: Path(folder, name) for option, name in zip("stfr", ("source", "target", "ahead", "back"))}
-        for option, side in (("s", 0), ("t", 1)):
-            names[option].write_text("".join(" ".join(pair[side]) + "\n" for pair in pairs), encoding="utf-8")
-        options = [part for option, path in names.items() for part in (f"-{option}", str(path))]
-        try:
-            subprocess.run([program, *arguments, *options], check=True, capture_output=True, text=True)
-        except FileNotFoundError as error:
-            raise ValueError(f"`command` {command!r} is not on this machine; install it or use WordAligner") from error
-        except subprocess.CalledProcessError as error:
-            raise ValueError(f"`command` {command!r} failed: {error.stderr.strip()[-500:]}") from error
-        ahead, back = (_read_links(names[option]) for option in "fr")
-    return [grow_diag_final_and(first, second) for first, second in zip(ahead, back, strict=True)]
-
-
-def _read_links(path: Path) -> list[Links]:
-    return [
-        frozenset((int(source), int(target)) for source, target in (link.split("-") for link in line.split()))
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
 
 
 def fit_aligner(
