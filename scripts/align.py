@@ -4,9 +4,9 @@
     python scripts/align.py --train train.en.gz train.fr.gz --expand-french \\
         --gold-text enfr.src-tgt --gold enfr.gold --result docs/results/word-alignment-en-fr.json
 
-The gold text has a pair on a line, split into words, with ||| between the sides; the gold links are counted from 1, 1-2
-where they are sure and 1p2 where they are possible. The aligner also reads the text that it is to align, as is usual:
-it learns from text alone, never from links.
+The gold text has a pair on a line, split into words, with ||| between the sides; the gold links are counted from 1,
+1-2 where they are sure and 1p2 where they are possible. The aligner also reads the text that it is to align, as is
+usual: it learns from text alone, never from links.
 """
 
 import argparse

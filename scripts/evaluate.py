@@ -2,7 +2,7 @@
 
     python scripts/evaluate.py --hypotheses test.hyp --references test.de
     python scripts/evaluate.py --hypotheses test.hyp --references test.de test.de2 --sources test.en \\
-        --metrics bleu multi_bleu chrf ter --align-with train.en train.de --output results/em.json --plot results/em.png
+        --metrics bleu multi_bleu chrf ter --align-with train.en train.de --output em.json --plot em.png
 
 With the sources it also scores by their length; with parallel text to learn word alignment from, how much of the
 source is covered (the coverage difference ratio of Zheng et al. 2019). Files that end in .gz are unpacked.
@@ -54,9 +54,8 @@ def adequacy(
     if arguments.align_command:
         training = read_parallel(arguments.align_with)
         training_pairs = [(split_words(s), split_words(t)) for s, t in zip(*training, strict=True)]
-        together = align_by_command(
-            [pair for part in pairs for pair in part] + training_pairs, arguments.align_command
-        )
+        wanted = [pair for part in pairs for pair in part]
+        together = align_by_command(wanted + training_pairs, arguments.align_command)
         links = [together[n * len(sources) : (n + 1) * len(sources)] for n in range(len(sets))]
     else:
         aligner = fit_aligner(*read_parallel(arguments.align_with), progress=lambda step: print(f"Aligner: {step}"))

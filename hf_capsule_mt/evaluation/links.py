@@ -70,10 +70,7 @@ def align_by_command(pairs: Sequence[SentencePair], command: str = "eflomal-alig
     """
     program, *arguments = shlex.split(command)
     with tempfile.TemporaryDirectory() as folder:
-        names = {
-            option: Path(folder, name)
-            for option, name in zip("stfr", ("source", "target", "ahead", "back"), strict=True)
-        }
+        names = {option: Path(folder, option) for option in "stfr"}
         for option, side in (("s", 0), ("t", 1)):
             names[option].write_text("".join(" ".join(pair[side]) + "\n" for pair in pairs), encoding="utf-8")
         options = [part for option, path in names.items() for part in (f"-{option}", str(path))]

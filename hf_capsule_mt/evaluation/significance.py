@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
@@ -133,10 +134,9 @@ def sentence_scores(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str = "chrf"
 ) -> list[float]:
     """The score of each sentence on its own. BLEU of a sentence is smoothed and of the orders that it has."""
-    if metric.startswith("bleu"):
-        scorer: Metric = type(sacrebleu_metric(metric))(lowercase=metric.endswith("uncased"), effective_order=True)
-    else:
-        scorer = sacrebleu_metric(metric)
+    scorer = sacrebleu_metric(metric)
+    if isinstance(scorer, BLEU):
+        scorer = BLEU(lowercase=scorer.lowercase, effective_order=True)
     return [
         float(scorer.sentence_score(hypothesis, list(alternatives)).score)
         for hypothesis, *alternatives in zip(hypotheses, *references, strict=True)
@@ -164,5 +164,5 @@ def _paired(
     )
     signatures, scores = test()
     key = next(name for name in scores if name != "System")
-    by_name = dict(zip(scores["System"], scores[key], strict=True))
+    by_name: dict[Any, Any] = dict(zip(scores["System"], scores[key], strict=True))
     return by_name, str(signatures[key])
