@@ -106,6 +106,8 @@ def compare_systems(
         randomisation, _ = _paired(systems, references, metric, "ar", randomisation_trials)
         for name, lines in others:
             score, base = bootstrap[name].score, bootstrap[baseline].score
+            # sacreBLEU counts samples that differ more than the systems do, which for no difference at all are few
+            same = score == base
             result[name][metric] = Comparison(
                 metric=metric,
                 score=float(score),
@@ -113,8 +115,8 @@ def compare_systems(
                 difference=float(score - base),
                 bootstrap_mean=float(bootstrap[name].mean),
                 confidence=float(bootstrap[name].ci),
-                p_bootstrap=float(bootstrap[name].p_value),
-                p_randomisation=float(randomisation[name].p_value),
+                p_bootstrap=1.0 if same else float(bootstrap[name].p_value),
+                p_randomisation=1.0 if same else float(randomisation[name].p_value),
                 sign_test=sign_test_collins(lines, baseline_lines, references, metric),
                 signature=signature,
             )
