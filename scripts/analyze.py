@@ -5,9 +5,9 @@
     python scripts/analyze.py sweep runs/*/result.json --field layer_aggregation_num_iterations --output docs/figure3
     python scripts/analyze.py auc docs/results/adequacy-de-en.json --output docs/results/adequacy-de-en
 
-`routing` writes entropy and diversity of every routing at every iteration, average assignments, and, of the sentence
-pair that --show names, curves of PAST and FUTURE for each source word or the words that each capsule is made of, if the
-model has such things; a model that predicts bags of words gets its overlap rates.
+`routing` writes entropy and diversity of every routing at every iteration, and average assignments; of the sentence
+pair that --show names, curves of PAST and FUTURE for each source word, or the words that each capsule is made of, if
+the model has such things; and the overlap rates of a model that predicts bags of words.
 """
 
 import argparse
