@@ -5,6 +5,7 @@ The library's own dropout draws from a generator that nobody can seed, and is sa
 
 import functools
 import hashlib
+import itertools
 import json
 import random
 from typing import Any
@@ -39,7 +40,9 @@ class BPEDropout:
         for side, backend in backends.items():
             kind = json.loads(backend.to_str())["model"]["type"] if isinstance(backend, Tokenizer) else None
             if kind != "BPE":
-                raise ValueError(f"BPE-dropout needs a fast tokenizer of type BPE, got {type(tokenizer).__name__} ({kind})")
+                raise ValueError(
+                    f"BPE-dropout needs a fast tokenizer of type BPE, got {type(tokenizer).__name__} ({kind})"
+                )
             self.segmenters[side] = _Segmenter(backend, tokenizer.eos_token_id)
         self.segmenters.setdefault("target", self.segmenters["source"])
         self.dropout = dropout
@@ -87,7 +90,7 @@ class _Segmenter:
                 # among the merges that are possible here, those not dropped this time; the first learned goes first
                 candidates = [
                     (self.ranks[pair], place)
-                    for place, pair in enumerate(zip(pieces, pieces[1:], strict=False))
+                    for place, pair in enumerate(itertools.pairwise(pieces))
                     if pair in self.ranks and chance.random() >= dropout
                 ]
                 if not candidates:

@@ -100,7 +100,9 @@ def clean(
     """The pairs that break no rule, and the report; that of a stream grows while it is read."""
     cleaner = Cleaner(rules)
     if isinstance(dataset, IterableDataset):
-        kept = dataset.filter(lambda row: cleaner.keeps(*(row["translation"][k] for k in (source_language, target_language))))
+        kept = dataset.filter(
+            lambda row: cleaner.keeps(*(row["translation"][k] for k in (source_language, target_language)))
+        )
         return kept, cleaner.report
     indices = []
     with tqdm(total=len(dataset), desc="Cleaning", unit=" pairs") as progress:

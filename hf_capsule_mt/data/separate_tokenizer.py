@@ -31,7 +31,9 @@ class SeparateVocabulariesTokenizer(PreTrainedTokenizerFast):
     ) -> None:
         if target_tokenizer_object is None:
             if target_tokenizer_file is None:
-                raise ValueError(f"a target tokenizer is needed: `target_tokenizer_object`, or {TARGET_TOKENIZER_FILE}")
+                raise ValueError(
+                    f"a target tokenizer is needed: `target_tokenizer_object`, or {TARGET_TOKENIZER_FILE}"
+                )
             target_tokenizer_object = Tokenizer.from_file(target_tokenizer_file)
         super().__init__(*args, **kwargs)
         self._source_backend = self._tokenizer

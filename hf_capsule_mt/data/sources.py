@@ -53,7 +53,7 @@ def load_translation_data(
 
     | key | value | beside it |
     |---|---|---|
-    | `hub` | name of a data set, or a folder of that shape, with a `translation` column | `config`, `split`, `revision` |
+    | `hub` | a data set, or a folder of that shape, with a `translation` column | `config`, `split`, `revision` |
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two names or numbers from 0 (default `[0, 1]`); `header`: whether line 1 has names |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
@@ -96,7 +96,9 @@ def _as_list(sources: Source | list[Source]) -> list[Source]:
 def _kind(source: Source, name: str) -> str:
     kinds = [kind for kind in SOURCE_SETTINGS if kind in source]
     if len(kinds) != 1:
-        raise ValueError(f"the source of `{name}` must have one of the keys {list(SOURCE_SETTINGS)}, got {dict(source)}")
+        raise ValueError(
+            f"the source of `{name}` must have one of the keys {list(SOURCE_SETTINGS)}, got {dict(source)}"
+        )
     unknown = source.keys() - {kinds[0]} - SOURCE_SETTINGS[kinds[0]] - COMMON_SETTINGS
     if unknown:
         allowed = sorted(SOURCE_SETTINGS[kinds[0]] | COMMON_SETTINGS)
@@ -265,7 +267,9 @@ def read_tsv(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], 
                 indices = [fields.index(column) for column in columns]
             continue
         if max(indices) >= len(fields):
-            raise ValueError(f"{file}, line {number}: {len(fields)} columns, but column {max(indices)} (from 0) is needed")
+            raise ValueError(
+                f"{file}, line {number}: {len(fields)} columns, but column {max(indices)} (from 0) is needed"
+            )
         place = f"{file}, line {number}"
         source, target = (fields[index] for index in indices)
         yield _require_text((source, target), languages, (place, place), allow_empty)
@@ -308,8 +312,7 @@ def _with_translation(dataset: Any, source: str, target: str, file: str = "") ->
             pairs = [{language: pair.get(language) for language in (source, target)} for pair in batch["translation"]]
         else:
             pairs = [
-                {source: first, target: second}
-                for first, second in zip(batch[source], batch[target], strict=True)
+                {source: first, target: second} for first, second in zip(batch[source], batch[target], strict=True)
             ]
         return {"translation": pairs}
 

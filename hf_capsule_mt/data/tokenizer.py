@@ -116,9 +116,9 @@ def _unigram_with_bytes(tokenizer: Tokenizer, special: list[str], vocab_size: in
 
     A score below all others keeps them out, as long as the text can be spelt with the characters of those names.
     """
-    learned = {piece: score for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]}
+    learned = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     lowest = min(learned.values())
-    pieces = {piece: NEVER for piece in special + BYTE_TOKENS} | {
+    pieces = dict.fromkeys(special + BYTE_TOKENS, NEVER) | {
         character: learned.get(character, lowest - 1) for character in PRINTABLE
     }
     for piece in sorted(learned, key=lambda piece: -learned[piece]):

@@ -25,7 +25,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     )
     early_stopping_patience: int | None = field(
         default=None,
-        metadata={"help": "Stop after this many evaluations without a better `metric_for_best_model` (default: bleu)."},
+        metadata={
+            "help": "Stop after this many evaluations without a better `metric_for_best_model` (default: bleu)."
+        },
     )
     average_last: int = field(
         default=0, metadata={"help": "At the end, save the mean of the weights of this many last checkpoints."}
@@ -33,7 +35,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     average_best: int = field(
         default=0, metadata={"help": "At the end, save the mean of the weights of this many best checkpoints."}
     )
-    report_to: None | str | list[str] = field(
+    report_to: str | list[str] | None = field(
         default="auto", metadata={"help": 'Where logs go: "auto" is TensorBoard where it is installed.'}
     )
 
@@ -52,7 +54,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "recipe: `model: {label_smoothing: ...}`) instead."
             )
         if not self.average_tokens_across_devices:
-            raise ValueError("`average_tokens_across_devices` must be True: losses are divided by the targets of a step")
+            raise ValueError(
+                "`average_tokens_across_devices` must be True: losses are divided by the targets of a step"
+            )
         for name in ("average_last", "average_best"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}")

@@ -54,8 +54,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.seed = seed
         self.epoch = 0
         self.sampler = self
-        self.cell_of_example = _cells(lengths)
-        self.order = _snake_order(lengths, self.cell_of_example)  # the places, sorted by length
+        cells = _cells(lengths)
+        self.order = _snake_order(lengths, cells)  # the places, sorted by length
+        self.cell_of_example = _merge_small_cells(lengths, cells, self.order, max_tokens)
         self.sizes = _batch_sizes(lengths[:, self.order], max_tokens, self.cell_of_example[self.order], multiple_of)
 
     def set_epoch(self, epoch: int) -> None:
@@ -90,6 +91,21 @@ def _snake_order(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
     source, target = largest[:, cells]
     _, row = np.unique(source, return_inverse=True)
     return np.lexsort((cells, np.where(row.reshape(-1) % 2, -target, target), source))
+
+
+def _merge_small_cells(lengths: np.ndarray, cells: np.ndarray, order: np.ndarray, max_tokens: int) -> np.ndarray:
+    """Cells that stand one after the other, merged until they fill a batch: else its examples would never part."""
+    in_order = cells[order]
+    first = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
+    merged, number, tokens = [], 0, 0
+    for more in np.add.reduceat(lengths.sum(0)[order], first).tolist():
+        merged.append(number)
+        tokens += more
+        if tokens >= max_tokens:
+            number, tokens = number + 1, 0
+    result = np.empty_like(cells)
+    result[order] = np.repeat(merged, np.diff(np.r_[first, order.size]))
+    return result
 
 
 def _batch_sizes(lengths: np.ndarray, max_tokens: int, cells: np.ndarray, multiple_of: int) -> np.ndarray:

@@ -66,7 +66,7 @@ def build_model(model: dict[str, Any], tokenizer: Any, init_from: str | None = N
 def _on_top_of(init_from: str, source_config: Any, config_class: Any, settings: dict[str, Any]) -> PreTrainedModel:
     if source_config.model_type != config_class.model_type:
         raise ValueError(
-            f"`init_from` ({init_from}) is a {source_config.model_type}: a {config_class.model_type} cannot start from it"
+            f"a {config_class.model_type} cannot start from {init_from}, which is a {source_config.model_type}"
         )
     known = {entry.name for entry in fields(config_class) if entry.init}
     values = {key: value for key, value in source_config.to_dict().items() if key in known}

@@ -63,7 +63,9 @@ SECTION_KEYS: dict[str, frozenset[str]] = {
     # the run's own fields come from the recipe
     "training": frozenset(entry.name for entry in fields(TranslationTrainingArguments) if entry.init)
     - {"output_dir", "seed"},
-    "generation": frozenset({"num_beams", "length_penalty", "max_new_tokens", "early_stopping", "no_repeat_ngram_size"}),
+    "generation": frozenset(
+        {"num_beams", "length_penalty", "max_new_tokens", "early_stopping", "no_repeat_ngram_size"}
+    ),
     "word_distillation": frozenset({"teacher", "weight", "temperature"}),
 }
 CLEANING_KEYS = frozenset(entry.name for entry in fields(Cleaning))
@@ -90,7 +92,9 @@ def check_recipe(recipe: Recipe, place: str) -> None:
     if not recipe.tokenizer and recipe.init_from is None:
         raise ValueError(f"{place}: `tokenizer` is missing, and there is no `init_from` to take one from")
     if recipe.tokenizer and ("load" in recipe.tokenizer) == ("vocab_size" in recipe.tokenizer):
-        raise ValueError(f"{place}: `tokenizer` needs either `load` or `vocab_size`, it has {sorted(recipe.tokenizer)}")
+        raise ValueError(
+            f"{place}: `tokenizer` needs either `load` or `vocab_size`, it has {sorted(recipe.tokenizer)}"
+        )
     check_model_fields(recipe.model, place)
 
 
@@ -133,8 +137,10 @@ def _read_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     merged.pop("paper", None)  # of another row
     for key, value in values.items():
         inherits = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        if inherits and key == "model" and value.get("model_type", merged[key].get("model_type")) != merged[key].get(
-            "model_type"
+        if (
+            inherits
+            and key == "model"
+            and value.get("model_type", merged[key].get("model_type")) != merged[key].get("model_type")
         ):
             inherits = False  # another family: the fields of the base mean nothing to it
         if inherits and key == "tokenizer" and ("load" in value or "load" in merged[key]):

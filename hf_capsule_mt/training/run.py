@@ -72,6 +72,7 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
         "predict_with_generate": True,
         "per_device_eval_batch_size": 50,
         "logging_steps": 50,
+        "dataloader_pin_memory": torch.cuda.is_available(),
         **recipe.training,
     }
     if recipe.data.get("streaming") and settings.get("max_tokens_per_batch") is not None:
@@ -239,10 +240,11 @@ def _size(dataset: Any) -> str:
     return f"{len(dataset):,} sentence pairs" if isinstance(dataset, Dataset) else "a stream"
 
 
-# ----------------------------------------------------------------------------------------------------- model, the ending
+# --------------------------------------------------------------------------------------------------- model, the ending
 def set_generation(model: Any, settings: dict[str, Any]) -> None:
     """How the model decodes unless told otherwise; saved with it."""
     config = model.generation_config
+    config._from_model_config = False
     config.max_length = None
     if config.max_new_tokens is None:
         config.max_new_tokens = 256

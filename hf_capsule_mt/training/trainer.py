@@ -64,7 +64,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(TokensPerSecondProgress())
 
-    # ---------------------------------------------------------------------------------------------------------- batches
+    # --------------------------------------------------------------------------------------------------------- batches
     def get_train_dataloader(self) -> DataLoader:
         if self.args.max_tokens_per_batch is None:
             return super().get_train_dataloader()
@@ -109,7 +109,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             if hasattr(follower, "set_epoch"):
                 follower.set_epoch(epoch)
 
-    # ------------------------------------------------------------------------------------------------------------- loss
+    # ------------------------------------------------------------------------------------------------------------ loss
     def compute_loss(
         self,
         model: Any,
@@ -153,7 +153,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._parts, self._tokens = {}, 0
         self._meter = _Meter(self.state.global_step)
 
-    # ------------------------------------------------------------------------------------------------------- evaluation
+    # ------------------------------------------------------------------------------------------------------ evaluation
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Leaves the random numbers as they were: when to evaluate is no part of what is trained."""
         # the sequence-to-sequence Trainer asks for all that processes have, examples that fill up a batch included
@@ -169,7 +169,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         finally:
             self.model.generation_config = generation_config
 
-    # --------------------------------------------------------------------------------------------------------- training
+    # -------------------------------------------------------------------------------------------------------- training
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         output_dir = self.args.output_dir
         if resume_from_checkpoint in ("last", True):
@@ -217,7 +217,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 signal.signal(number, handler)
 
     def everybody_stops(self) -> bool:
-        """Whether any process has been told to stop; they must agree on the step, or they would wait for each other."""
+        """Whether any process has been told to stop; they must agree on when."""
         if self.accelerator.num_processes == 1:
             return self.stop_signal is not None
         told = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
@@ -339,7 +339,7 @@ class TokensPerSecondProgress(ProgressCallback):
 def bleu_metric(
     decode: Callable[[Any], list[str]], references: list[str], **settings: Any
 ) -> Callable[[Any], dict[str, float]]:
-    """`compute_metrics` for `predict_with_generate`: sacreBLEU of the decoded predictions, in the references' order."""
+    """`compute_metrics` for `predict_with_generate`: sacreBLEU of the predictions against the references."""
     from sacrebleu.metrics import BLEU
 
     def compute(prediction: Any) -> dict[str, float]:
