@@ -23,7 +23,7 @@ class Recipe:
     Args:
         about: one sentence.
         paper: the system, table and row of a paper that this is.
-        output_dir: the folder of the run.
+        output_dir: the folder of the run; by default, in `outputs`, the names of the recipe's folder and file.
         seed: of the weights, the dropout, the order of the data and BPE-dropout.
         languages: `source` and `target`, the keys of `translation`.
         data_dir: what relative names of files in `data` are relative to.
@@ -33,8 +33,8 @@ class Recipe:
             `shuffle_buffer` and `num_proc`.
         tokenizer: `load`, a folder or a name; or what to train: `model` (bpe or unigram), `vocab_size`, `separate` for
             a vocabulary for each side, with `target_vocab_size`; `sentences`, on how many pairs, all by default.
-        init_from: a checkpoint to start from, of a Marian model or of the same family; with its tokenizer, unless
-            `tokenizer` says otherwise.
+        init_from: a checkpoint to start from, of a Marian model or of the same family; its tokenizer is taken, too,
+            unless `tokenizer.load` names another one.
         model: `model_type` and the fields of its configuration.
         training: the fields of [`TranslationTrainingArguments`].
         generation: the fields of `generation_config`: `num_beams`, `length_penalty`, `max_new_tokens`.
@@ -74,7 +74,8 @@ CLEANING_KEYS = frozenset(entry.name for entry in fields(Cleaning))
 def load_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """Reads a recipe and those that it is based on, applies overrides, and checks every key."""
     values = _read_with_bases(Path(path), ())
-    recipe = Recipe(**{"output_dir": f"outputs/{Path(path).stem}", **values})
+    name = Path(path).resolve()
+    recipe = Recipe(**{"output_dir": f"outputs/{name.parent.name}_{name.stem}", **values})
     for name, value in (overrides or {}).items():
         recipe = _override(recipe, name, value)
     check_recipe(recipe, str(path))
@@ -134,7 +135,8 @@ def _read_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if base is None:
         return values
     merged = _read_with_bases(path.parent / base, (*seen, path))
-    merged.pop("paper", None)  # of another row
+    for own in ("about", "paper", "output_dir"):  # what is of one recipe alone
+        merged.pop(own, None)
     for key, value in values.items():
         inherits = isinstance(value, dict) and isinstance(merged.get(key), dict)
         if (

@@ -182,7 +182,7 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Any, folder: Path) -> Any:
     if (folder / "tokenizer_config.json").exists():
         return AutoTokenizer.from_pretrained(folder)
     settings = recipe.tokenizer
-    if not settings or "load" in settings:
+    if "load" in settings or recipe.init_from is not None:
         return AutoTokenizer.from_pretrained(settings.get("load") or recipe.init_from)
     size, model = settings["vocab_size"], settings.get("model", "bpe")
     train = corpus["train"]

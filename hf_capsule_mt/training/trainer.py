@@ -162,7 +162,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             return super().evaluation_loop(*args, **kwargs)
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The sequence-to-sequence Trainer writes a `max_length` into the model's settings, which are saved with it."""
+        """The sequence-to-sequence Trainer writes a `max_length` into what is saved with the model."""
         generation_config = copy.deepcopy(self.model.generation_config)
         try:
             return super().prediction_step(*args, **kwargs)

@@ -12,7 +12,7 @@ from hf_capsule_mt.training import TokenBudgetBatchSampler
 def lengths(number, seed=0, longest=90):
     chance = np.random.default_rng(seed)
     source = np.clip(chance.lognormal(2.6, 0.6, number).astype(int) + 1, 2, longest)
-    target = np.clip((source * chance.normal(1.1, 0.3, number)).astype(int) + 1, 2, longest)
+    target = np.clip((source * chance.normal(1.1, 0.15, number)).astype(int) + 1, 2, longest)
     return source, target
 
 

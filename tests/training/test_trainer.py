@@ -1,4 +1,4 @@
-"""The trainer: losses, accumulation, evaluation, stopping; killed and resumed it gives the bits it would have given."""
+"""The trainer: losses, accumulation, evaluation, stopping; killed and resumed, it ends with the same bits."""
 
 import json
 import os
