@@ -1,5 +1,7 @@
 """Text to train on and to test with."""
 
+from transformers import AutoTokenizer, PreTrainedConfig
+
 from hf_capsule_mt.data.bpe_dropout import BPEDropout
 from hf_capsule_mt.data.cleaning import Cleaning, CleaningReport, clean
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus, sentence_pairs
@@ -7,6 +9,15 @@ from hf_capsule_mt.data.encoding import DropoutDataset, TranslationCollator, dro
 from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
 from hf_capsule_mt.data.sources import load_translation_data
 from hf_capsule_mt.data.tokenizer import train_separate_tokenizers, train_tokenizer
+
+
+class _SeparateVocabularies(PreTrainedConfig):
+    """No model has it: `AutoTokenizer` registers a tokenizer class only together with a configuration class."""
+
+    model_type = "separate_vocabularies"
+
+
+AutoTokenizer.register(_SeparateVocabularies, fast_tokenizer_class=SeparateVocabulariesTokenizer, exist_ok=True)
 
 __all__ = [
     "BPEDropout",

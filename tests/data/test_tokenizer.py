@@ -25,7 +25,7 @@ def saved(request, tmp_path_factory):
     tokenizer = make(request.param)
     folder = tmp_path_factory.mktemp("tokenizer")
     tokenizer.save_pretrained(folder)
-    return tokenizer, AutoTokenizer.from_pretrained(folder, trust_remote_code="separate" in request.param)
+    return tokenizer, AutoTokenizer.from_pretrained(folder)
 
 
 def random_texts(number):

@@ -104,9 +104,18 @@ def write(folder, name="a.yaml", **values):
     [
         ({"trainning": {}}, r"has no key `trainning`; did you mean `training`\?"),
         ({"training": {"learning_rat": 1}}, r"`training` has no key `learning_rat`; did you mean `learning_rate`\?"),
-        ({"model": {"model_type": "capsule_marian", "layer_agregation": "linear"}}, "did you mean `layer_aggregation`"),
-        ({"model": {"model_type": "capsul_marian"}}, "no model family `capsul_marian` is registered; did you mean `caps"),
-        ({"data": {"train": {}, "cleaning": {"max_word": 3}}}, r"`data\.cleaning` has no key `max_word`; did you mean"),
+        (
+            {"model": {"model_type": "capsule_marian", "layer_agregation": "linear"}},
+            "did you mean `layer_aggregation`",
+        ),
+        (
+            {"model": {"model_type": "capsul_marian"}},
+            "no model family `capsul_marian` is registered; did you mean `caps",
+        ),
+        (
+            {"data": {"train": {}, "cleaning": {"max_word": 3}}},
+            r"`data\.cleaning` has no key `max_word`; did you mean",
+        ),
         ({"data": {"trian": {}}}, r"`data` has no key `trian`; did you mean `train`"),
         ({"data": {}}, r"`data\.train` is missing"),
         ({"tokenizer": {}}, "`tokenizer` is missing, and there is no `init_from`"),
@@ -148,11 +157,12 @@ def test_inheritance(tmp_path):
 
 def test_overrides(tmp_path):
     words = ["--max_steps", "7", "--model.dropout=0.2", "--seed", "9", "--learning_rate", "2e-3"]
-    words += ["--data.train", "{embedded: 5}", "--guided_routing", "none"]
+    words += ["--data.train", "{embedded: 5}", "--guided_routing", "none", "--eval_strategy", "no", "--bf16", "true"]
     recipe = load_recipe(write(tmp_path), parse_overrides(words))
     assert (recipe.training["max_steps"], recipe.seed, recipe.training["learning_rate"]) == (7, 9, 2e-3)
     assert (recipe.model["dropout"], recipe.data["train"]) == (0.2, {"embedded": 5})
     assert recipe.model["guided_routing"] == "none"
+    assert (recipe.training["eval_strategy"], recipe.training["bf16"]) == ("no", True)
     for words, message in (
         (["--max_stepz", "3"], r"has no key `max_stepz`; did you mean `max_steps`"),
         (["--trainig.max_steps", "3"], r"has no key `trainig`; did you mean `training`"),
