@@ -1,6 +1,7 @@
 """Averaging of checkpoints, and starting from one."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -86,7 +87,7 @@ def test_saving_leaves_the_old_files_until_the_new_ones_are_there(tmp_path):
     with pytest.raises(OSError, match="full"):
         save_atomically(tmp_path, fail)
     assert (tmp_path / "a.txt").read_text() == "old"
-    save_atomically(tmp_path, lambda folder: open(f"{folder}/a.txt", "w").write("new"))
+    save_atomically(tmp_path, lambda folder: Path(folder, "a.txt").write_text("new"))
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
@@ -105,5 +106,5 @@ def test_staged_training_starts_at_the_function_of_the_baseline(tmp_path, source
 
 def test_a_model_of_another_family_is_no_start(tmp_path):
     folder = str(save_tiny_checkpoint(tmp_path))
-    with pytest.raises(ValueError, match="a t5 cannot start from .*, which is a capsule_marian"):
+    with pytest.raises(ValueError, match=r"a t5 cannot start from .*, which is a capsule_marian"):
         build_model({"model_type": "t5"}, TOKENIZER, init_from=folder)

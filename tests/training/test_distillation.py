@@ -86,7 +86,7 @@ def test_the_longest_come_first_in_bounded_batches(tmp_path):
 
 def test_a_folder_is_not_continued_with_other_settings(tmp_path):
     distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "a"}, **SETTINGS)
-    with pytest.raises(ValueError, match="holds another distillation .*teacher: 'a' then, 'b' now"):
+    with pytest.raises(ValueError, match=r"holds another distillation .*teacher: 'a' then, 'b' now"):
         distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "b"}, **SETTINGS)
 
 

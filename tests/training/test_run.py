@@ -55,7 +55,8 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     result = run_recipe(first)
     output = Path(first.output_dir)
     assert {"validation_bleu", "test_bleu", "test_loss"} <= set(result["scores"])
-    assert result["averaged"] and result["steps"] == 6
+    assert result["averaged"]
+    assert result["steps"] == 6
     saved = json.loads((output / "train_result.json").read_text())
     assert saved["scores"] == result["scores"]
     assert saved["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
