@@ -224,7 +224,9 @@ class TestEverythingOff:
         for expected, actual in zip(outputs[0].scores, outputs[1].scores, strict=True):
             assert torch.equal(expected, actual)
 
-    def test_training_is_equal(self, implementation, shared, scale_embedding):
+    def test_training_is_equal(self, implementation, shared, scale_embedding, monkeypatch):
+        # the Marian of transformers 5.15 draws a number per layer, even if no layer can be dropped
+        monkeypatch.setattr(torch, "rand", torch.ones)
         marian, capsule = self.pair(implementation, shared, scale_embedding)
         input_ids, mask, labels = self.inputs()
         losses = []
