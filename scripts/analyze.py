@@ -84,8 +84,11 @@ def analyze_routing(arguments: argparse.Namespace) -> None:
     for place, entries in statistics.items():
         averages = [entry.average for entry in entries if entry.average is not None and entry.average.numel()]
         if averages:
-            draw = draw_agreement if averages[0].shape[1] <= FEW else draw_layer_routing
-            pictures.append(draw(averages, named(arguments.output, f"-{place}.png")))
+            path = named(arguments.output, f"-{place}.png")
+            if averages[0].shape[1] <= FEW:
+                pictures.append(draw_agreement(averages, path))
+            else:
+                pictures.append(draw_layer_routing([average.unsqueeze(0) for average in averages], path))
     chosen = slice(arguments.show - 1, arguments.show)
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
     source, target = (tokenizer.convert_ids_to_tokens(batch[name][0]) for name in ("input_ids", "labels"))

@@ -1,7 +1,7 @@
 """Compares systems with a baseline, the first: scores, three significance tests, the sentences that differ most.
 
-    python scripts/compare.py --references test.de plain=plain.hyp em=em.hyp
-    python scripts/compare.py --references test.de --sources test.en plain=plain.hyp em=em.hyp \\
+    python scripts/compare.py plain=plain.hyp em=em.hyp --references test.de
+    python scripts/compare.py plain=plain.hyp em=em.hyp --references test.de --sources test.en \\
         --markdown compare.md --html compare.html --output compare.json
 
 Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is that of Collins et al. 2005.

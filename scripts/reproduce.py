@@ -24,10 +24,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.analysis.speed import relative_speeds
-from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.analysis.speed import milliseconds_per_sentence, relative_speeds
+from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation.adequacy import coverage_difference
+from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
-from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, runs_of
+from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
 from hf_capsule_mt.evaluation.results_document import SETTINGS, render_results, result_path
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.evaluation.text_files import read_lines
@@ -35,13 +37,12 @@ from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run import load_corpus
 
 SCRIPTS = Path(__file__).resolve().parent
-STOPPED = "stopped"
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [*TABLES, "all"]
-    parser.add_argument("tables", nargs="*", choices=[*names, []], metavar="TABLE", help=", ".join(names))
+    parser.add_argument("tables", nargs="*", choices=names, default=[], metavar="TABLE", help=", ".join(names))
     parser.add_argument(
         "--budget", type=float, default=30, help="minutes; what is not ready by then is left for later"
     )
@@ -124,59 +125,78 @@ class Reproduction:
             command += [f"--{field}", json.dumps(value)]
         return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
 
-    def score(self, name: str, seed: int, baselines: list[str]) -> None:
-        """Translates the test set, compares with the baselines of the same seed, and writes the result file."""
+    def score(self, name: str, seed: int) -> None:
+        """Translates the test set and writes the result file."""
         run, folder = RUNS[name], self.folder(name, seed)
         recipe = load_recipe(self.recipes / f"{run.recipe}.yaml", self.overrides(run, seed) | {"seed": seed})
-        test = load_corpus(recipe)["test"]["translation"]
-        sources, references = ([pair[recipe.languages[side]] for pair in test] for side in ("source", "target"))
+        corpus = load_corpus(recipe)
+        sources, references = (self.side(corpus["test"], recipe, side) for side in ("source", "target"))
         translate = pipeline("translation", model=str(folder))
-        hypotheses = [result["translation_text"] for result in translate(sources, batch_size=50)]
-        (folder / "test.hyp").write_text("\n".join(line.replace("\n", " ") for line in hypotheses) + "\n")
-        model, tokenizer = translate.model, translate.tokenizer
-        comparisons = {}
-        for baseline in baselines:
-            before = self.folder(baseline, seed)
-            systems = {baseline: read_lines(before / "test.hyp"), name: hypotheses}
-            found = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
-            other = AutoModelForSeq2SeqLM.from_pretrained(before).to(model.device)
-            speeds = relative_speeds(
-                model, other, tokenizer, AutoTokenizer.from_pretrained(before), sources[:32], references[:32]
-            )
-            comparisons[baseline] = found | speeds
-        training = json.loads((folder / "train_result.json").read_text())
+        found = [result["translation_text"] for result in translate(sources, batch_size=50)]
+        hypotheses = [" ".join(line.splitlines()) for line in found]
+        for file, lines in (("test.hyp", hypotheses), ("test.source", sources), ("test.reference", references)):
+            (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        training = read_result(folder / "train_result.json")
+        some = corpus["train"].select(range(min(len(corpus["train"]), 20_000)))
+        ratio = coverage_difference(
+            *(self.side(some, recipe, side) for side in ("source", "target")), sources, hypotheses, references
+        )
         scores = score_corpus(hypotheses, [references], ["bleu", "bleu_uncased", "chrf", "ter"])
         result = {
             "kind": "reproduction",
             "run": name,
             "seed": seed,
             "setting": self.arguments.setting,
+            "changes": dict(self.arguments.changes),
             "recipe": training["recipe"],
             "parameters": training["parameters"],
             "steps": training["steps"],
             "sentences": len(sources),
             "scores": {key: score.as_dict() for key, score in scores.items()},
-            "comparisons": comparisons,
+            "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
+            "coverage_difference_ratio": ratio,
+            "milliseconds_per_sentence": milliseconds_per_sentence(translate.model, translate.tokenizer, sources[:10]),
+            "comparisons": {},
         }
-        write_result(result_path(self.arguments.results, self.arguments.setting, name, seed), result)
+        write_result(self.result(name, seed), result)
         print(f"{name}, seed {seed}: {scores['bleu'].text}", flush=True)
 
+    def side(self, part: Any, recipe: Any, side: str) -> list[str]:
+        return [pair[recipe.languages[side]] for pair in part["translation"]]
+
+    def result(self, name: str, seed: int) -> Path:
+        return result_path(self.arguments.results, self.arguments.setting, name, seed)
+
+    def compare(self, name: str, seed: int) -> None:
+        """Adds what is missing to a result: the comparisons with the baselines that any table asks for."""
+        folder, result = self.folder(name, seed), read_result(self.result(name, seed))
+        for baseline in baselines_of(name):
+            before = self.folder(baseline, seed)
+            if baseline in result["comparisons"] or not ((before / "test.hyp").exists() and folder.exists()):
+                continue
+            sources, references = (read_lines(folder / f"test.{side}") for side in ("source", "reference"))
+            systems = {baseline: read_lines(before / "test.hyp"), name: read_lines(folder / "test.hyp")}
+            found = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
+            models = [AutoModelForSeq2SeqLM.from_pretrained(path) for path in (folder, before)]
+            tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, before)]
+            result["comparisons"][baseline] = found | relative_speeds(
+                *models, *tokenizers, sources[:32], references[:32]
+            )
+            write_result(self.result(name, seed), result)
+
     def run(self) -> None:
-        asked = list(TABLES) if "all" in self.arguments.tables else self.arguments.tables
-        wanted = runs_of(asked)
-        rows = [row for table in asked for row in TABLES[table].rows]
+        wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
         if self.arguments.runs:
-            chosen = set(self.arguments.runs)
-            wanted = [name for name in wanted if name in chosen or any(name in RUNS[run].needs for run in chosen)]
+            needed = {need for name in self.arguments.runs for need in (name, *RUNS[name].needs)}
+            wanted = [name for name in wanted if name in needed]
         for seed in self.arguments.seeds:
             for name in wanted:
-                if result_path(self.arguments.results, self.arguments.setting, name, seed).exists():
-                    continue
-                if time.monotonic() > self.deadline or not self.train(name, seed):
-                    print("The budget is used up; the same command goes on.")
-                    return
-                baselines = {row.baseline for row in rows if row.run == name and row.baseline not in (None, name)}
-                self.score(name, seed, sorted(filter(None, baselines)))
+                if not self.result(name, seed).exists():
+                    if time.monotonic() > self.deadline or not self.train(name, seed):
+                        print("The budget is used up; the same command goes on.")
+                        return
+                    self.score(name, seed)
+                self.compare(name, seed)
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.probing_tasks import Example, ProbingTask
-from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.modeling_capsule_marian import CapsuleMarianEncoder
 
 
@@ -85,7 +84,7 @@ def mean_state(states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 def new_encoder(aggregation: Any, tokenizer: PreTrainedTokenizerBase, settings: ProbingSettings) -> nn.Module:
     """A Transformer encoder whose attention heads are aggregated by "concat", "simple_routing" or "em_routing"."""
     return CapsuleMarianEncoder(
-        CapsuleMarianConfig(
+        CapsuleMarianEncoder.config_class(
             vocab_size=len(tokenizer),
             d_model=settings.d_model,
             encoder_layers=settings.layers,

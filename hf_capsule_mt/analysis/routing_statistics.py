@@ -47,7 +47,7 @@ def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
         return columns.new_zeros(columns.shape[:-2])
     squared_sum = columns.sum(dim=-1).square().sum(dim=-1)  # |sum of the columns|^2 = M + 2 sum of all pairs' cosines
     own = columns.square().sum(dim=(-2, -1))  # M, less what columns of zeros do not have
-    return 1 - (squared_sum - own) / (number * (number - 1))
+    return (1 - (squared_sum - own) / (number * (number - 1))).clamp(min=0)  # rounding may leave less than none
 
 
 @dataclass

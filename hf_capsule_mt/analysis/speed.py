@@ -1,5 +1,7 @@
 """How fast a model trains and translates beside another, on the same sentences, measured in turns."""
 
+import time
+from statistics import median
 from typing import Any
 
 import torch
@@ -42,6 +44,17 @@ def relative_speeds(
         "train_speed": train[BASELINE].median / train[MODEL].median,
         "decode_speed": decode[BASELINE].median / decode[MODEL].median,
     }
+
+
+def milliseconds_per_sentence(model: Any, tokenizer: Any, sources: list[str], num_beams: int = 8) -> float:
+    """The median time of one sentence on its own, beam search, after one to warm up: Table 3 of CapsNMT."""
+    seconds = []
+    for source in (sources[0], *sources):
+        batch = tokenizer(source, return_tensors="pt").to(model.device)
+        start = time.perf_counter()
+        model.eval().generate(**batch, num_beams=num_beams).cpu()  # waits for the device
+        seconds.append(time.perf_counter() - start)
+    return 1000 * median(seconds[1:])
 
 
 def _training_step(model: Any, batch: dict[str, torch.Tensor]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hf_capsule_mt.evaluation.links import Links
-from hf_capsule_mt.evaluation.word_alignment import WordAligner
+from hf_capsule_mt.evaluation.word_alignment import WordAligner, fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
 
 
@@ -36,6 +36,23 @@ def coverage_difference_ratio(
         if ratios:
             by_sentence.append(sum(ratios) / len(ratios))
     return sum(by_sentence) / len(by_sentence) if by_sentence else None
+
+
+def coverage_difference(
+    training_sources: Sequence[str],
+    training_targets: Sequence[str],
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+) -> float | None:
+    """CDR of translations by our aligner, which learns from the training text and from what it aligns."""
+    aligner = fit_aligner([*training_sources, *sources, *sources], [*training_targets, *hypotheses, *references])
+    split = [split_words(source) for source in sources]
+    links = [
+        aligner.align([(words, split_words(line)) for words, line in zip(split, lines, strict=True)])
+        for lines in (hypotheses, references)
+    ]
+    return coverage_difference_ratio(links[0], links[1:])
 
 
 def source_coverage(links: Links) -> set[int]:

@@ -275,7 +275,7 @@ TABLES: dict[str, Table] = {
         ("+ BCA", "gdr_bca", "69.4m 0.75 0.94 45.43"),
         ("+ BoW + BCA (ours)", "gdr_both", "69.7m 0.67 0.94 45.65"),
         ("ours - redundant capsules", "gdr_no_redundant", "68.7m 0.69 0.94 45.30"),
-        ("RNMT", "rnmt", "50.2m 1.00 1.00 36.61"),
+        ("RNMT", "rnmt", "50.2m 1.00 1.00 36.61", "rnmt"),
         ("+ PFRNN (Zheng et al. 2018)", None, "- 0.54 0.74 37.85"),
         ("+ AOL (Kong et al. 2019)", None, "- 0.57 1.00 38.16"),
         ("RNMT, ours", "rnmt_gdr", "53.9m 0.62 0.90 38.45", "rnmt"),
@@ -350,3 +350,9 @@ def runs_of(tables: Sequence[str]) -> list[str]:
                     add(row.baseline)
                 add(row.run)
     return order
+
+
+def baselines_of(run: str) -> list[str]:
+    """The runs that a run is compared with in any of the tables."""
+    rows = [row for table in TABLES.values() for row in table.rows if row.run == run]
+    return list(dict.fromkeys(row.baseline for row in rows if row.baseline not in (None, run)))

@@ -27,19 +27,30 @@ def read_results(folder: str | os.PathLike[str], setting: str) -> dict[str, dict
 OURS = ("parameters", "train", "decode", "BLEU", "difference", "p")
 
 
+# Columns of the papers that have one of ours beside them, and where it is in a result
+MORE = {"CDR": "coverage_difference_ratio", "milliseconds": "milliseconds_per_sentence"}
+
+
 def render_table(table: Table, results: dict[str, dict[int, dict[str, Any]]]) -> str:
     """A table as Markdown: our figures, then, under "paper", those that it prints.
 
     Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
     is to the baseline of the same seeds, the p-values are those of the paired bootstrap, one for each seed.
     """
-    header = ["", *OURS, *(f"paper: {name}" for name in table.columns)]
+    more = [name for name in table.columns if name in MORE]
+    header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for row in table.rows:
         cells = _our_figures(row, results) if row.run else [""] * len(OURS)
+        cells += [_mean(results.get(row.run or "", {}), MORE[name]) for name in more]
         printed = [row.printed.get(name, "").replace("|", "\\|") for name in table.columns]
         lines.append("| " + " | ".join([row.label, *cells, *printed]) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _mean(runs: dict[int, dict[str, Any]], name: str) -> str:
+    values = [result[name] for result in runs.values() if result.get(name) is not None]
+    return f"{fmean(values):.3g}" if values else ""
 
 
 def _our_figures(row: Row, results: dict[str, dict[int, dict[str, Any]]]) -> list[str]:
