@@ -17,8 +17,8 @@ from typing import Any
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.analysis.past_future import PLACE, overlap_rates, word_curves
-from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
+from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future
 from hf_capsule_mt.analysis.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_sweep
 from hf_capsule_mt.analysis.routing_pictures import (
     draw_agreement,
@@ -28,6 +28,7 @@ from hf_capsule_mt.analysis.routing_pictures import (
 )
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
 from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
 from hf_capsule_mt.evaluation.text_files import read_parallel
 
 FEW = 16  # so many output capsules have a number each in a picture
@@ -78,11 +79,12 @@ def analyze_routing(arguments: argparse.Namespace) -> None:
     }
     losses = getattr(model, "guided_losses", None)
     if losses is not None and losses.bow_weight > 0:
-        result["overlap_rates"] = overlap_rates(model, batches)
+        rates = mean_overlap_rate([rate for batch in batches for rate in overlap_rates(model, **batch)])
+        result["overlap_rates"] = rates._asdict()
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
     pictures = [draw_iteration_statistics(result["routings"], named(arguments.output, "-iterations.png"))]
     for place, entries in statistics.items():
-        averages = [entry.average for entry in entries if entry.average is not None and entry.average.numel()]
+        averages = [entry.average for entry in entries if entry.average is not None]
         if averages:
             path = named(arguments.output, f"-{place}.png")
             if averages[0].shape[1] <= FEW:
@@ -93,10 +95,11 @@ def analyze_routing(arguments: argparse.Namespace) -> None:
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
     source, target = (tokenizer.convert_ids_to_tokens(batch[name][0]) for name in ("input_ids", "labels"))
     weights = {place: iterations[-1][0].cpu() for place, iterations in routings_of(model, batch).items()}
-    if PLACE in weights:
-        past, future = word_curves(weights[PLACE], model.config.guided_num_capsules)
-        path = named(arguments.output, "-past-future.png")
-        pictures.append(draw_word_curves(past, future, source, target, path))
+    if "decoder.guidance" in weights:
+        curves = forced_curves(model, **batch)
+        past, future = curves.past[0].cpu(), curves.future[0].cpu()
+        for draw, ending in ((draw_word_curves, "-curves.png"), (draw_past_future, "-past-future.png")):
+            pictures.append(draw(past, future, source, target, named(arguments.output, ending)))
     for place, assignments in weights.items():
         if assignments.dim() == 2:  # a sentence into capsules [S, M]
             pictures.append(draw_word_map(assignments, source, named(arguments.output, f"-{place}-words.png")))

@@ -16,7 +16,8 @@ def coverage_scores(
 ) -> list[float]:
     """The coverage score of given translations, the higher the more is covered, by a model with `score_coverage`.
 
-    That method takes `input_ids`, `attention_mask` and `labels` and returns one number for each sentence [B].
+    That method takes `input_ids`, `attention_mask` and `labels`; the `score` of what it returns is one number for each
+    sentence [B].
     """
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint).to(device).eval()
@@ -33,5 +34,10 @@ def coverage_scores(
         ).to(device)
         batch["labels"] = batch["labels"].masked_fill(batch["labels"] == tokenizer.pad_token_id, -100)
         with torch.no_grad():
-            scores += model.score_coverage(**batch).float().cpu().tolist()
+            scores += (
+                model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
+                .score.float()
+                .cpu()
+                .tolist()
+            )
     return scores

@@ -73,7 +73,7 @@ def draw_word_curves(
     """How much of each source word is PAST (blue) and FUTURE (red, dashed) at each step, a panel for each word.
 
     Args:
-        past, future: [T, S].
+        past, future: [S, T], from `past_future_curves`.
     """
     from matplotlib import pyplot as plt
 
@@ -83,8 +83,8 @@ def draw_word_curves(
     )
     steps = range(len(target_words))
     for place, (word, axis) in enumerate(zip(source_words, axes[:, 0], strict=True)):
-        axis.plot(steps, past[:, place].tolist(), color="tab:blue", marker=".", label="PAST")
-        axis.plot(steps, future[:, place].tolist(), color="tab:red", linestyle="--", marker=".", label="FUTURE")
+        axis.plot(steps, past[place].tolist(), color="tab:blue", marker=".", label="PAST")
+        axis.plot(steps, future[place].tolist(), color="tab:red", linestyle="--", marker=".", label="FUTURE")
         axis.set_ylim(-0.03, 1.03)
         axis.set_yticks([0, 1])
         axis.set_ylabel(_plain(word), rotation=0, ha="right", va="center")

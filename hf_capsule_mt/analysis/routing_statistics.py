@@ -13,6 +13,8 @@ import torch
 from hf_capsule_mt.modeling.outputs import RoutingWeights
 
 IGNORE_INDEX = -100
+# Routings whose input capsules are the words of the source, not layers or heads
+ROUTINGS_OF_WORDS = ("decoder.guidance", "encoder.aggregation")
 
 
 def assignment_entropy(weights: torch.Tensor) -> torch.Tensor:
@@ -57,21 +59,17 @@ class IterationStatistics:
     entropy: float = 0.0
     diversity: float = 0.0
     positions: int = 0
-    average: torch.Tensor | None = field(default=None, repr=False)  # [N, M], where every position has the same N
+    average: torch.Tensor | None = field(default=None, repr=False)  # [N, M], unless the inputs are words
 
-    def add(self, weights: torch.Tensor) -> None:
-        """Takes in assignments [positions, N, M]."""
+    def add(self, weights: torch.Tensor, inputs_are_words: bool) -> None:
+        """Takes in assignments [positions, N, M]; inputs that are words differ from sentence to sentence."""
         self.positions += len(weights)
         share = len(weights) / max(self.positions, 1)
         self.entropy += share * (float(assignment_entropy(weights).mean()) - self.entropy)
         self.diversity += share * (float(assignment_diversity(weights).mean()) - self.diversity)
-        average = weights.double().mean(dim=0)
-        if self.average is None:
-            self.average = average
-        elif self.average.shape == average.shape:
-            self.average += share * (average - self.average)
-        else:
-            self.average = torch.full((0, 0), float("nan"))  # the inputs are words: there is no average
+        if not inputs_are_words:
+            average = weights.double().mean(dim=0)
+            self.average = average if self.average is None else self.average + share * (average - self.average)
 
     def as_dict(self) -> dict[str, Any]:
         return {"entropy": self.entropy, "diversity": self.diversity, "positions": self.positions}
@@ -107,7 +105,7 @@ def routing_statistics(
         for place, iterations in routings_of(model, batch).items():
             kept = statistics.setdefault(place, tuple(IterationStatistics() for _ in iterations))
             for entry, weights in zip(kept, iterations, strict=True):
-                entry.add(real_positions(place, weights, batch))
+                entry.add(real_positions(place, weights, batch), inputs_are_words=place in ROUTINGS_OF_WORDS)
     if not statistics:
         raise ValueError("`batches` must have at least one batch")
     return statistics

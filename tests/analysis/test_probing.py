@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -225,12 +226,14 @@ def test_padding_changes_nothing():
 
 
 def test_a_checkpoint_stays_as_it_is(tmp_path):
+    torch.manual_seed(0)
     folder = save_tiny_checkpoint(tmp_path / "checkpoint", layer_aggregation="em_routing")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     told: list[str] = []
-    first, second = probe_checkpoint([counting_task()], folder, [1, 2], SMALL, progress=told.append)
+    settings = replace(SMALL, epochs=30, patience=30)
+    first, second = probe_checkpoint([counting_task()], folder, [1, 2], settings, progress=told.append)
     assert (first.seed, second.seed) == (1, 2)
-    assert first.accuracy > 0.7
-    assert first == next(iter(probe_checkpoint([counting_task()], folder, [1], SMALL)))
+    assert min(first.accuracy, second.accuracy) >= 0.75
+    assert first == next(iter(probe_checkpoint([counting_task()], folder, [1], settings)))
     assert len(told) == first.epochs + second.epochs
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}

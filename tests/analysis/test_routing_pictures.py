@@ -30,7 +30,7 @@ def test_routing_pictures(tmp_path):
     paths = [
         draw_iteration_statistics(statistics, tmp_path / "new folder" / "iterations.png"),
         draw_agreement(weights, tmp_path / "agreement.png"),
-        draw_word_curves(torch.rand(4, 3), torch.rand(4, 3), words, ["a", "b", "c", "</s>"], tmp_path / "curves.png"),
+        draw_word_curves(torch.rand(3, 4), torch.rand(3, 4), words, ["a", "b", "c", "</s>"], tmp_path / "curves.png"),
         draw_word_map(torch.rand(3, 4), words, tmp_path / "map.png"),
     ]
     assert all(colours(path) > 10 for path in paths)

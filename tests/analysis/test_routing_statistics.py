@@ -1,13 +1,13 @@
-"""Entropy, diversity, overlap and curves: by hand, by the papers' numbers, and on real models."""
+"""Entropy and diversity by hand, by the papers' numbers, and on real models; overlap and coverage of a model."""
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from hf_capsule_mt.analysis.past_future import overlap_rate, overlap_rates, word_curves
+from hf_capsule_mt.analysis.coverage import coverage_scores
+from hf_capsule_mt.analysis.past_future import overlap_rates
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
@@ -17,8 +17,8 @@ from hf_capsule_mt.analysis.routing_statistics import (
     routings_of,
 )
 from hf_capsule_mt.data import sentence_pairs
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
-from tests.fixtures.tiny import tiny_model, tiny_tokenizer
+from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
+from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer
 
 
 def test_entropy():
@@ -80,73 +80,38 @@ def test_a_routing_of_the_whole_sentence_has_no_positions():
     assert real_positions("encoder.aggregation", weights, {}) is weights
 
 
-def test_curves():
-    weights = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25]).expand(4, 3, 5)  # [T, S, M]
-    past, future = word_curves(weights, 2)
-    torch.testing.assert_close(past, torch.full((4, 3), 0.3))
-    torch.testing.assert_close(future, torch.full((4, 3), 0.45))
-    with pytest.raises(ValueError, match=r"at least 2 \* 3 output capsules"):
-        word_curves(weights, 3)
+def test_routing_of_words_and_the_overlap_of_their_bags():
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(
+        tokenizer, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16, guided_num_redundant_capsules=2
+    )
+    pairs = list(itertools.islice(sentence_pairs(), 5))
+    sources, targets = [english for english, _ in pairs], [german for _, german in pairs]
+    together, alone = (
+        routing_statistics(model, encoded_batches(tokenizer, sources, targets, size))["decoder.guidance"]
+        for size in (5, 1)
+    )
+    for one, other in zip(together, alone, strict=True):
+        assert one.average is None
+        assert one.entropy == pytest.approx(other.entropy, abs=1e-5)  # padded words do not count
+        assert one.diversity == pytest.approx(other.diversity, abs=1e-5)
+    assert together[0].entropy == pytest.approx(math.log(6), abs=1e-5)
+
+    (batch,) = encoded_batches(tokenizer, sources, targets)
+    rates = mean_overlap_rate(overlap_rates(model, **batch))
+    assert 0 <= rates.past <= 1
+    assert 0 <= rates.future <= 1
+    by_one = [overlap_rates(model, **one)[0] for one in encoded_batches(tokenizer, sources, targets, 1)]
+    assert mean_overlap_rate(by_one) == pytest.approx(rates)
 
 
-def test_overlap_rate_by_hand():
-    vocabulary = 100
-    words = torch.tensor([7, 8, 7, 9])
-    best = torch.zeros(4, vocabulary)
-    best[:, [7, 8, 9]] = torch.tensor([3.0, 2.0, 1.0])
-    assert overlap_rate(best, words, "past") == 1
-    assert overlap_rate(best, words, "future") == 1
-    worst = torch.zeros(4, vocabulary)
-    worst[:, 50:] = 1.0
-    assert overlap_rate(worst, words, "past") == 0
-    # the best five at t = 1 hold 8 but not 7; at t = 2 the best ten hold both; at t = 3 as well
-    mixed = torch.zeros(4, vocabulary)
-    mixed[:, 20:24] = 5.0
-    mixed[:, 8] = 4.0
-    mixed[:, 7] = 3.0
-    assert overlap_rate(mixed, words, "past") == pytest.approx((0 + 1 + 1) / 3)
-    assert overlap_rate(mixed[:1], words[:1], "past") is None
-    assert overlap_rate(best, words, "future", ignored=(9,)) == 1  # the last bag is empty and not counted
-    assert overlap_rate(torch.ones(2, 3), torch.tensor([1, 2]), "past") == 1  # five of three words
-    with pytest.raises(ValueError, match="`group` must be 'past' or 'future', got 'now'"):
-        overlap_rate(best, words, "now")
-
-
-class Losses(torch.nn.Module):
-    """Stands in for the guided losses of a model: its word states are the capsules."""
-
-    bow_weight = 1.0
-
-    def forward(self, capsules, state, labels, embeddings, num_items_in_batch=None):
-        return None
-
-    def word_states(self, capsules):
-        return capsules[..., 0, :], capsules[..., 1, :]
-
-
-class Model(torch.nn.Module):
-    """A model whose PAST predicts every word of the target and whose FUTURE predicts words of no sentence."""
-
-    def __init__(self):
-        super().__init__()
-        self.guided_losses = Losses()
-        self.config = SimpleNamespace(pad_token_id=0, eos_token_id=1)
-
-    def forward(self, labels):
-        embeddings = torch.eye(40)
-        target = torch.nn.functional.one_hot(labels.clamp(min=0), 40).float().sum(dim=1, keepdim=True).clamp(max=1)
-        past = target.expand(-1, labels.shape[1], -1)
-        future = torch.zeros_like(past)
-        future[..., 20:] = 1.0
-        self.guided_losses(torch.stack([past, future], dim=-2), None, labels, embeddings)
-
-
-def test_overlap_rates_of_a_model():
-    labels = torch.tensor([[5, 6, 7, 1], [8, 1, IGNORE_INDEX, IGNORE_INDEX]])
-    model = Model()
-    rates = overlap_rates(model, [{"labels": labels}, {"labels": labels[:1]}])
-    assert rates == {"past": 1.0, "future": 0.0}
-    assert not model.guided_losses._forward_pre_hooks
-    model.guided_losses.bow_weight = 0
-    with pytest.raises(ValueError, match="does not predict bags of words"):
-        overlap_rates(model, [])
+def test_coverage_of_given_translations(tmp_path):
+    torch.manual_seed(0)
+    folder = save_tiny_checkpoint(tmp_path, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
+    lines = ["The man sleeps.", "Who buys the old red hat in the garden?", "She sings."]
+    scores = coverage_scores(folder, lines, lines, batch_size=3)
+    assert scores == pytest.approx(coverage_scores(folder, lines, lines, batch_size=1), abs=1e-5)
+    assert len(scores) == 3
+    plain = save_tiny_checkpoint(tmp_path / "plain")
+    with pytest.raises(ValueError, match="score_coverage"):
+        coverage_scores(plain, lines, lines)

@@ -117,6 +117,12 @@ def test_analyze_routing_and_lengths(script, tmp_path):
     assert {"model-iterations.png", "model-decoder.layer_aggregation.png", "model-encoder.layers.0.self_attn.png"} <= (
         pictures
     )
+    save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
+    script("analyze", "routing guided --sources test.en --targets test.de --sentences 10 --output out/guided")
+    assert set(json.loads(Path("out/guided.json").read_text())["overlap_rates"]) == {"past", "future"}
+    assert {path.name for path in Path("out").glob("guided*.png")} == {
+        "guided-iterations.png", "guided-curves.png", "guided-past-future.png",
+    }  # fmt: skip
     for name in ("good", "worse"):
         script("evaluate", f"--hypotheses {name}.hyp --references test.de --sources test.en --bootstrap 0 "
                            f"--length-edges 5 8 --system {name} --output {name}.json")  # fmt: skip
