@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
@@ -113,15 +113,21 @@ def analyze_results(arguments: argparse.Namespace) -> None:
         return
     results = [read_result(file) for file in arguments.results]
     if arguments.command == "lengths":
-        systems = {result["system"]: result["by_length"] for result in results}
+        systems = {
+            result.get("system") or f"{result['run']}, seed {result['seed']}": result["by_length"]
+            for result in results
+        }
         kept: dict[str, Any] = {"kind": "scores by length", "systems": systems}
         draw_by_length(systems, path)
     else:
         points = []
         for result in results:
-            settings = result["recipe"]["model"]
-            line = f"{arguments.line} {settings[arguments.line]}" if arguments.line else ""
-            points.append(SweepPoint(settings[arguments.field], result["scores"]["bleu"]["score"], line))
+            config = AutoConfig.for_model(**result["recipe"]["model"])  # what the recipe says, and the defaults
+            line = f"{arguments.line} {getattr(config, arguments.line)}" if arguments.line else ""
+            value = getattr(config, arguments.field)
+            if value is None:  # as many capsules as the width
+                value = config.hidden_size
+            points.append(SweepPoint(value, result["scores"]["bleu"]["score"], line))
         kept = {"kind": "sweep", "field": arguments.field, "points": [vars(point) for point in points]}
         draw_sweep(points, path, arguments.field)
     print(f"Numbers: {write_result(named(arguments.output, '.json'), kept)}\nPicture: {path}")

@@ -21,6 +21,7 @@ from hf_capsule_mt.analysis.probing import ProbingResult, ProbingSettings, probe
 from hf_capsule_mt.analysis.probing_tasks import TASKS, forms, make_tasks, read_treebank
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation.paper_tables import PROBING, PROBING_TASKS
 
 AGGREGATIONS = ("concat", "simple_routing", "em_routing")
 
@@ -45,7 +46,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def markdown(results: list[dict[str, Any]]) -> str:
-    """Accuracy in percent, mean and standard deviation over seeds; a row for each encoder."""
+    """Accuracy in percent, mean and standard deviation over seeds; a row for each encoder, and those of the paper."""
     tasks = [task for task in TASKS if any(entry["task"] == task for entry in results)]
     majority = {entry["task"]: entry["majority"] for entry in results}
     lines = ["| encoder | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
@@ -57,6 +58,9 @@ def markdown(results: list[dict[str, Any]]) -> str:
             spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
             cells.append(f"{fmean(found):.1f}{spread}" if found else "")
         lines.append(f"| {Path(encoder).name} | " + " | ".join(cells) + " |")
+    for encoder, figures in PROBING.items():
+        printed = dict(zip(PROBING_TASKS, figures, strict=True))
+        lines.append(f"| paper: {encoder} | " + " | ".join(f"{printed[task]:.2f}" for task in tasks) + " |")
     return "\n".join(lines) + "\n"
 
 

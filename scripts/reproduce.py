@@ -21,6 +21,7 @@ from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
@@ -37,12 +38,13 @@ from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run import load_corpus
 
 SCRIPTS = Path(__file__).resolve().parent
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [*TABLES, "all"]
-    parser.add_argument("tables", nargs="*", choices=names, default=[], metavar="TABLE", help=", ".join(names))
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(names))
     parser.add_argument(
         "--budget", type=float, default=30, help="minutes; what is not ready by then is left for later"
     )
@@ -131,7 +133,7 @@ class Reproduction:
         recipe = load_recipe(self.recipes / f"{run.recipe}.yaml", self.overrides(run, seed) | {"seed": seed})
         corpus = load_corpus(recipe)
         sources, references = (self.side(corpus["test"], recipe, side) for side in ("source", "target"))
-        translate = pipeline("translation", model=str(folder))
+        translate = pipeline("translation", model=str(folder), device=DEVICE)
         found = [result["translation_text"] for result in translate(sources, batch_size=50)]
         hypotheses = [" ".join(line.splitlines()) for line in found]
         for file, lines in (("test.hyp", hypotheses), ("test.source", sources), ("test.reference", references)):
@@ -177,7 +179,7 @@ class Reproduction:
             sources, references = (read_lines(folder / f"test.{side}") for side in ("source", "reference"))
             systems = {baseline: read_lines(before / "test.hyp"), name: read_lines(folder / "test.hyp")}
             found = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
-            models = [AutoModelForSeq2SeqLM.from_pretrained(path) for path in (folder, before)]
+            models = [AutoModelForSeq2SeqLM.from_pretrained(path).to(DEVICE) for path in (folder, before)]
             tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, before)]
             result["comparisons"][baseline] = found | relative_speeds(
                 *models, *tokenizers, sources[:32], references[:32]
@@ -201,8 +203,9 @@ class Reproduction:
 
 def main() -> None:
     arguments = parse_arguments()
-    if not arguments.tables and not arguments.render:
-        raise SystemExit(f"reproduce.py needs a table: {', '.join([*TABLES, 'all'])}; or --render")
+    known = [*TABLES, "all"]
+    if set(arguments.tables) - set(known) or not (arguments.tables or arguments.render):
+        raise SystemExit(f"reproduce.py needs tables of {', '.join(known)}, or --render; got {arguments.tables}")
     if not arguments.render:
         Reproduction(arguments).run()
     sections = {

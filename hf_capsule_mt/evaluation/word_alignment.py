@@ -65,7 +65,9 @@ class WordAligner:
         self.source_words = _vocabulary(self.stem(word) for source, _ in pairs for word in source)
         self.target_words = _vocabulary(self.stem(word) for _, target in pairs for word in target)
         shapes = self._shapes(pairs)
-        keys = np.unique(np.concatenate([np.unique(shape.cells) for shape in shapes] or [np.zeros(0, np.int64)]))
+        if not shapes:
+            raise ValueError("`pairs` must have at least one pair with words on both sides")
+        keys = np.unique(np.concatenate([np.unique(shape.cells) for shape in shapes]))
         self.keys = keys
         source_of, target_of = keys // len(self.target_words), keys % len(self.target_words)
         for shape in shapes:

@@ -33,6 +33,7 @@ from hf_capsule_mt.analysis.probing_tasks import (
     top_constituents,
     tree_depth,
 )
+from hf_capsule_mt.evaluation.paper_tables import PROBING_TASKS
 from tests.fixtures.tiny import save_tiny_checkpoint, tiny_tokenizer
 
 SENTENCE = """# text = Yesterday the old dogs were barking, and she closed the windows.
@@ -167,7 +168,7 @@ def test_all_tasks_of_a_treebank(monkeypatch):
     treebank = {part: made_up_treebank(size, seed) for seed, (part, size) in
                 enumerate({"train": 400, "validation": 60, "test": 60}.items())}  # fmt: skip
     tasks = make_tasks(treebank)
-    assert [task.name for task in tasks] == list(TASKS)
+    assert [task.name for task in tasks] == list(TASKS) == list(PROBING_TASKS)
     for task, again in zip(tasks, make_tasks(treebank), strict=True):
         assert task == again
         assert 2 <= len(task.classes) <= 20

@@ -144,6 +144,8 @@ def test_unknown_words_link_only_to_their_equals():
 def test_longest_sentences_are_left_out():
     aligner = fit_aligner(["a b c", "a"], ["x y z", "x"], longest=2)
     assert set(aligner.source_words) == {"a"}
+    with pytest.raises(ValueError, match="at least one pair with words on both sides"):
+        WordAligner().fit([([], ["a"])])
     with pytest.raises(ValueError, match="none of the 1 pairs"):
         fit_aligner(["a b c"], ["x y z"], longest=2)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 import runpy
 from pathlib import Path
 
@@ -128,6 +129,47 @@ def test_analyze_routing_and_lengths(script, tmp_path):
                            f"--length-edges 5 8 --system {name} --output {name}.json")  # fmt: skip
     script("analyze", "lengths good.json worse.json --output out/lengths")
     assert set(json.loads(Path("out/lengths.json").read_text())["systems"]) == {"good", "worse"}
+
+
+def test_sweep_and_lengths_of_reproductions(script):
+    model = {"model_type": "capsule_marian", "d_model": 32, "layer_aggregation": "em_routing"}
+    bucket = {"label": "0+", "score": 20.0, "hypothesis_words": 5.0, "reference_words": 6.0}
+    for number, settings in enumerate([{}, {"layer_aggregation_num_iterations": 2}]):
+        result = {
+            "run": "em", "seed": number, "recipe": {"model": model | settings}, "by_length": [bucket],
+            "scores": {"bleu": {"score": 20.0 + number}},
+        }  # fmt: skip
+        Path(f"{number}.json").write_text(json.dumps(result))
+    script("analyze", "sweep 0.json 1.json --field layer_aggregation_num_iterations --output sweep")
+    points = json.loads(Path("sweep.json").read_text())["points"]
+    assert [(point["value"], point["score"]) for point in points] == [(3, 20.0), (2, 21.0)]
+    script("analyze", "sweep 0.json --field layer_aggregation_num_capsules --output capsules")
+    assert json.loads(Path("capsules.json").read_text())["points"][0]["value"] == 32
+    script("analyze", "lengths 0.json 1.json --output lengths")
+    assert set(json.loads(Path("lengths.json").read_text())["systems"]) == {"em, seed 0", "em, seed 1"}
+
+
+def test_probe_keeps_what_is_done(script):
+    chance = random.Random(0)
+    for part, size in (("train", 60), ("dev", 10), ("test", 10)):
+        lines = []
+        for _ in range(size):
+            words = [("the", "DET"), *[(f"word{chance.randrange(9)}", "NOUN")] * chance.randrange(4, 12)]
+            for number, (form, part_of_speech) in enumerate(words, start=1):
+                head, relation = (0, "root") if number == 2 else (2, "dep")
+                lines.append(f"{number}\t{form}\t_\t{part_of_speech}\t_\t_\t{head}\t{relation}\t_\t_")
+            lines.append("")
+        Path(f"{part}.conllu").write_text("\n".join(lines) + "\n")
+    command = "--treebank . --tasks SentLen --seeds 1 --d-model 16 --epochs 1 --output probing.json --aggregations"
+    script("probe", f"{command} concat")
+    first = json.loads(Path("probing.json").read_text())["results"]
+    printed = script("probe", f"{command} concat em_routing")
+    results = json.loads(Path("probing.json").read_text())["results"]
+    assert results[:1] == first
+    assert [entry["encoder"] for entry in results] == ["concat", "em_routing"]
+    assert "| paper: em_routing | 96.26 |" in printed
+    with pytest.raises(SystemExit, match="made with other settings"):
+        script("probe", f"{command} concat --num-capsules 8")
 
 
 @pytest.mark.slow
