@@ -77,7 +77,7 @@ class Reproduction:
         self.deadline = time.monotonic() + 60 * arguments.budget
 
     def folder(self, run: str, seed: int) -> Path:
-        return self.arguments.work.resolve() / self.arguments.setting / f"{run}-seed{seed}"
+        return self.arguments.work / self.arguments.setting / f"{run}-seed{seed}"
 
     def call(self, command: list[str], log: Path) -> bool:
         """Runs one of the scripts until it is ready, or until the budget is used up: then it is told to stop."""
@@ -106,7 +106,9 @@ class Reproduction:
             changed["init_from"] = str(self.folder(run.init_from, seed))
             changed["tokenizer"] = {"load": changed["init_from"]}
         if run.distilled:
-            changed["data.train"] = {"jsonl": str(self.folder(f"distilled-by-{run.distilled}", seed) / "part-*.jsonl")}
+            data = self.folder(f"distilled-by-{run.distilled}", seed)
+            from_there = os.path.relpath(data, self.arguments.data_dir or ".")  # what recipes name files relative to
+            changed["data.train"] = {"jsonl": f"{from_there}/part-*.jsonl"}
         return changed | {name: json.loads(value) for name, value in self.arguments.changes}
 
     def train(self, name: str, seed: int) -> bool:

@@ -1,5 +1,6 @@
 """The scripts that evaluate, run as a person runs them, on a few sentences."""
 
+import argparse
 import itertools
 import json
 import random
@@ -8,8 +9,12 @@ from pathlib import Path
 
 import matplotlib
 import pytest
+import yaml
+from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt.data import sentence_pairs
+from hf_capsule_mt.evaluation.paper_tables import RUNS
+from hf_capsule_mt.training import load_recipe
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -170,6 +175,38 @@ def test_probe_keeps_what_is_done(script):
     assert "| paper: em_routing | 96.26 |" in printed
     with pytest.raises(SystemExit, match="made with other settings"):
         script("probe", f"{command} concat --num-capsules 8")
+
+
+@pytest.mark.parametrize("setting", ["embedded", "multi30k", "tatoeba"])
+@pytest.mark.parametrize("data_dir", [None, "data/somewhere"])
+def test_every_run_is_a_recipe_of_every_setting(setting, data_dir):
+    module = runpy.run_path(str(SCRIPTS / "reproduce.py"), run_name="reproduce")
+    arguments = argparse.Namespace(
+        setting=setting, data_dir=data_dir, work=Path("outputs/reproduce"), changes=[("training.max_steps", "7")],
+        budget=1,
+    )  # fmt: skip
+    reproduction = module["Reproduction"](arguments)
+    for name, run in RUNS.items():
+        path = SCRIPTS / "recipes" / setting / f"{run.recipe}.yaml"
+        if yaml.safe_load(path.read_text()).get("model", {}).get("model_type", "capsule_marian") not in CONFIG_MAPPING:
+            continue  # a family that this version has not
+        if run.recipe == "rnmt_gdr" and "capsule_rnmt" not in CONFIG_MAPPING:
+            continue
+        if run.recipe == "capsnmt_pooling" and "capsnmt" not in CONFIG_MAPPING:
+            continue
+        recipe = load_recipe(path, reproduction.overrides(run, 1))
+        assert recipe.training["max_steps"] == 7
+        for field, value in run.model.items():
+            assert recipe.model[field] == value, name
+        if run.scale:
+            plain = load_recipe(path)
+            assert all(recipe.model[field] == factor * plain.model[field] for field, factor in run.scale.items())
+        if run.init_from:
+            assert recipe.init_from == f"outputs/reproduce/{setting}/{run.init_from}-seed1"
+        if run.distilled:
+            folder = Path(data_dir or ".") / Path(recipe.data["train"]["jsonl"]).parent
+            expected = Path("outputs/reproduce") / setting / f"distilled-by-{run.distilled}-seed1"
+            assert folder.resolve() == expected.resolve()
 
 
 @pytest.mark.slow
