@@ -5,5 +5,17 @@ from hf_capsule_mt.modeling.modeling_capsule_marian import (
     CapsuleMarianMTModel,
     CapsuleMarianPreTrainedModel,
 )
+from hf_capsule_mt.modeling.modeling_capsule_rnmt import (
+    CapsuleRNMTForConditionalGeneration,
+    CapsuleRNMTModel,
+    CapsuleRNMTPreTrainedModel,
+)
 
-__all__ = ["CapsuleMarianMTModel", "CapsuleMarianModel", "CapsuleMarianPreTrainedModel"]
+__all__ = [
+    "CapsuleMarianMTModel",
+    "CapsuleMarianModel",
+    "CapsuleMarianPreTrainedModel",
+    "CapsuleRNMTForConditionalGeneration",
+    "CapsuleRNMTModel",
+    "CapsuleRNMTPreTrainedModel",
+]

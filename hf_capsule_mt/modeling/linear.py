@@ -24,9 +24,14 @@ class FastLinear(nn.Linear):
     enabled: ClassVar[bool] = True
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if self.enabled and not torch.is_grad_enabled() and fits_onednn(input, self.weight):
-            return ONEDNN_LINEAR(input.contiguous(), self.weight, self.bias, "none", [], "")  # type: ignore[misc]
-        return super().forward(input)
+        return fast_linear(input, self.weight, self.bias)
+
+
+def fast_linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`nn.functional.linear`, in oneDNN where `FastLinear` would be."""
+    if FastLinear.enabled and not torch.is_grad_enabled() and fits_onednn(input, weight):
+        return ONEDNN_LINEAR(input.contiguous(), weight, bias, "none", [], "")  # type: ignore[misc]
+    return nn.functional.linear(input, weight, bias)
 
 
 def fits_onednn(input: torch.Tensor, weight: torch.Tensor) -> bool:
