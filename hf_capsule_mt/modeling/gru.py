@@ -50,59 +50,66 @@ def gru_steps(
     return torch.stack(states[::-1] if reverse else states, dim=1)
 
 
-class GRULayer(GradientCheckpointingLayer):
-    """A GRU, then dropout, a residual connection where input and output are of one width, and layer normalisation."""
+class FusedGRU(nn.RNNBase):
+    """`nn.GRU` of one layer, apart from what a compiler cannot look into, and with a fast step for decoding.
 
-    def __init__(self, input_size: int, hidden_size: int, dropout: float, bidirectional: bool = False) -> None:
-        super().__init__()
-        directions = 2 if bidirectional else 1
-        self.gru = nn.GRU(input_size, hidden_size // directions, batch_first=True, bidirectional=bidirectional)
-        self.layer_norm = nn.LayerNorm(hidden_size)
-        self.dropout = dropout
+    It is no subclass of `nn.GRU`, whose mere presence stops `torch.compile`.
+    """
 
-    def forward(
+    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
+        super().__init__("GRU", input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
+
+    def forward(  # type: ignore[override]
         self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs [B, T, in] -> outputs [B, T, d], and the states [B, T, d] themselves.
+    ) -> torch.Tensor:
+        """Inputs [B, T, in] -> the states after each of them [B, T, d], of both directions side by side.
 
         Args:
             lengths: [B], how many of the T positions are no padding; `None` where all are none. One direction alone
                 does not need them: padding comes later.
             state: [B, d], the state before the first position, of one direction; `None` is zero.
         """
-        states = self.states(hidden, lengths, state)
+        directions = 2 if self.bidirectional else 1
+        if state is None:
+            state = hidden.new_zeros(len(hidden), self.hidden_size)
+        if torch.compiler.is_compiling() or (hidden.shape[1] == 1 and not torch.is_grad_enabled()):
+            return self.plain(hidden, lengths, state)
+        first = state.to(hidden.dtype).expand(directions, -1, -1).contiguous()
+        settings = (self._flat_weights, True, 1, 0.0, self.training, self.bidirectional)
+        if lengths is None or not self.bidirectional:
+            return torch.gru(hidden, first, *settings, True)[0]
+        packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states = torch.gru(packed.data, packed.batch_sizes, first, *settings)[0]
+        return nn.utils.rnn.pad_packed_sequence(
+            packed._replace(data=states), batch_first=True, total_length=hidden.shape[1]
+        )[0]
+
+    def plain(self, hidden: torch.Tensor, lengths: torch.Tensor | None, state: torch.Tensor) -> torch.Tensor:
+        """The same as a loop, for compilers and for a single position, with which fused kernels are slow."""
+        states = [gru_steps(hidden, state, tuple(self._flat_weights[:4]))]
+        if self.bidirectional:
+            states.append(gru_steps(hidden, state, tuple(self._flat_weights[4:]), lengths, reverse=True))
+        return torch.cat(states, dim=-1)
+
+
+class GRULayer(GradientCheckpointingLayer):
+    """A GRU, then dropout, a residual connection where input and output are of one width, and layer normalisation."""
+
+    def __init__(self, input_size: int, hidden_size: int, dropout: float, bidirectional: bool = False) -> None:
+        super().__init__()
+        self.gru = FusedGRU(input_size, hidden_size // 2 if bidirectional else hidden_size, bidirectional)
+        self.layer_norm = nn.LayerNorm(hidden_size)
+        self.dropout = dropout
+
+    def forward(
+        self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs [B, T, in] -> outputs [B, T, d], and the states [B, T, d] themselves: see `FusedGRU`."""
+        states = self.gru(hidden, lengths, state)
         output = nn.functional.dropout(states, p=self.dropout, training=self.training)
         if hidden.shape[-1] == output.shape[-1]:
             output = hidden + output
         return self.layer_norm(output), states
-
-    def states(
-        self, hidden: torch.Tensor, lengths: torch.Tensor | None, state: torch.Tensor | None
-    ) -> torch.Tensor:
-        """The states after each position [B, T, d]."""
-        if torch.compiler.is_compiling() or (hidden.shape[1] == 1 and not torch.is_grad_enabled()):
-            return self.plain_states(hidden, lengths, state)
-        if not self.gru.bidirectional:
-            return self.gru(hidden, None if state is None else state[None])[0]
-        if lengths is None:
-            return self.gru(hidden)[0]
-        packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = nn.utils.rnn.pad_packed_sequence(
-            self.gru(packed)[0], batch_first=True, total_length=hidden.shape[1]
-        )
-        return states
-
-    def plain_states(
-        self, hidden: torch.Tensor, lengths: torch.Tensor | None, state: torch.Tensor | None
-    ) -> torch.Tensor:
-        """The same without `nn.GRU`, which no compiler can look into and which is slow for a single position."""
-        if state is None:
-            state = hidden.new_zeros(len(hidden), self.gru.hidden_size)
-        forward, *backward = self.gru.all_weights
-        states = gru_steps(hidden, state, tuple(forward))
-        if backward:
-            states = torch.cat([states, gru_steps(hidden, state, tuple(backward[0]), lengths, reverse=True)], dim=-1)
-        return states
 
 
 class Compaction:

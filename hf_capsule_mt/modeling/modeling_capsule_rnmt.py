@@ -22,7 +22,7 @@ from transformers.utils import can_return_tuple
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
-from hf_capsule_mt.modeling.gru import Compaction, GRULayer, gru_update
+from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer, gru_update
 from hf_capsule_mt.modeling.linear import FastLinear, fast_linear
 from hf_capsule_mt.modeling.losses import cross_entropy
 from hf_capsule_mt.modeling.outputs import (
@@ -51,7 +51,7 @@ class CapsuleRNMTPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, (nn.GRU, nn.GRUCell)):
+        if isinstance(module, (FusedGRU, nn.GRUCell)):
             for name, parameter in module.named_parameters():
                 if "bias" in name:
                     init.zeros_(parameter)
