@@ -69,6 +69,10 @@ class CapsuleRNMTConfig(CapsuleConfig):
             return self.vocab_size
         return self.decoder_vocab_size
 
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding_size or self.hidden_size
+
     def validate_sizes(self) -> None:
         check_at_least(self, 1, "vocab_size", "embedding_size", "encoder_layers", "decoder_layers")
         check_probability(self, "dropout")

@@ -59,7 +59,7 @@ class FusedGRU(nn.RNNBase):
     def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
         super().__init__("GRU", input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Inputs [B, T, in] -> the states after each of them [B, T, d], of both directions side by side.
@@ -75,7 +75,7 @@ class FusedGRU(nn.RNNBase):
         if torch.compiler.is_compiling() or (hidden.shape[1] == 1 and not torch.is_grad_enabled()):
             return self.plain(hidden, lengths, state)
         first = state.to(hidden.dtype).expand(directions, -1, -1).contiguous()
-        settings = (self._flat_weights, True, 1, 0.0, self.training, self.bidirectional)
+        settings = (self.weights, True, 1, 0.0, self.training, self.bidirectional)
         if lengths is None or not self.bidirectional:
             return torch.gru(hidden, first, *settings, True)[0]
         packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -84,11 +84,16 @@ class FusedGRU(nn.RNNBase):
             packed._replace(data=states), batch_first=True, total_length=hidden.shape[1]
         )[0]
 
+    @property
+    def weights(self) -> list[torch.Tensor]:
+        """W_ih [3d, in], W_hh [3d, d] and their biases [3d] of each direction."""
+        return self._flat_weights  # type: ignore[return-value]
+
     def plain(self, hidden: torch.Tensor, lengths: torch.Tensor | None, state: torch.Tensor) -> torch.Tensor:
         """The same as a loop, for compilers and for a single position, with which fused kernels are slow."""
-        states = [gru_steps(hidden, state, tuple(self._flat_weights[:4]))]
+        states = [gru_steps(hidden, state, tuple(self.weights[:4]))]
         if self.bidirectional:
-            states.append(gru_steps(hidden, state, tuple(self._flat_weights[4:]), lengths, reverse=True))
+            states.append(gru_steps(hidden, state, tuple(self.weights[4:]), lengths, reverse=True))
         return torch.cat(states, dim=-1)
 
 

@@ -3,8 +3,8 @@
 The encoder is a stack of bidirectional GRU layers. The decoder's lowest layer is a conditional GRU (Sennrich et al.
 2017): a first GRU reads the last word, its state asks the additive attention for a context of the source, a second GRU
 reads that; the word, the state and the context together make its output. Plain GRU layers may follow. Every layer has
-dropout, layer normalisation of its output, and a residual connection where the widths allow it. Normalisation is between
-layers and not inside the recurrences, so that these can be fused.
+dropout, layer normalisation of its output, and a residual connection where the widths allow it. Normalisation is
+between layers and not inside the recurrences, so that these can be fused.
 
 Legend: B batch, S source positions, T target positions, d width of a state, V vocabulary. In every mask `True` keeps.
 """
@@ -110,11 +110,11 @@ class CapsuleRNMTEncoder(RecurrentStack):
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size, config.pad_token_id)
-        self.embed_layer_norm = nn.LayerNorm(config.embedding_size)
-        input_sizes = [config.embedding_size] + [config.hidden_size] * (config.encoder_layers - 1)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_width, config.pad_token_id)
+        self.embed_layer_norm = nn.LayerNorm(config.embedding_width)
+        input_sizes = [config.embedding_width] + [config.hidden_size] * (config.encoder_layers - 1)
         self.layers = nn.ModuleList(
-            [GRULayer(input_size, config.hidden_size, config.dropout, bidirectional=True) for input_size in input_sizes]
+            [GRULayer(size, config.hidden_size, config.dropout, bidirectional=True) for size in input_sizes]
         )
         self.post_init()
 
@@ -158,17 +158,17 @@ class ConditionalGRULayer(GradientCheckpointingLayer):
         s'_t = GRU_1(y_t, s_(t-1));  c_t = attention(s'_t, h);  s_t = GRU_2(c_t, s'_t)
         output_t = layer_norm(dropout(tanh(W [s_t; c_t; y_t] + b)))
 
-    where y_t is the word before the one to predict. What does not wait for a state, the projection of the words and the
-    output, is computed for all positions at once.
+    where y_t is the word before the one to predict. What does not wait for a state, the projection of the words and
+    the output, is computed for all positions at once.
     """
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:
         super().__init__()
         width = config.hidden_size
-        self.word_gru = nn.GRUCell(config.embedding_size, width)
+        self.word_gru = nn.GRUCell(config.embedding_width, width)
         self.attention = AdditiveAttention(width, width, width)
         self.context_gru = nn.GRUCell(width, width)
-        self.readout = FastLinear(2 * width + config.embedding_size, width)
+        self.readout = FastLinear(2 * width + config.embedding_width, width)
         self.layer_norm = nn.LayerNorm(width)
         self.dropout = config.dropout
 
@@ -216,8 +216,8 @@ class CapsuleRNMTDecoder(RecurrentStack):
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.target_vocab_size, config.embedding_size, config.pad_token_id)
-        self.embed_layer_norm = nn.LayerNorm(config.embedding_size)
+        self.embed_tokens = nn.Embedding(config.target_vocab_size, config.embedding_width, config.pad_token_id)
+        self.embed_layer_norm = nn.LayerNorm(config.embedding_width)
         self.first_states = FastLinear(config.hidden_size, config.decoder_layers * config.hidden_size)
         self.attention_layer = ConditionalGRULayer(config)
         self.layers = nn.ModuleList(
@@ -344,7 +344,7 @@ class CapsuleRNMTModel(VocabularyOfModel, CapsuleRNMTPreTrainedModel):
     def __init__(self, config: CapsuleRNMTConfig) -> None:
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
-            self.shared = nn.Embedding(config.vocab_size, config.embedding_size, config.pad_token_id)
+            self.shared = nn.Embedding(config.vocab_size, config.embedding_width, config.pad_token_id)
             self._tied_weights_keys = {
                 "decoder.embed_tokens.weight": "shared.weight",
                 "encoder.embed_tokens.weight": "shared.weight",
@@ -409,7 +409,7 @@ class CapsuleRNMTModel(VocabularyOfModel, CapsuleRNMTPreTrainedModel):
         )
 
 
-class CapsuleRNMTForConditionalGeneration(
+class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
     VocabularyOfGeneration,
     RoutingWeightsInGeneration,
     RecurrentGeneration,
@@ -434,9 +434,9 @@ class CapsuleRNMTForConditionalGeneration(
         self._keys_to_ignore_on_save = [*(self._tied_weights_keys if config.tie_word_embeddings else ())]
         # from the width of a state to that of an embedding, which the output projection may share
         self.project_out: nn.Module = nn.Identity()
-        if config.embedding_size != config.hidden_size:
-            self.project_out = FastLinear(config.hidden_size, config.embedding_size, bias=False)
-        self.lm_head: nn.Linear = FastLinear(config.embedding_size, config.target_vocab_size, bias=False)
+        if config.embedding_width != config.hidden_size:
+            self.project_out = FastLinear(config.hidden_size, config.embedding_width, bias=False)
+        self.lm_head: nn.Linear = FastLinear(config.embedding_width, config.target_vocab_size, bias=False)
         self.post_init()
 
     @can_return_tuple

@@ -1,4 +1,4 @@
-"""The embeddings and output projections of a translation model, of one vocabulary or of two: what all families share."""
+"""Embeddings and output projections, of one vocabulary or of two: what all families of models share."""
 
 from typing import Any
 
