@@ -74,10 +74,10 @@ class CapsuleRNMTConfig(CapsuleConfig):
         return self.embedding_size or self.hidden_size
 
     def validate_sizes(self) -> None:
-        check_at_least(self, 1, "vocab_size", "embedding_size", "encoder_layers", "decoder_layers")
-        check_probability(self, "dropout")
         if self.hidden_size < 2 or self.hidden_size % 2:
             raise ValueError(
                 f"`hidden_size` must be even and at least 2, one half for each direction of the encoder, got "
                 f"{self.hidden_size}"
             )
+        check_at_least(self, 1, "vocab_size", "embedding_size", "encoder_layers", "decoder_layers")
+        check_probability(self, "dropout")

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
+from transformers import DynamicCache
 
 from hf_capsule_mt import CapsuleRNMTConfig, CapsuleRNMTForConditionalGeneration, CapsuleRNMTModel
-from tests.modeling.model_checks import TOLERANCE, Family, ModelChecks
+from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from tests.modeling.model_checks import EOS, PAD, START, TOLERANCE, Family, ModelChecks
 
 SIZES = {
     "vocab_size": 31,
@@ -35,3 +38,187 @@ class TestCapsuleRNMT(ModelChecks):
 
     def expected_routings(self, mix):
         return set()
+
+    # ------------------------------------------------------------------------------------------ padding of the target
+    @pytest.mark.parametrize("place", ["left", "right", "between"])
+    def test_padding_the_target_changes_nothing(self, mix, place):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        columns = {"left": [2, 3, 4, 5, 6, 7], "right": [0, 1, 2, 3, 4, 5], "between": [0, 1, 3, 4, 6, 7]}[place]
+        words = torch.randint(START + 1, 31, (3, 8))  # garbage where the mask says padding
+        words[:, columns] = batch["decoder_input_ids"]
+        mask = torch.zeros(3, 8, dtype=torch.long)
+        mask[:, columns] = 1
+        output = model(**{**batch, "decoder_input_ids": words}, decoder_attention_mask=mask)
+        torch.testing.assert_close(output.logits[:, columns], expected, **TOLERANCE)
+
+    @pytest.mark.parametrize("record_past", [False, True])
+    def test_ragged_prefixes_go_on_like_whole_ones(self, mix, record_past):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        lengths = (4, 1, 2)  # of the prefix, padded on the left
+        prefix, mask = torch.full((3, 4), PAD), torch.zeros(3, 4, dtype=torch.long)
+        for row, length in enumerate(lengths):
+            prefix[row, 4 - length :] = batch["decoder_input_ids"][row, :length]
+            mask[row, 4 - length :] = 1
+        cache = model.new_cache()
+        if record_past:
+            cache.activate_past_recording()
+        source = self.source(batch)
+        model(**source, decoder_input_ids=prefix, decoder_attention_mask=mask, past_key_values=cache)
+        following = torch.stack([batch["decoder_input_ids"][row, length] for row, length in enumerate(lengths)])
+        for _ in range(2):  # the second time after it was taken back
+            output = model(
+                **source,
+                decoder_input_ids=following[:, None],
+                decoder_attention_mask=torch.cat([mask, torch.ones(3, 1)], dim=1),
+                past_key_values=cache,
+            )
+            for row, length in enumerate(lengths):
+                torch.testing.assert_close(output.logits[row, 0], expected[row, length], **TOLERANCE)
+            if not record_past:
+                break
+            cache.crop(-1)
+            assert cache.get_seq_length() == 4
+
+    # ---------------------------------------------------------------------------------------------- what models show
+    def test_hidden_states_and_attentions(self, mix):
+        model, batch = self.model(mix), self.batch()
+        output = model(**batch, output_hidden_states=True, output_attentions=True)
+        torch.testing.assert_close(output.logits, model(**batch).logits, **TOLERANCE)
+        config = model.config
+        assert len(output.encoder_hidden_states) == config.encoder_layers + 1
+        assert len(output.decoder_hidden_states) == config.decoder_layers + 1
+        assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+        assert (output.encoder_last_hidden_state[batch["attention_mask"] == 0] == 0).all()
+        (attentions,) = output.cross_attentions
+        assert attentions.shape == (3, 1, 6, 7)
+        torch.testing.assert_close(attentions.sum(dim=-1), torch.ones(3, 1, 6))
+        assert (attentions[1, :, :, 4:] == 0).all()
+        assert model(**batch).cross_attentions is None
+
+    def test_generate_returns_attentions(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        output = model.generate(
+            **source, max_new_tokens=4, min_new_tokens=4, return_dict_in_generate=True, output_attentions=True
+        )
+        forced = model(**source, decoder_input_ids=output.sequences[:, :-1], output_attentions=True)
+        steps = torch.cat([step[0] for step in output.cross_attentions], dim=2)
+        torch.testing.assert_close(steps, forced.cross_attentions[0], **TOLERANCE)
+
+    def test_keys_of_the_source_are_computed_once_for_each_sentence(self, mix, monkeypatch):
+        model, source = self.model(mix), self.source(self.batch())
+        calls, project_keys = [], AdditiveAttention.project_keys
+        monkeypatch.setattr(
+            AdditiveAttention, "project_keys", lambda self, states: calls.append(1) or project_keys(self, states)
+        )
+        model.generate(**source, num_beams=3, max_new_tokens=6)
+        assert len(calls) == 1
+
+    def test_separate_vocabularies(self, mix, tmp_path):
+        model = self.model(mix, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+        batch = self.batch()
+        batch["decoder_input_ids"] = batch["decoder_input_ids"] % 23
+        logits = model(**batch).logits
+        assert logits.shape[-1] == 23
+        assert model.model.encoder.embed_tokens.weight.shape[0] == 31
+        model.save_pretrained(tmp_path)
+        loaded = CapsuleRNMTForConditionalGeneration.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**batch).logits, logits, atol=1e-5, rtol=1e-5)
+        model.resize_decoder_token_embeddings(29)
+        resized = model(**batch).logits
+        torch.testing.assert_close(resized[..., :23], logits, **TOLERANCE)
+        assert resized.shape[-1] == model.config.decoder_vocab_size == 29
+
+    # --------------------------------------------------------------------------------------------------------- errors
+    def test_a_source_without_words_is_an_error(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"CapsuleRNMTEncoder got sequences of no tokens, shape \[3, 0, 1[26]\]"):
+            model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
+        mask = batch["attention_mask"].clone()
+        mask[1] = 0
+        for call in (model, model.generate):
+            with pytest.raises(
+                ValueError, match=r"`attention_mask` of CapsuleRNMTEncoder .* no word of sentences \[1\]"
+            ):
+                call(input_ids=batch["input_ids"], attention_mask=mask)
+
+    def test_sizes_that_do_not_fit_are_errors(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTEncoder must be \[3, 7\], got \[3, 6\]"):
+            model(**{**batch, "attention_mask": batch["attention_mask"][:, :6]})
+        with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTDecoder must be \[3, 6\], got \[3, 5\]"):
+            model(**batch, decoder_attention_mask=torch.ones(3, 5))
+        with pytest.raises(ValueError, match=r"`encoder_attention_mask` of CapsuleRNMTDecoder must be \[3, 7\]"):
+            model.get_decoder()(
+                batch["decoder_input_ids"],
+                encoder_hidden_states=torch.randn(3, 7, 16),
+                encoder_attention_mask=torch.ones(3, 8),
+            )
+        with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
+            model(**batch, inputs_embeds=torch.randn(3, 7, 12))
+        with pytest.raises(ValueError, match="CapsuleRNMTDecoder needs the source"):
+            model.get_decoder()(batch["decoder_input_ids"])
+
+    def test_other_caches_are_errors(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(TypeError, match=r"must be a RecurrentCache, got DynamicCache"):
+            model(**batch, past_key_values=DynamicCache())
+        with pytest.raises(ValueError, match="static"):
+            model.generate(**self.source(batch), cache_implementation="static")
+
+    def test_dropout_only_in_training(self, mix):
+        model, batch = self.model(mix, dropout=0.5), self.batch()
+        assert torch.equal(model(**batch).logits, model(**batch).logits)
+        model.train()
+        assert not torch.allclose(model(**batch).logits, model(**batch).logits)
+
+
+def test_equals_a_plain_loop_of_pytorchs_own_modules():
+    """One sentence without padding, one step at a time, as the docstrings say it."""
+    checks = TestCapsuleRNMT()
+    model = checks.model(MIXES["plain"]).double()
+    source, target = torch.randint(4, 31, (1, 5)), torch.randint(4, 31, (1, 4))
+    encoder, decoder = model.model.encoder, model.model.decoder
+
+    hidden = encoder.embed_layer_norm(encoder.embed_tokens(source))
+    for layer in encoder.layers:
+        gru = nn.GRU(hidden.shape[-1], 8, batch_first=True, bidirectional=True).double()
+        gru.load_state_dict(layer.gru.state_dict())
+        states = gru(hidden)[0]
+        hidden = layer.layer_norm(hidden + states if hidden.shape == states.shape else states)
+
+    conditional, attention = decoder.attention_layer, decoder.attention_layer.attention
+    embedded = decoder.embed_layer_norm(decoder.embed_tokens(target))
+    first, second = torch.tanh(decoder.first_states(hidden.mean(dim=1))).split(16, dim=-1)
+    outputs = []
+    for word in embedded.unbind(1):
+        between = conditional.word_gru(word, first)
+        scores = attention.score(
+            torch.tanh(attention.query_projection(between)[:, None] + attention.key_projection(hidden))
+        )
+        context = (scores.softmax(dim=1) * hidden).sum(dim=1)
+        first = conditional.context_gru(context, between)
+        read = torch.tanh(conditional.readout(torch.cat([first, context, word], dim=-1)))
+        output = conditional.layer_norm(read)
+        cell = nn.GRUCell(16, 16).double()
+        cell.load_state_dict({name.removesuffix("_l0"): w for name, w in decoder.layers[0].gru.state_dict().items()})
+        second = cell(output, second)
+        outputs.append(decoder.layers[0].layer_norm(output + second))
+    expected = model.lm_head(model.project_out(torch.stack(outputs, dim=1)))
+    actual = model(input_ids=source, decoder_input_ids=target).logits
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_the_start_of_training():
+    """New weights: orthogonal recurrences gate by gate, zero biases, and a loss near that of knowing nothing."""
+    torch.manual_seed(1)
+    config = CapsuleRNMTConfig(vocab_size=1000, hidden_size=64, pad_token_id=PAD, eos_token_id=EOS)
+    model = CapsuleRNMTForConditionalGeneration(config).eval()
+    for gate in model.model.decoder.attention_layer.word_gru.weight_hh.chunk(3):
+        torch.testing.assert_close(gate @ gate.t(), torch.eye(64), atol=1e-5, rtol=1e-5)
+    for gate in model.model.encoder.layers[0].gru.weight_hh_l0_reverse.chunk(3):
+        torch.testing.assert_close(gate @ gate.t(), torch.eye(32), atol=1e-5, rtol=1e-5)
+    assert all((p == 0).all() for name, p in model.named_parameters() if "bias" in name)
+    source, labels = torch.randint(4, 1000, (8, 9)), torch.randint(4, 1000, (8, 9))
+    assert abs(model(input_ids=source, labels=labels).loss.item() - 6.9078) < 0.1
