@@ -47,12 +47,12 @@ def test_each_padded_sequence_is_as_alone(plain):
     hidden, lengths = torch.randn(3, 7, 5), torch.tensor([4, 7, 1])
     states = ours.plain(hidden, lengths, torch.zeros(3, 4)) if plain else ours(hidden, lengths)
     assert states.shape == (3, 7, 8)
-    gradients = []
+    squares = []
     for row, length in enumerate(lengths):
         alone = theirs(hidden[row : row + 1, :length])[0]
         torch.testing.assert_close(states[row : row + 1, :length], alone, **TOLERANCE)
-        gradients.append((states[row, :length].pow(2).sum(), alone.pow(2).sum()))
-    for losses, model in zip(zip(*gradients, strict=True), (ours, theirs), strict=True):
+        squares.append((states[row, :length].pow(2).sum(), alone.pow(2).sum()))
+    for losses in zip(*squares, strict=True):
         sum(losses).backward()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, other.grad, **TOLERANCE)
