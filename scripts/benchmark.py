@@ -44,6 +44,11 @@ SYSTEMS: dict[str, tuple[dict[str, Any], float | None, float | None]] = {
     "heads_simple_6": ({"head_aggregation": "simple_routing"}, 0.64, 0.99),
     "heads_em_6": ({"head_aggregation": "em_routing"}, 0.63, 0.99),
     "heads_em_2": ({"head_aggregation": "em_routing", "head_aggregation_layers": [0, 1]}, 0.87, None),
+    "guided": ({"guided_routing": "guided", "guided_bow_weight": 0, "guided_bca_weight": 0}, 0.77, 0.94),
+    "guided_bow": ({"guided_routing": "guided", "guided_bca_weight": 0}, 0.70, 0.94),
+    "guided_bca": ({"guided_routing": "guided", "guided_bow_weight": 0}, 0.75, 0.94),
+    "guided_bow_bca": ({"guided_routing": "guided"}, 0.67, 0.94),
+    "guided_no_redundant": ({"guided_routing": "guided", "guided_num_redundant_capsules": 0}, 0.69, 0.94),
 }
 SECTIONS = ("core", "train", "decode", "memory")
 DECODING = {"greedy": {"num_beams": 1}, "beam 5": {"num_beams": 5}}
