@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from hf_capsule_mt.configuration.common import CapsuleConfig, capsule_config, check_at_least, check_probability
+from hf_capsule_mt.configuration.common import capsule_config, check_at_least, check_probability
+from hf_capsule_mt.configuration.guided import GuidedConfig
 
 
 @capsule_config
-class CapsuleRNMTConfig(CapsuleConfig):
+class CapsuleRNMTConfig(GuidedConfig):
     r"""
     Configuration of [`CapsuleRNMTModel`] and [`CapsuleRNMTForConditionalGeneration`].
 
@@ -34,10 +35,14 @@ class CapsuleRNMTConfig(CapsuleConfig):
             One vocabulary, and one embedding matrix, for source and target.
         tie_word_embeddings (`bool`, defaults to `True`):
             Take the embeddings of the target words for the output projection too.
+        guided_routing (`str`, defaults to `"none"`):
+            Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
+            baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
+            of [`GuidedConfig`].
     """
 
     model_type = "capsule_rnmt"
-    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "routing_weights"]
+    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {"num_hidden_layers": "encoder_layers", "d_model": "hidden_size"}
 
     vocab_size: int = 32000

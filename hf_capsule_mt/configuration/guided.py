@@ -59,9 +59,7 @@ class GuidedConfig(CapsuleConfig):
         return self.guided_routing != "none" and (self.guided_bow_weight > 0 or self.guided_bca_weight > 0)
 
     def validate_guided_routing(self) -> None:
-        check_at_least(
-            self, 1, "guided_num_capsules", "guided_capsule_dim", "guided_num_iterations", "guided_ffn_dim"
-        )
+        check_at_least(self, 1, "guided_num_capsules", "guided_capsule_dim", "guided_num_iterations", "guided_ffn_dim")
         check_at_least(self, 0, "guided_num_redundant_capsules")
         for name in ("guided_bow_weight", "guided_bca_weight"):
             if not 0 <= getattr(self, name) < math.inf:

@@ -29,7 +29,8 @@ class GuidedLosses(nn.Module):
     sentences count their cross entropy as a sum over steps and the other two as averages.
     """
 
-    def __init__(self, config: GuidedConfig, width: int) -> None:
+    def __init__(self, config: GuidedConfig, width: int, embedding_width: int | None = None) -> None:
+        """`width` is that of the decoder's states, `embedding_width` that of the target words, if it is another."""
         super().__init__()
         self.bow_weight = config.guided_bow_weight
         self.bca_weight = config.guided_bca_weight
@@ -38,8 +39,8 @@ class GuidedLosses(nn.Module):
         self.bca_reduction = config.guided_bca_reduction
         group_width = config.guided_num_capsules * config.guided_capsule_dim
         if self.bow_weight > 0:  # W_BoW, applied to the sum of a group's capsules
-            self.past_words = nn.Linear(config.guided_capsule_dim, width, bias=False)
-            self.future_words = nn.Linear(config.guided_capsule_dim, width, bias=False)
+            self.past_words = nn.Linear(config.guided_capsule_dim, embedding_width or width, bias=False)
+            self.future_words = nn.Linear(config.guided_capsule_dim, embedding_width or width, bias=False)
         if self.bca_weight > 0:  # W_BCA, to the concatenation of a group's capsules
             self.past_content = nn.Linear(width, group_width, bias=False)
             self.future_content = nn.Linear(width, group_width, bias=False)
@@ -189,6 +190,6 @@ class _BagOfWordsLoss(torch.autograd.Function):
         return grad_states * grad_loss, grad_embeddings * grad_loss, None, None
 
 
-def build_guided_losses(config: GuidedConfig, width: int) -> GuidedLosses | None:
+def build_guided_losses(config: GuidedConfig, width: int, embedding_width: int | None = None) -> GuidedLosses | None:
     """The losses that a configuration asks for; `None` for none."""
-    return GuidedLosses(config, width) if config.has_guided_losses else None
+    return GuidedLosses(config, width, embedding_width) if config.has_guided_losses else None

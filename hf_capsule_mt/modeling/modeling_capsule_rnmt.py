@@ -6,6 +6,9 @@ reads that; the word, the state and the context together make its output. Plain 
 dropout, layer normalisation of its output, and a residual connection where the widths allow it. Normalisation is
 between layers and not inside the recurrences, so that these can be fused.
 
+Between the decoder's top state and the vocabulary is a seam: `past_future_guidance.py` (Zheng et al. 2019), whose
+losses are in `guided_losses.py`.
+
 Legend: B batch, S source positions, T target positions, d width of a state, V vocabulary. In every mask `True` keeps.
 """
 
@@ -23,6 +26,7 @@ from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTCo
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer, gru_update
+from hf_capsule_mt.modeling.guided_losses import GuidedLossParts, build_guided_losses
 from hf_capsule_mt.modeling.linear import FastLinear, fast_linear
 from hf_capsule_mt.modeling.losses import cross_entropy
 from hf_capsule_mt.modeling.outputs import (
@@ -30,6 +34,13 @@ from hf_capsule_mt.modeling.outputs import (
     CapsuleEncoderOutput,
     CapsuleSeq2SeqLMOutput,
     CapsuleSeq2SeqModelOutput,
+)
+from hf_capsule_mt.modeling.past_future_guidance import (
+    GuidanceOutput,
+    GuidanceSources,
+    NoGuidance,
+    build_guidance,
+    source_mask,
 )
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.vocabulary import VocabularyOfGeneration, VocabularyOfModel
@@ -209,7 +220,7 @@ class ConditionalGRULayer(GradientCheckpointingLayer):
 
 
 class CapsuleRNMTDecoder(RecurrentStack):
-    """The decoder: a conditional GRU layer that attends to the source, and GRU layers above it.
+    """The decoder: a conditional GRU layer that attends to the source, and GRU layers above it, guided or not.
 
     Its first states are made of the mean of the source states.
     """
@@ -226,6 +237,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
                 for _ in range(config.decoder_layers - 1)
             ]
         )
+        self.guidance = build_guidance(config, config.hidden_size)
         self.post_init()
 
     @can_return_tuple
@@ -241,6 +253,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
     ) -> CapsuleDecoderOutput:
         """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d].
 
@@ -250,33 +263,59 @@ class CapsuleRNMTDecoder(RecurrentStack):
         if encoder_hidden_states is None:
             raise ValueError(f"{type(self).__name__} needs the source: `encoder_hidden_states` is None")
         source = encoder_hidden_states
-        source_mask = self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2])
+        keep = source_mask(self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]))
         cache = self.cache_for(past_key_values, use_cache)
         embedded = self.embed(input_ids, inputs_embeds)
         if attention_mask is not None:
             attention_mask = attention_mask[:, -embedded.shape[1] :]
         mask = self.check_mask("attention_mask", attention_mask, embedded.shape[:2])
         compaction = Compaction(mask)
-        keys, first_states = self.begin(source, source_mask, cache)
+        keys, first_states = self.begin(source, keep, cache)
         hidden, states, attentions = self.attention_layer(
-            compaction.compact(embedded), first_states[0], source, keys, source_mask
+            compaction.compact(embedded), first_states[0], source, keys, keep
         )
         hidden_states, layer_states = [embedded, compaction.restore(hidden)], [states]
         for layer, first_state in zip(self.layers, first_states[1:], strict=True):
             hidden, states = layer(hidden, None, first_state)
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
+        unguided_state = hidden_states[-1]
+        guided = self.guide(unguided_state, source, keep, cache, output_routing_weights)
+        hidden_states[-1] = guided.state
         if cache is not None:
             self.append(cache, layer_states, first_states, mask if compaction.lengths is not None else None)
+        routing_weights = {} if guided.weights is None else {"decoder.guidance": guided.weights}
         return CapsuleDecoderOutput(
-            last_hidden_state=hidden_states[-1],
+            last_hidden_state=guided.state,
             past_key_values=cache,
             hidden_states=tuple(hidden_states) if self.asked("output_hidden_states", output_hidden_states) else None,
             cross_attentions=(compaction.restore(attentions)[:, None],)
             if self.asked("output_attentions", output_attentions)
             else None,
-            routing_weights={} if output_routing_weights else None,
+            routing_weights=routing_weights if output_routing_weights else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
+            unguided_state=unguided_state if output_guided_capsules else None,
         )
+
+    def guide(
+        self,
+        state: torch.Tensor,
+        source: torch.Tensor,
+        mask: torch.Tensor | None,
+        cache: RecurrentCache | None,
+        output_routing_weights: bool,
+    ) -> GuidanceOutput:
+        """States [B, T, d] and the source [B, S, d] -> the states with PAST and FUTURE added to them."""
+        if isinstance(self.guidance, NoGuidance):
+            return self.guidance(state)
+        names = ("guidance_0", "guidance_1")  # what the cache calls the two tensors that depend on the source alone
+        if cache is not None and names[0] in cache.constants:
+            sources: GuidanceSources = (cache.constants[names[0]], cache.constants[names[1]])
+        else:
+            sources = self.guidance.prepare(source, mask)
+            if cache is not None:
+                cache.constants.update(zip(names, sources, strict=True))
+        return self.guidance(state, sources, mask, output_routing_weights)
 
     def cache_for(self, past_key_values: Any, use_cache: bool | None) -> RecurrentCache | None:
         """The cache to read and to write."""
@@ -292,7 +331,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
         return past_key_values
 
     def begin(
-        self, source: torch.Tensor, source_mask: torch.Tensor | None, cache: RecurrentCache | None
+        self, source: torch.Tensor, mask: torch.Tensor | None, cache: RecurrentCache | None
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The keys of the source [B, S, d], computed once for each sentence, and each layer's state [B, d]."""
         keys = None if cache is None else cache.constants.get("source_keys")
@@ -302,10 +341,10 @@ class CapsuleRNMTDecoder(RecurrentStack):
                 cache.constants["source_keys"] = keys
         if cache is not None and cache.states is not None:
             return keys, [state[0] for state in cache.states]
-        if source_mask is None:
+        if mask is None:
             mean = source.mean(dim=1)  # [B, d]
         else:
-            weights = source_mask.to(source.dtype) / source_mask.sum(dim=1, keepdim=True).clamp(min=1)
+            weights = mask.to(source.dtype) / mask.sum(dim=1, keepdim=True).clamp(min=1)
             mean = torch.matmul(weights.to(source.dtype)[:, None], source)[:, 0]
         return keys, list(torch.tanh(self.first_states(mean)).chunk(self.config.decoder_layers, dim=-1))
 
@@ -368,8 +407,12 @@ class CapsuleRNMTModel(VocabularyOfModel, CapsuleRNMTPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
     ) -> CapsuleSeq2SeqModelOutput:
-        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d]."""
+        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d].
+
+        With `output_guided_capsules`, the capsules of PAST and FUTURE and the states before they are added come, too.
+        """
         shown = {
             "output_attentions": output_attentions,
             "output_hidden_states": output_hidden_states,
@@ -395,6 +438,7 @@ class CapsuleRNMTModel(VocabularyOfModel, CapsuleRNMTPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            output_guided_capsules=output_guided_capsules,
             return_dict=True,
             **shown,
         )
@@ -406,6 +450,8 @@ class CapsuleRNMTModel(VocabularyOfModel, CapsuleRNMTPreTrainedModel):
             encoder_last_hidden_state=encoded.last_hidden_state,
             encoder_hidden_states=encoded.hidden_states,
             routing_weights=decoder_outputs.routing_weights,
+            guided_capsules=decoder_outputs.guided_capsules,
+            unguided_state=decoder_outputs.unguided_state,
         )
 
 
@@ -437,6 +483,7 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
         if config.embedding_width != config.hidden_size:
             self.project_out = FastLinear(config.hidden_size, config.embedding_width, bias=False)
         self.lm_head: nn.Linear = FastLinear(config.embedding_width, config.target_vocab_size, bias=False)
+        self.guided_losses = build_guided_losses(config, config.hidden_size, config.embedding_width)
         self.post_init()
 
     @can_return_tuple
@@ -461,7 +508,8 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
 
         Args:
             labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number.
+                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
+                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
             num_items_in_batch: what to divide by instead: the Trainer gives the number of targets in all batches, on
                 all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
@@ -485,19 +533,31 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             output_routing_weights=output_routing_weights,
+            output_guided_capsules=labels is not None and self.guided_losses is not None,
             return_dict=True,
         )
         logits = self.lm_head(self.project_out(outputs.last_hidden_state))  # [B, T, V]
-        nll_loss = None
+        loss = nll_loss = None
+        guided_losses = GuidedLossParts(None, None)
         if labels is not None:
+            if labels.shape != logits.shape[:2]:
+                raise ValueError(
+                    f"`labels` of shape {list(labels.shape)} do not fit the {list(logits.shape[:2])} positions that "
+                    "the decoder was given"
+                )
             nll_loss = cross_entropy(
                 logits,
                 labels,
                 label_smoothing=self.config.label_smoothing,
                 num_items_in_batch=num_items_in_batch,
             )
+            if self.guided_losses is not None:
+                guided_losses = self.guided_losses(
+                    outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
+                )
+            loss = nll_loss + sum(part for part in guided_losses if part is not None)
         return CapsuleSeq2SeqLMOutput(
-            loss=nll_loss,
+            loss=loss,
             logits=logits,
             past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.decoder_hidden_states,
@@ -505,5 +565,7 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
             encoder_last_hidden_state=outputs.encoder_last_hidden_state,
             encoder_hidden_states=outputs.encoder_hidden_states,
             nll_loss=nll_loss,
+            bow_loss=guided_losses.bow_loss,
+            bca_loss=guided_losses.bca_loss,
             routing_weights=outputs.routing_weights,
         )

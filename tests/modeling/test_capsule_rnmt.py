@@ -17,9 +17,30 @@ SIZES = {
     "decoder_layers": 2,
 }
 
+GUIDED = {
+    "guided_routing": "guided",
+    "guided_num_redundant_capsules": 3,
+    "guided_capsule_dim": 6,
+    "guided_ffn_dim": 12,
+}
+
 MIXES = {
     "plain": {},
     "one layer, one width": {"encoder_layers": 1, "decoder_layers": 1, "embedding_size": 16},
+    "guided": GUIDED,
+    "guided, no redundant capsules, one layer": GUIDED
+    | {
+        "guided_num_redundant_capsules": 0,
+        "guided_num_capsules": 3,
+        "guided_num_iterations": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "embedding_size": 16,
+    },
+    "guided without losses": GUIDED | {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0},
+    "guided, bag of words as printed": GUIDED | {"guided_bca_weight": 0.0, "guided_bow_reduction": "sum"},
+    "classifier": GUIDED | {"guided_routing": "classifier", "guided_bca_reduction": "sum"},
+    "attention": GUIDED | {"guided_routing": "attention", "guided_bow_bags": "exclusive"},
 }
 
 
@@ -37,7 +58,7 @@ class TestCapsuleRNMT(ModelChecks):
     mixes = MIXES
 
     def expected_routings(self, mix):
-        return set()
+        return {"decoder.guidance"} if mix.get("guided_routing") in ("guided", "classifier") else set()
 
     # ------------------------------------------------------------------------------------------ padding of the target
     @pytest.mark.parametrize("place", ["left", "right", "between"])
