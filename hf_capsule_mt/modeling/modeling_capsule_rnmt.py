@@ -237,7 +237,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
                 for _ in range(config.decoder_layers - 1)
             ]
         )
-        self.guidance = build_guidance(config, config.hidden_size)
+        self.guidance: Any = build_guidance(config, config.hidden_size)
         self.post_init()
 
     @can_return_tuple
