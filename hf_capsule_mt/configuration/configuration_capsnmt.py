@@ -47,8 +47,9 @@ class CapsNMTConfig(CapsuleConfig):
             Multiply embeddings by the square root of their width.
         label_smoothing (`float`, defaults to 0.0):
             Label smoothing of the loss that the model computes. The Trainer's `label_smoothing_factor` must stay 0.
-        init_std (`float`, defaults to 0.02):
-            Standard deviation of new embeddings. The other matrices have the one that keeps the scale of their input.
+        init_std (`float`, *optional*):
+            Standard deviation of new embeddings; `None` is one over the square root of their width, which makes scaled
+            embeddings as large as normalised states. The other matrices keep the scale of their input.
     """
 
     model_type = "capsnmt"
@@ -69,7 +70,7 @@ class CapsNMTConfig(CapsuleConfig):
     source_attention: bool = False
     dropout: float | int = 0.1
     scale_embedding: bool = True
-    init_std: float | int = 0.02
+    init_std: float | int | None = None
     use_cache: bool = True
     is_encoder_decoder: bool = True
     is_decoder: bool = False
@@ -81,7 +82,13 @@ class CapsNMTConfig(CapsuleConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.embedding_size = self.embedding_size or self.hidden_size
+        if self.init_std is None:
+            self.init_std = abs(self.embedding_width) ** -0.5
         super().__post_init__(**kwargs)
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding_size or self.hidden_size
 
     @property
     def num_source_vectors(self) -> int:

@@ -28,7 +28,7 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     build_layer_aggregation,
 )
 from hf_capsule_mt.modeling.linear import linear_class
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX, cross_entropy
+from hf_capsule_mt.modeling.losses import cross_entropy, decoder_inputs_from_labels, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -36,6 +36,7 @@ from hf_capsule_mt.modeling.outputs import (
     CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
+    asked_to_show,
 )
 from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
@@ -146,7 +147,7 @@ class CapsuleMarianEncoder(TransformerStack):
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
         """Token ids [B, S] and their mask [B, S] -> states [B, S, d]."""
-        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
         states, attentions, routings = [hidden], [], {}
@@ -194,7 +195,7 @@ class CapsuleMarianDecoder(TransformerStack):
         output_routing_weights: bool = False,
     ) -> CapsuleDecoderOutput:
         """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d]."""
-        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         if use_cache is None:
             use_cache = self.config.use_cache
         if self.gradient_checkpointing and self.training:
@@ -237,16 +238,6 @@ class CapsuleMarianDecoder(TransformerStack):
             cross_attentions=tuple(cross_attentions) if has_cross else None,
             routing_weights=_only_routings(routings) if output_routing_weights else None,
         )
-
-
-def _asked(
-    config: CapsuleMarianConfig, output_attentions: bool | None, output_hidden_states: bool | None
-) -> tuple[bool, bool]:
-    """What a forward pass should show: what it was asked, or else what the configuration says."""
-    return (
-        bool(config.output_attentions if output_attentions is None else output_attentions),
-        bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
-    )
 
 
 def _aggregate(
@@ -464,14 +455,7 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
-        if self.config.pad_token_id is None or self.config.decoder_start_token_id is None:
-            raise ValueError(
-                "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
-                f"{self.config.pad_token_id} and {self.config.decoder_start_token_id}"
-            )
-        shifted = labels.roll(1, dims=-1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
+        return decoder_inputs_from_labels(labels, self.config)
 
     @can_return_tuple
     def forward(
@@ -500,16 +484,11 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
                 all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
         """
+        refuse_lost_labels(labels, num_items_in_batch)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        elif num_items_in_batch is not None:
-            raise ValueError(
-                "The Trainer counted the targets of this batch but kept the labels to itself, so the model cannot "
-                "compute its loss. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead. "
-                "If you have a `compute_loss_func`, set `model.accepts_loss_kwargs = False` before making the Trainer."
-            )
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,

@@ -68,6 +68,19 @@ def separable_routing(
     if capsule_positions is not None:
         check_shape("capsule_positions", capsule_positions, torch.Size([num_outputs, width]), votes[0])
 
+    with torch.autocast(votes[0].device.type, enabled=False):
+        return _routed(votes, mask, capsule_positions, inputs, scoring)
+
+
+def _routed(
+    votes: Sequence[torch.Tensor],
+    mask: torch.Tensor | None,
+    capsule_positions: torch.Tensor | None,
+    inputs: torch.Tensor | None,
+    scoring: ScoringNetwork | None,
+) -> RoutingOutput:
+    *batch, num_inputs, num_outputs, _ = votes[0].shape
+    num_iterations = len(votes)
     dtype = iteration_dtype(votes[0])
     keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
     words = None
