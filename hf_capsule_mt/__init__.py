@@ -6,8 +6,10 @@ Importing the package registers its models with the Auto classes, and the task "
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-from hf_capsule_mt.configuration import CapsuleMarianConfig, CapsuleRNMTConfig
+from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleMarianConfig, CapsuleRNMTConfig
 from hf_capsule_mt.modeling import (
+    CapsNMTForConditionalGeneration,
+    CapsNMTModel,
     CapsuleMarianModel,
     CapsuleMarianMTModel,
     CapsuleRNMTForConditionalGeneration,
@@ -23,9 +25,15 @@ AutoModelForSeq2SeqLM.register(CapsuleMarianConfig, CapsuleMarianMTModel, exist_
 AutoConfig.register(CapsuleRNMTConfig.model_type, CapsuleRNMTConfig, exist_ok=True)
 AutoModel.register(CapsuleRNMTConfig, CapsuleRNMTModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(CapsuleRNMTConfig, CapsuleRNMTForConditionalGeneration, exist_ok=True)
+AutoConfig.register(CapsNMTConfig.model_type, CapsNMTConfig, exist_ok=True)
+AutoModel.register(CapsNMTConfig, CapsNMTModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(CapsNMTConfig, CapsNMTForConditionalGeneration, exist_ok=True)
 restore_translation_task()
 
 __all__ = [
+    "CapsNMTConfig",
+    "CapsNMTForConditionalGeneration",
+    "CapsNMTModel",
     "CapsuleMarianConfig",
     "CapsuleMarianMTModel",
     "CapsuleMarianModel",

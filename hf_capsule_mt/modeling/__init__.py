@@ -1,5 +1,10 @@
 """The models: one file for each family, and the modules they are made of."""
 
+from hf_capsule_mt.modeling.modeling_capsnmt import (
+    CapsNMTForConditionalGeneration,
+    CapsNMTModel,
+    CapsNMTPreTrainedModel,
+)
 from hf_capsule_mt.modeling.modeling_capsule_marian import (
     CapsuleMarianModel,
     CapsuleMarianMTModel,
@@ -12,6 +17,9 @@ from hf_capsule_mt.modeling.modeling_capsule_rnmt import (
 )
 
 __all__ = [
+    "CapsNMTForConditionalGeneration",
+    "CapsNMTModel",
+    "CapsNMTPreTrainedModel",
     "CapsuleMarianMTModel",
     "CapsuleMarianModel",
     "CapsuleMarianPreTrainedModel",

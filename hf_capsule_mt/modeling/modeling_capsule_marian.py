@@ -31,7 +31,7 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     build_layer_aggregation,
 )
 from hf_capsule_mt.modeling.linear import linear_class
-from hf_capsule_mt.modeling.losses import cross_entropy
+from hf_capsule_mt.modeling.losses import cross_entropy, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -39,6 +39,7 @@ from hf_capsule_mt.modeling.outputs import (
     CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
+    asked_to_show,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
@@ -157,7 +158,7 @@ class CapsuleMarianEncoder(TransformerStack):
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
         """Token ids [B, S] and their mask [B, S] -> states [B, S, d]."""
-        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
         states, attentions, routings = [hidden], [], {}
@@ -207,7 +208,7 @@ class CapsuleMarianDecoder(TransformerStack):
         output_guided_capsules: bool = False,
     ) -> CapsuleDecoderOutput:
         """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d]."""
-        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         if use_cache is None:
             use_cache = self.config.use_cache
         if self.gradient_checkpointing and self.training:
@@ -271,16 +272,6 @@ class CapsuleMarianDecoder(TransformerStack):
             past_key_values, len(self.layers), lambda: self.guidance.prepare(encoder_hidden_states, mask)
         )
         return self.guidance(hidden, sources, mask, output_routing_weights)
-
-
-def _asked(
-    config: CapsuleMarianConfig, output_attentions: bool | None, output_hidden_states: bool | None
-) -> tuple[bool, bool]:
-    """What a forward pass should show: what it was asked, or else what the configuration says."""
-    return (
-        bool(config.output_attentions if output_attentions is None else output_attentions),
-        bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
-    )
 
 
 def _aggregate(
@@ -476,12 +467,11 @@ class CapsuleMarianMTModel(
                 all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
         """
+        refuse_lost_labels(labels, num_items_in_batch)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        elif num_items_in_batch is not None:
-            self.refuse_missing_labels()
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,

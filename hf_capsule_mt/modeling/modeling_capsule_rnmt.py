@@ -28,12 +28,13 @@ from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer, gru_update
 from hf_capsule_mt.modeling.guided_losses import GuidedLossParts, build_guided_losses
 from hf_capsule_mt.modeling.linear import FastLinear, fast_linear
-from hf_capsule_mt.modeling.losses import cross_entropy
+from hf_capsule_mt.modeling.losses import cross_entropy, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
     CapsuleSeq2SeqLMOutput,
     CapsuleSeq2SeqModelOutput,
+    asked_to_show,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
@@ -111,10 +112,6 @@ class RecurrentStack(CapsuleRNMTPreTrainedModel):
             raise ValueError(f"`{name}` of {type(self).__name__} must be {list(shape)}, got {list(mask.shape)}")
         return mask.bool()
 
-    def asked(self, name: str, given: bool | None) -> bool:
-        """Whether a forward pass should show something: what it was asked, or else what the configuration says."""
-        return bool(getattr(self.config, name) if given is None else given)
-
 
 class CapsuleRNMTEncoder(RecurrentStack):
     """The encoder: bidirectional GRU layers."""
@@ -140,6 +137,7 @@ class CapsuleRNMTEncoder(RecurrentStack):
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
         """Token ids [B, S] and their mask [B, S] -> states [B, S, d], zero where there is padding."""
+        _, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.check_mask("attention_mask", attention_mask, hidden.shape[:2])
         if mask is not None and not torch.compiler.is_compiling() and not bool(mask.any(dim=1).all()):
@@ -158,7 +156,7 @@ class CapsuleRNMTEncoder(RecurrentStack):
             hidden_states[-1] = hidden_states[-1].masked_fill(~mask[..., None], 0)
         return CapsuleEncoderOutput(
             last_hidden_state=hidden_states[-1],
-            hidden_states=tuple(hidden_states) if self.asked("output_hidden_states", output_hidden_states) else None,
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
             routing_weights={} if output_routing_weights else None,
         )
 
@@ -262,6 +260,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
         """
         if encoder_hidden_states is None:
             raise ValueError(f"{type(self).__name__} needs the source: `encoder_hidden_states` is None")
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         source = encoder_hidden_states
         keep = source_mask(self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]))
         cache = self.cache_for(past_key_values, use_cache)
@@ -288,10 +287,8 @@ class CapsuleRNMTDecoder(RecurrentStack):
         return CapsuleDecoderOutput(
             last_hidden_state=guided.state,
             past_key_values=cache,
-            hidden_states=tuple(hidden_states) if self.asked("output_hidden_states", output_hidden_states) else None,
-            cross_attentions=(compaction.restore(attentions)[:, None],)
-            if self.asked("output_attentions", output_attentions)
-            else None,
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            cross_attentions=(compaction.restore(attentions)[:, None],) if output_attentions else None,
             routing_weights=routing_weights if output_routing_weights else None,
             guided_capsules=guided.capsules if output_guided_capsules else None,
             unguided_state=unguided_state if output_guided_capsules else None,
@@ -514,12 +511,11 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
                 all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
         """
+        refuse_lost_labels(labels, num_items_in_batch)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        elif num_items_in_batch is not None:
-            self.refuse_missing_labels()
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.losses import decoder_inputs_from_labels
 
 
 class VocabularyOfModel:
@@ -90,19 +90,4 @@ class VocabularyOfGeneration:
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
-        if self.config.pad_token_id is None or self.config.decoder_start_token_id is None:
-            raise ValueError(
-                "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
-                f"{self.config.pad_token_id} and {self.config.decoder_start_token_id}"
-            )
-        shifted = labels.roll(1, dims=-1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
-
-    def refuse_missing_labels(self) -> None:
-        """For a forward pass that got the Trainer's number of targets but no labels."""
-        raise ValueError(
-            "The Trainer counted the targets of this batch but kept the labels to itself, so the model cannot "
-            "compute its loss. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead. "
-            "If you have a `compute_loss_func`, set `model.accepts_loss_kwargs = False` before making the Trainer."
-        )
+        return decoder_inputs_from_labels(labels, self.config)
