@@ -2,7 +2,7 @@
 
 The encoder is a stack of bidirectional GRU layers. The decoder's lowest layer is a conditional GRU (Sennrich et al.
 2017): a first GRU reads the last word, its state asks the additive attention for a context of the source, a second GRU
-reads that; the word, the state and the context together make its output. Plain GRU layers may follow. Every layer has
+reads that; the word, the state and the context together make its output. GRU layers may follow. Every layer has
 dropout, layer normalisation of its output, and a residual connection where the widths allow it. Normalisation is
 between layers and not inside the recurrences, so that these can be fused.
 
@@ -24,10 +24,11 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
-from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer, gru_update
+from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer
 from hf_capsule_mt.modeling.guided_losses import GuidedLossParts, build_guided_losses
-from hf_capsule_mt.modeling.linear import FastLinear, fast_linear
+from hf_capsule_mt.modeling.linear import FastLinear
 from hf_capsule_mt.modeling.losses import cross_entropy, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -162,28 +163,22 @@ class CapsuleRNMTEncoder(RecurrentStack):
 
 
 class ConditionalGRULayer(GradientCheckpointingLayer):
-    """The decoder's lowest layer, from word embeddings y and source states h. For each target position t,
+    """The decoder's lowest layer: of a word y_t, the state s_t and the context c_t of a conditional GRU, it makes
 
-        s'_t = GRU_1(y_t, s_(t-1));  c_t = attention(s'_t, h);  s_t = GRU_2(c_t, s'_t)
         output_t = layer_norm(dropout(tanh(W [s_t; c_t; y_t] + b)))
-
-    where y_t is the word before the one to predict. What does not wait for a state, the projection of the words and
-    the output, is computed for all positions at once.
     """
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:
         super().__init__()
         width = config.hidden_size
-        self.word_gru = nn.GRUCell(config.embedding_width, width)
-        self.attention = AdditiveAttention(width, width, width)
-        self.context_gru = nn.GRUCell(width, width)
+        self.recurrence = ConditionalGRU(config.embedding_width, width)
         self.readout = FastLinear(2 * width + config.embedding_width, width)
         self.layer_norm = nn.LayerNorm(width)
         self.dropout = config.dropout
 
     def forward(
         self,
-        embedded: torch.Tensor,
+        words: torch.Tensor,
         state: torch.Tensor,
         source: torch.Tensor,
         keys: torch.Tensor,
@@ -191,30 +186,12 @@ class ConditionalGRULayer(GradientCheckpointingLayer):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Words [B, T, e] -> outputs [B, T, d], states [B, T, d] and attention weights [B, T, S].
 
-        Args:
-            state: [B, d], the one before the first of these words.
-            source: h [B, S, d].
-            keys: what the attention projects h to [B, S, d].
-            mask: [B, S], True where there is a word of the source.
+        The other arguments are those of `ConditionalGRU`.
         """
-        word_gru, context_gru = self.word_gru, self.context_gru
-        # [T, B, 3d]
-        from_words = fast_linear(embedded.transpose(0, 1), word_gru.weight_ih, word_gru.bias_ih)
-        states, contexts, attentions = [], [], []
-        for from_word in from_words.unbind(0):
-            from_state = fast_linear(state, word_gru.weight_hh, word_gru.bias_hh)
-            state = gru_update(from_word, from_state, state)
-            context, weights = self.attention(state[:, None], keys, source, mask)
-            from_context = fast_linear(context[:, 0], context_gru.weight_ih, context_gru.bias_ih)
-            from_state = fast_linear(state, context_gru.weight_hh, context_gru.bias_hh)
-            state = gru_update(from_context, from_state, state)
-            states.append(state)
-            contexts.append(context)
-            attentions.append(weights)
-        all_states = torch.stack(states, dim=1)  # [B, T, d]
-        read = torch.cat([all_states, torch.cat(contexts, dim=1), embedded], dim=-1)
-        output = nn.functional.dropout(torch.tanh(self.readout(read)), p=self.dropout, training=self.training)
-        return self.layer_norm(output), all_states, torch.cat(attentions, dim=1)
+        states, contexts, attentions = self.recurrence(words, state, source, keys, mask)
+        output = torch.tanh(self.readout(torch.cat([states, contexts, words], dim=-1)))
+        output = nn.functional.dropout(output, p=self.dropout, training=self.training)
+        return self.layer_norm(output), states, attentions
 
 
 class CapsuleRNMTDecoder(RecurrentStack):
@@ -333,7 +310,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
         """The keys of the source [B, S, d], computed once for each sentence, and each layer's state [B, d]."""
         keys = None if cache is None else cache.constants.get("source_keys")
         if keys is None:
-            keys = self.attention_layer.attention.project_keys(source)
+            keys = self.attention_layer.recurrence.attention.project_keys(source)
             if cache is not None:
                 cache.constants["source_keys"] = keys
         if cache is not None and cache.states is not None:

@@ -209,7 +209,8 @@ def test_equals_a_plain_loop_of_pytorchs_own_modules():
         states = gru(hidden)[0]
         hidden = layer.layer_norm(hidden + states if hidden.shape == states.shape else states)
 
-    conditional, attention = decoder.attention_layer, decoder.attention_layer.attention
+    conditional = decoder.attention_layer.recurrence
+    attention = conditional.attention
     embedded = decoder.embed_layer_norm(decoder.embed_tokens(target))
     first, second = torch.tanh(decoder.first_states(hidden.mean(dim=1))).split(16, dim=-1)
     outputs = []
@@ -220,8 +221,8 @@ def test_equals_a_plain_loop_of_pytorchs_own_modules():
         )
         context = (scores.softmax(dim=1) * hidden).sum(dim=1)
         first = conditional.context_gru(context, between)
-        read = torch.tanh(conditional.readout(torch.cat([first, context, word], dim=-1)))
-        output = conditional.layer_norm(read)
+        read = torch.tanh(decoder.attention_layer.readout(torch.cat([first, context, word], dim=-1)))
+        output = decoder.attention_layer.layer_norm(read)
         cell = nn.GRUCell(16, 16).double()
         cell.load_state_dict({name.removesuffix("_l0"): w for name, w in decoder.layers[0].gru.state_dict().items()})
         second = cell(output, second)
@@ -236,7 +237,7 @@ def test_the_start_of_training():
     torch.manual_seed(1)
     config = CapsuleRNMTConfig(vocab_size=1000, hidden_size=64, pad_token_id=PAD, eos_token_id=EOS)
     model = CapsuleRNMTForConditionalGeneration(config).eval()
-    for gate in model.model.decoder.attention_layer.word_gru.weight_hh.chunk(3):
+    for gate in model.model.decoder.attention_layer.recurrence.word_gru.weight_hh.chunk(3):
         torch.testing.assert_close(gate @ gate.t(), torch.eye(64), atol=1e-5, rtol=1e-5)
     for gate in model.model.encoder.layers[0].gru.weight_hh_l0_reverse.chunk(3):
         torch.testing.assert_close(gate @ gate.t(), torch.eye(32), atol=1e-5, rtol=1e-5)
