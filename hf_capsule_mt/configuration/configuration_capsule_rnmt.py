@@ -32,9 +32,10 @@ class CapsuleRNMTConfig(GuidedConfig):
         label_smoothing (`float`, defaults to 0.0):
             Label smoothing of the loss that the model computes. The Trainer's `label_smoothing_factor` must stay 0.
         share_encoder_decoder_embeddings (`bool`, defaults to `True`):
-            One vocabulary, and one embedding matrix, for source and target.
+            One vocabulary for source and target.
         tie_word_embeddings (`bool`, defaults to `True`):
-            Take the embeddings of the target words for the output projection too.
+            One matrix for the embeddings of the target words and the output projection and, with one vocabulary, for
+            the embeddings of the source words too.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those

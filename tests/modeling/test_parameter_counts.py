@@ -141,7 +141,7 @@ def test_body_of_rnmt():
     decoder = 2 * (width * width + width) + conditional + readout + gru(width, width) + 2 * width
     embeddings = vocabulary * embedding + 2 * (2 * embedding) + width * embedding
     assert rnmt(hidden_size=width, embedding_size=embedding) == encoder + decoder + embeddings
-    tables = vocabulary * embedding
+    table = vocabulary * embedding
     assert rnmt(hidden_size=width, embedding_size=embedding, tie_word_embeddings=False) == (
-        encoder + decoder + embeddings + 2 * tables
+        encoder + decoder + embeddings + 3 * table
     )
