@@ -219,6 +219,9 @@ class Benchmark:
         with tqdm(total=(repeats + 1) * len(runs), desc=title, leave=False) as bar:
             return time_in_turns(runs, repeats, synchronize=self.synchronize, progress=lambda: bar.update() and None)
 
+    def training_step(self, name: str) -> TrainingStep:
+        return TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length)
+
     def core(self) -> dict[str, Any]:
         runs, clear, votes_bytes = core_runs(self.size, self.device, self.arguments.compile)
         timings = self.in_turns("routing core", runs)
@@ -233,10 +236,10 @@ class Benchmark:
         return rows
 
     def train(self, names: list[str]) -> dict[str, Any]:
-        stock = TrainingStep(build("stock", self.size, self.device), self.tokens, self.arguments.length)
+        stock = self.training_step("stock")
         rows = {}
         for name in names:
-            step = TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length)
+            step = self.training_step(name)
             runs: dict[str, Callable[[], None]] = {"stock": stock, name: step}
             if routes(name):
                 runs["floor"] = step.on_floor
@@ -258,7 +261,7 @@ class Benchmark:
         for em, dynamic in (("em_routing_no_activation", "dynamic_routing"), ("heads_em_6", "heads_simple_6")):
             if not {em, dynamic} <= set(self.arguments.systems):
                 continue
-            steps = {name: TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length) for name in (em, dynamic)}
+            steps = {name: self.training_step(name) for name in (em, dynamic)}
             timings = self.in_turns(f"{em} against {dynamic}", dict(steps))
             rows[f"{em} / {dynamic}"] = {
                 "seconds": {run: timing.as_dict() for run, timing in timings.items()},
@@ -290,7 +293,7 @@ class Benchmark:
     def memory(self, names: list[str]) -> dict[str, Any]:
         rows: dict[str, Any] = {}
         for name in ("stock", *names):
-            step = TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length)
+            step = self.training_step(name)
             step()  # parameters and Adam's state are there from now on and not counted
             step.optimizer.zero_grad()
             rows[name] = {

@@ -24,9 +24,9 @@ class GuidedLossParts(NamedTuple):
 class GuidedLosses(nn.Module):
     """Both losses and their parameters, which exist where a weight is not 0, and which only training needs.
 
-    The cross entropy is summed over the tokens of a batch and divided by their number N. A guided loss is averaged over
-    the steps of a sentence, summed over the sentences, and divided by the same N: the proportions of the paper, whose
-    sentences count their cross entropy as a sum over steps and the other two as averages.
+    The cross entropy is summed over the tokens of a batch and divided by their number N. A guided loss is averaged
+    over the steps of a sentence, summed over the sentences, and divided by the same N: the proportions of the paper,
+    whose sentences count their cross entropy as a sum over steps and the other two as averages.
     """
 
     def __init__(self, config: GuidedConfig, width: int, embedding_width: int | None = None) -> None:
@@ -88,15 +88,11 @@ class GuidedLosses(nn.Module):
 
     def disagreement(self, capsules: torch.Tensor, state: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
         """|Omega^P - W^P mean(z_1..z_t)|^2 + |Omega^F - W^F mean(z_t..z_T)|^2 of each step [B, T]."""
-        past, future = (group.flatten(-2).float() for group in capsules.chunk(2, dim=-2))  # [B, T, n D]
-        past_state, future_state = running_averages(state, keep)
-        differences = torch.stack(
-            [
-                past - self.past_content(past_state.to(state.dtype)).float(),
-                future - self.future_content(future_state.to(state.dtype)).float(),
-            ]
-        )
-        squares = differences.square()  # [2, B, T, n D]
+        groups = torch.stack([group.flatten(-2) for group in capsules.chunk(2, dim=-2)])  # [2, B, T, n D]
+        past_state, future_state = (average.to(state.dtype) for average in running_averages(state, keep))
+        contents = torch.stack([self.past_content(past_state), self.future_content(future_state)])
+        dtype = torch.promote_types(state.dtype, torch.float32)
+        squares = (groups.to(dtype) - contents.to(dtype)).square()
         return (squares.mean(dim=-1) if self.bca_reduction == "mean" else squares.sum(dim=-1)).sum(dim=0)
 
 

@@ -21,8 +21,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
-from hf_capsule_mt.modeling.guided_losses import GuidedLossParts, build_guided_losses
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses, GuidedLossParts, build_guided_losses
 from hf_capsule_mt.modeling.head_aggregation import EMRoutingAggregation
 from hf_capsule_mt.modeling.layer_aggregation import (
     EMRoutingCombination,
@@ -242,7 +243,9 @@ class CapsuleMarianDecoder(TransformerStack):
             states.append(hidden)
         hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
-        guided = self.guide(hidden, encoder_hidden_states, encoder_attention_mask, past_key_values, output_routing_weights)
+        guided = self.guide(
+            hidden, encoder_hidden_states, encoder_attention_mask, past_key_values, output_routing_weights
+        )
         routings["decoder.guidance"] = guided.weights
         has_cross = output_attentions and encoder_hidden_states is not None
         return CapsuleDecoderOutput(
@@ -265,13 +268,14 @@ class CapsuleMarianDecoder(TransformerStack):
         output_routing_weights: bool,
     ) -> GuidanceOutput:
         """States [B, T, d] and those of the encoder [B, S, d] -> the states with PAST and FUTURE added to them."""
-        if isinstance(self.guidance, NoGuidance):
-            return self.guidance(hidden)
+        guidance: Any = self.guidance
+        if isinstance(guidance, NoGuidance):
+            return guidance(hidden)
         mask = source_mask(encoder_attention_mask)
         sources = once_per_sentence(
-            past_key_values, len(self.layers), lambda: self.guidance.prepare(encoder_hidden_states, mask)
+            past_key_values, len(self.layers), lambda: guidance.prepare(encoder_hidden_states, mask)
         )
-        return self.guidance(hidden, sources, mask, output_routing_weights)
+        return guidance(hidden, sources, mask, output_routing_weights)
 
 
 def _aggregate(
@@ -370,7 +374,7 @@ class CapsuleMarianModel(VocabularyOfModel, CapsuleMarianPreTrainedModel):
 
 
 class CapsuleMarianMTModel(
-    VocabularyOfGeneration, RoutingWeightsInGeneration, CapsuleMarianPreTrainedModel, GenerationMixin
+    VocabularyOfGeneration, RoutingWeightsInGeneration, PastFutureModel, CapsuleMarianPreTrainedModel, GenerationMixin
 ):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
@@ -395,7 +399,7 @@ class CapsuleMarianMTModel(
         self.final_logits_bias: torch.Tensor
         self.register_buffer("final_logits_bias", torch.zeros((1, config.target_vocab_size)))
         self.lm_head: nn.Linear = linear_class(config)(config.d_model, config.target_vocab_size, bias=False)
-        self.guided_losses = build_guided_losses(config, config.d_model)
+        self.guided_losses: GuidedLosses | None = build_guided_losses(config, config.d_model)
         self.post_init()
 
     @classmethod
@@ -409,8 +413,9 @@ class CapsuleMarianMTModel(
         """A Marian (OPUS-MT) model with capsules: all its weights, and new ones for what the settings switch on.
 
         The new weights are initialised at random and listed in a log message. Training starts at the function of the
-        old model with `layer_aggregation_residual=True`; without it, and with head aggregation, which stands in the
-        place of the old output projection, the model has to be trained before it translates.
+        old model with `guided_routing`, whose last layer starts at zero, and with `layer_aggregation_residual=True`.
+        Without a residual, and with head aggregation, which stands in the place of the old output projection, the
+        model has to be trained before it translates.
 
         Args:
             model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` is welcome too,

@@ -25,9 +25,10 @@ from transformers.utils import can_return_tuple
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
+from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer
-from hf_capsule_mt.modeling.guided_losses import GuidedLossParts, build_guided_losses
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses, GuidedLossParts, build_guided_losses
 from hf_capsule_mt.modeling.linear import FastLinear
 from hf_capsule_mt.modeling.losses import cross_entropy, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
@@ -432,6 +433,7 @@ class CapsuleRNMTModel(VocabularyOfModel, CapsuleRNMTPreTrainedModel):
 class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
     VocabularyOfGeneration,
     RoutingWeightsInGeneration,
+    PastFutureModel,
     RecurrentGeneration,
     CapsuleRNMTPreTrainedModel,
     GenerationMixin,
@@ -457,7 +459,9 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
         if config.embedding_width != config.hidden_size:
             self.project_out = FastLinear(config.hidden_size, config.embedding_width, bias=False)
         self.lm_head: nn.Linear = FastLinear(config.embedding_width, config.target_vocab_size, bias=False)
-        self.guided_losses = build_guided_losses(config, config.hidden_size, config.embedding_width)
+        self.guided_losses: GuidedLosses | None = build_guided_losses(
+            config, config.hidden_size, config.embedding_width
+        )
         self.post_init()
 
     @can_return_tuple

@@ -3,12 +3,12 @@
 At each step, capsules gather the source words that are translated (PAST) and those that are not yet (FUTURE); a small
 network adds them to the decoder's state, from which the next word is predicted.
 
-Legend: B batch, S source positions, T target positions, n capsules of each group, M all capsules, D width of a capsule,
-d width of the decoder's state. In every mask `True` keeps.
+Legend: B batch, S source positions, T target positions, n capsules of each group, M all capsules, D width of a
+capsule, d width of the decoder's state. In every mask `True` keeps.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -53,9 +53,15 @@ class PastFutureGuidance(nn.Module):
         self.source_width = source_width or width
         self.num_capsules = config.guided_num_capsules
         self.capsule_dim = config.guided_capsule_dim
-        self.dropout = config.dropout  # type: ignore[attr-defined]
+        self.dropout = config.dropout
         self.fc1 = FastLinear(width + 2 * self.num_capsules * self.capsule_dim, config.guided_ffn_dim)
         self.fc2 = FastLinear(config.guided_ffn_dim, width)
+
+    @torch.no_grad()
+    def start_without_effect(self) -> None:
+        """Sets the last layer to zero: o_t is z_t exactly, until training changes it."""
+        self.fc2.weight.zero_()
+        self.fc2.bias.zero_()
 
     def prepare(self, encoder_states: torch.Tensor | None, mask: torch.Tensor | None) -> GuidanceSources:
         """What depends on the encoder's states [B, S, ...] alone, for all steps of a sentence."""
@@ -263,7 +269,7 @@ def once_per_sentence(
     """
     if cache is None:
         return compute()
-    layers = cache.cross_attention_cache.layers
+    layers: list[Any] = cache.cross_attention_cache.layers
     if not cache.is_updated.get(layer):
         sources = compute()
         while len(layers) <= layer:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.routing.common import iteration_dtype, without_autocast
-from hf_capsule_mt.routing.forms import RoutingForm, chunk_numbers, choose_form
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form, chunk_numbers
 
 # e^(2q) and e^(2k) of numbers up to this size and their product are either good float32 numbers, or so large or small
 # that the tanh of the sum is one
@@ -60,7 +60,7 @@ class _AdditiveScores(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
         query, keys, weight = ctx.saved_tensors
-        grad_query, grad_keys = torch.empty_like(query), torch.zeros_like(keys)
+        grad_query, grad_keys = torch.zeros_like(query), torch.zeros_like(keys)
         grad_weight = torch.zeros_like(weight)
         with without_autocast(query):
             for rows, steps, gates in _chunks_of_gates(query, keys):
@@ -74,13 +74,16 @@ class _AdditiveScores(torch.autograd.Function):
 
 
 def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[slice, slice, torch.Tensor]]:
-    """The gates r of queries [R, T, D] and keys [R, N, D] a chunk at a time: its rows, its queries, r [R', T', N, D]."""
-    num_rows, num_queries, width = query.shape
+    """The gates r of queries [R, T, D] and keys [R, N, D] by chunks: the rows, the queries and r [R', T', N, D]."""
+    num_rows, num_queries, _ = query.shape
+    if query.numel() == 0 or keys.numel() == 0:
+        return
+    of_a_query = keys[0].numel()
     numbers = chunk_numbers(keys)
-    queries_at_once = min(num_queries, max(1, numbers // max(1, keys.shape[1] * width)))
-    rows_at_once = max(1, numbers // max(1, queries_at_once * keys.shape[1] * width))
-    separable = query.is_cpu and query.numel() > 0 and keys.numel() > 0 and _all_below(LARGEST_SEPARABLE, query, keys)
-    buffer = query.new_empty(rows_at_once * queries_at_once * keys.shape[1] * width)
+    queries_at_once = min(num_queries, max(1, numbers // of_a_query))
+    rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
+    separable = query.is_cpu and _all_below(LARGEST_SEPARABLE, query, keys)
+    buffer = query.new_empty(rows_at_once * queries_at_once * of_a_query)
     one = query.new_ones(())
     for row in range(0, num_rows, rows_at_once):
         rows = slice(row, row + rows_at_once)
