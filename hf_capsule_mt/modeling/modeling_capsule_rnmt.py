@@ -164,9 +164,9 @@ class CapsuleRNMTEncoder(RecurrentStack):
 
 
 class ConditionalGRULayer(GradientCheckpointingLayer):
-    """The decoder's lowest layer: of a word y_t, the state s_t and the context c_t of a conditional GRU, it makes
+    """The decoder's lowest layer: a conditional GRU, and an output of each word y, state s and context c.
 
-        output_t = layer_norm(dropout(tanh(W [s_t; c_t; y_t] + b)))
+    output_t = layer_norm(dropout(tanh(W [s_t; c_t; y_t] + b)))
     """
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:
