@@ -314,6 +314,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
             keys = self.attention_layer.recurrence.attention.project_keys(source)
             if cache is not None:
                 cache.constants["source_keys"] = keys
+                cache.number_sentences(source)
         if cache is not None and cache.states is not None:
             return keys, [state[0] for state in cache.states]
         if mask is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import GenerationConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -159,8 +160,16 @@ class RecurrentCache(Cache):
         super().reset()
         self.constants = {}
 
+    def number_sentences(self, source: torch.Tensor) -> None:
+        """Notes which neighbouring rows have the same source [B, S, d], so that beams do not move their constants."""
+        changes = (source[1:] != source[:-1]).flatten(1).any(dim=1)
+        self.constants["sentences"] = nn.functional.pad(changes.cumsum(dim=0), (1, 0))  # [B]
+
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         super().reorder_cache(beam_idx)
+        sentences = self.constants.get("sentences")
+        if sentences is not None and torch.equal(sentences[beam_idx.to(sentences.device)], sentences):
+            return  # every beam follows one of its own sentence, of which the constants are the same
         self._change_constants(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:

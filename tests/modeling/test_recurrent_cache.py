@@ -162,3 +162,23 @@ def test_generate_refuses_other_caches():
         prepare({"past_key_values": DynamicCache()})
     with pytest.raises(ValueError, match="has 3 layers, but `decoder_layers` is 2"):
         prepare({"past_key_values": RecurrentCache(3)})
+
+
+def test_beams_leave_the_constants_of_their_sentence_where_they_are():
+    cache = RecurrentCache(1)
+    source = torch.randn(2, 5, WIDTH).repeat_interleave(3, dim=0)  # two sentences of three beams
+    cache.append([(torch.randn(6, WIDTH),)])
+    cache.constants["source"] = source
+    cache.number_sentences(source)
+    assert cache.constants["sentences"].tolist() == [0, 0, 0, 1, 1, 1]
+    (state,) = cache.states[0]
+    within = torch.tensor([2, 0, 0, 5, 4, 5])
+    cache.reorder_cache(within)
+    assert torch.equal(cache.states[0][0], state[within])
+    assert cache.constants["source"] is source
+    across = torch.tensor([3, 3, 3, 0, 1, 2])
+    cache.reorder_cache(across)
+    assert torch.equal(cache.constants["source"], source[across])
+    assert cache.constants["sentences"].tolist() == [1, 1, 1, 0, 0, 0]
+    cache.batch_select_indices(torch.tensor([0, 5]))
+    assert cache.constants["sentences"].tolist() == [1, 0]
