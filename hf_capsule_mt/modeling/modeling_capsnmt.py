@@ -40,8 +40,11 @@ from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, missing_
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
 
-# the decoder, the inputs u_t [B, d] of one position and the cache -> the decoder's states [B, d], the cache updated
-DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache], torch.Tensor]
+# What source attention attends to: the projected keys [B, S, d], the states [B, S, d] and their mask [B, S]
+SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+# the decoder, the inputs u_t [B, d] of one position, the cache and the memory, if there is source attention -> the
+# decoder's states [B, d], with the cache updated
+DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache, SourceMemory | None], torch.Tensor]
 
 
 class CapsNMTPreTrainedModel(PreTrainedModel):
@@ -215,13 +218,17 @@ class SourceAttention(nn.Module):
         return self.norm(hidden + outputs), weights
 
 
-def decode_one_word(decoder: "CapsNMTDecoder", inputs: torch.Tensor, cache: RecurrentCache) -> torch.Tensor:
+def decode_one_word(
+    decoder: "CapsNMTDecoder", inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
+) -> torch.Tensor:
     """A decoding step in plain PyTorch: two products of a few rows with a matrix for each layer."""
     states, updated = cache.states, []
     hidden = inputs
     for number, layer in enumerate(decoder.layers):
         hidden, state = layer.step(hidden, None if states is None else states[number])  # type: ignore[operator]
         updated.append(state)
+        if number == 0 and decoder.source_attention is not None and memory is not None:
+            hidden = decoder.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
     cache.append(updated)
     return hidden
 
@@ -233,7 +240,7 @@ class CapsNMTDecoder(RecurrentStack):
     """
 
     # What runs for one word at a time without gradients. A faster step may take its place, for the class or for one
-    # decoder: `model.get_decoder().decoding_step = my_step`. It is not asked where there is source attention.
+    # decoder: `model.get_decoder().decoding_step = my_step`.
     decoding_step: DecodingStep = staticmethod(decode_one_word)
 
     def __init__(self, config: CapsNMTConfig) -> None:
@@ -296,8 +303,8 @@ class CapsNMTDecoder(RecurrentStack):
 
         shown = output_attentions or output_hidden_states
         one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
-        if cache is not None and one_by_one and memory is None and mask is None and not shown:
-            top = self.decoding_step(self, hidden[:, 0], cache).unsqueeze(1)
+        if cache is not None and one_by_one and mask is None and not shown:
+            top = self.decoding_step(self, hidden[:, 0], cache, memory).unsqueeze(1)
             return CapsuleDecoderOutput(last_hidden_state=top, past_key_values=cache)
         # while the cache records its past, it needs the state after every single word
         size = 1 if cache is not None and cache.record_past else max(length, 1)
@@ -310,7 +317,9 @@ class CapsNMTDecoder(RecurrentStack):
             )
             for start in range(0, length, size)
         ]
-        states = [torch.cat(of_level, dim=1) for of_level in zip(*(levels for levels, _ in parts), strict=True)]
+        states = parts[0][0]
+        if len(parts) > 1:
+            states = [torch.cat(of_level, dim=1) for of_level in zip(*(levels for levels, _ in parts), strict=True)]
         attentions = None
         if output_attentions and memory is not None:
             of_parts = [weights for _, weights in parts if weights is not None]
@@ -326,7 +335,7 @@ class CapsNMTDecoder(RecurrentStack):
         self,
         hidden: torch.Tensor,
         mask: torch.Tensor | None,
-        memory: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None,
+        memory: SourceMemory | None,
         cache: RecurrentCache | None,
     ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """Runs each layer over all positions [B, T, d] at once; returns the states below and above every layer."""

@@ -240,13 +240,13 @@ def test_another_step_may_take_its_place():
     decoder = model.get_decoder()
     plain_step = decoder.decoding_step
 
-    def counted(decoder, inputs, cache):
-        calls.append(inputs.shape)
-        return plain_step(decoder, inputs, cache)
+    def counted(decoder, inputs, cache, memory):
+        calls.append((inputs.shape, memory))
+        return plain_step(decoder, inputs, cache, memory)
 
     decoder.decoding_step = counted
     assert torch.equal(model.generate(source, max_new_tokens=5, min_new_tokens=5), expected)
-    assert calls == [(1, 16)] * 5
+    assert calls == [((1, 16), None)] * 5
 
 
 def test_the_source_is_projected_once(monkeypatch):
