@@ -292,14 +292,11 @@ class CapsNMTDecoder(RecurrentStack):
             cache = RecurrentCache(len(self.layers))
         hidden = self.embed(input_ids, inputs_embeds)
         length = hidden.shape[1]
-        source, keys = self._projected_source(cache, capsules, encoder_hidden_states)
+        source, memory = self._projected_source(cache, capsules, encoder_hidden_states, encoder_attention_mask)
         if len(source) != len(hidden):
             raise ValueError(f"the source has {len(source)} rows, but the target has {len(hidden)}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
         mask = None if attention_mask is None else missing_words(attention_mask[:, -length:])
-        memory = None
-        if keys is not None and encoder_hidden_states is not None:
-            memory = (keys, encoder_hidden_states, missing_words(encoder_attention_mask))
 
         shown = output_attentions or output_hidden_states
         one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
@@ -361,28 +358,33 @@ class CapsNMTDecoder(RecurrentStack):
         return states, attentions
 
     def _projected_source(
-        self, cache: RecurrentCache | None, capsules: torch.Tensor | None, states: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """W_c [c_1; ..; c_M] as [B, d], and the attention's keys [B, S, d]: once for each sentence."""
-        if cache is not None and "source" in cache.constants:
-            return cache.constants["source"], cache.constants.get("keys")
-        if capsules is None:
-            raise ValueError("the decoder needs the source: give `capsules`, which the encoder returns")
-        if capsules.shape[1:] != (self.config.num_source_vectors, self.config.hidden_size):
-            raise ValueError(
-                f"`capsules` must be [B, {self.config.num_source_vectors}, {self.config.hidden_size}], got "
-                f"{list(capsules.shape)}"
-            )
-        source, keys = self.source_projection(capsules.flatten(1)), None
-        if self.source_attention is not None:
-            if states is None:
-                raise ValueError("source attention needs `encoder_hidden_states`")
-            keys = self.source_attention.attention.project_keys(states)
-        if cache is not None:
-            cache.constants["source"] = source
-            if keys is not None:
-                cache.constants["keys"] = keys
-        return source, keys
+        self,
+        cache: RecurrentCache | None,
+        capsules: torch.Tensor | None,
+        states: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, SourceMemory | None]:
+        """W_c [c_1; ..; c_M] as [B, d], and what source attention attends to: computed once for each sentence."""
+        kept = {} if cache is None else cache.constants
+        if "source" not in kept:
+            if capsules is None:
+                raise ValueError("the decoder needs the source: give `capsules`, which the encoder returns")
+            if capsules.shape[1:] != (self.config.num_source_vectors, self.config.hidden_size):
+                raise ValueError(
+                    f"`capsules` must be [B, {self.config.num_source_vectors}, {self.config.hidden_size}], got "
+                    f"{list(capsules.shape)}"
+                )
+            kept["source"] = self.source_projection(capsules.flatten(1))
+        if self.source_attention is None:
+            return kept["source"], None
+        if states is None:
+            raise ValueError("source attention needs `encoder_hidden_states`")
+        if "keys" not in kept:
+            kept["keys"] = self.source_attention.attention.project_keys(states)
+            mask = missing_words(attention_mask)
+            if mask is not None:
+                kept["mask"] = mask
+        return kept["source"], (kept["keys"], states, kept.get("mask"))
 
     def _checked_cache(self, cache: Cache | None) -> RecurrentCache | None:
         if cache is not None and (not isinstance(cache, RecurrentCache) or len(cache) != len(self.layers)):
@@ -514,7 +516,8 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
     def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
         embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
         if not self.config.tie_word_embeddings:
-            self.lm_head = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
+            resized = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
+            self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
         return embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
