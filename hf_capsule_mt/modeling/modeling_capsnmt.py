@@ -250,8 +250,9 @@ class CapsNMTDecoder(RecurrentStack):
         self.source_projection = FastLinear(
             config.num_source_vectors * config.hidden_size, config.hidden_size, bias=False
         )
-        if config.aggregation == "capsules":  # their length is below one, and they have to be heard beside the words
-            self.source_projection.init_gain = math.sqrt(config.hidden_size)
+        # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). A
+        # factor beside W_c is a factor in W_c, but with this one its entries are of the size that optimisers expect.
+        self.source_scale = math.sqrt(config.hidden_size) if config.aggregation == "capsules" else 1.0
         self.layers = nn.ModuleList(
             [ResidualLSTM(config.hidden_size, config.dropout, False) for _ in range(config.decoder_layers)]
         )
@@ -374,7 +375,7 @@ class CapsNMTDecoder(RecurrentStack):
                     f"`capsules` must be [B, {self.config.num_source_vectors}, {self.config.hidden_size}], got "
                     f"{list(capsules.shape)}"
                 )
-            kept["source"] = self.source_projection(capsules.flatten(1))
+            kept["source"] = self.source_projection(capsules.flatten(1) * self.source_scale)
         if self.source_attention is None:
             return kept["source"], None
         if states is None:
