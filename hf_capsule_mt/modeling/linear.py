@@ -89,7 +89,8 @@ def _linear_of_one_row(input: torch.Tensor, weight: torch.Tensor, bias: torch.Te
     rest = out_features % PARTS_OF_ONE_ROW
     divided = out_features - rest
     parts = weight[:divided].view(PARTS_OF_ONE_ROW, -1, in_features)
-    columns = input.reshape(1, in_features, 1).expand(PARTS_OF_ONE_ROW, -1, -1)
+    # a transposed row, and not a contiguous column, for which the batched product takes a way ten times slower
+    columns = input.reshape(1, in_features).t().expand(PARTS_OF_ONE_ROW, -1, -1)
     if bias is None:
         output = torch.bmm(parts, columns)
     else:

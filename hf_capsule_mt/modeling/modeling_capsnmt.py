@@ -40,8 +40,11 @@ from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, missing_
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
 
-# the decoder, the inputs u_t [B, d] of one position and the cache -> the decoder's states [B, d], the cache updated
-DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache], torch.Tensor]
+# What source attention attends to: the projected keys [B, S, d], the states [B, S, d] and their mask [B, S]
+SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+# the decoder, the inputs u_t [B, d] of one position, the cache and the memory, if there is source attention -> the
+# decoder's states [B, d], with the cache updated
+DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache, SourceMemory | None], torch.Tensor]
 
 
 class CapsNMTPreTrainedModel(PreTrainedModel):
@@ -215,13 +218,17 @@ class SourceAttention(nn.Module):
         return self.norm(hidden + outputs), weights
 
 
-def decode_one_word(decoder: "CapsNMTDecoder", inputs: torch.Tensor, cache: RecurrentCache) -> torch.Tensor:
+def decode_one_word(
+    decoder: "CapsNMTDecoder", inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
+) -> torch.Tensor:
     """A decoding step in plain PyTorch: two products of a few rows with a matrix for each layer."""
     states, updated = cache.states, []
     hidden = inputs
     for number, layer in enumerate(decoder.layers):
         hidden, state = layer.step(hidden, None if states is None else states[number])  # type: ignore[operator]
         updated.append(state)
+        if number == 0 and decoder.source_attention is not None and memory is not None:
+            hidden = decoder.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
     cache.append(updated)
     return hidden
 
@@ -233,7 +240,7 @@ class CapsNMTDecoder(RecurrentStack):
     """
 
     # What runs for one word at a time without gradients. A faster step may take its place, for the class or for one
-    # decoder: `model.get_decoder().decoding_step = my_step`. It is not asked where there is source attention.
+    # decoder: `model.get_decoder().decoding_step = my_step`.
     decoding_step: DecodingStep = staticmethod(decode_one_word)
 
     def __init__(self, config: CapsNMTConfig) -> None:
@@ -243,8 +250,9 @@ class CapsNMTDecoder(RecurrentStack):
         self.source_projection = FastLinear(
             config.num_source_vectors * config.hidden_size, config.hidden_size, bias=False
         )
-        if config.aggregation == "capsules":  # their length is below one, and they have to be heard beside the words
-            self.source_projection.init_gain = math.sqrt(config.hidden_size)
+        # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). A
+        # factor beside W_c is a factor in W_c, but with this one its entries are of the size that optimisers expect.
+        self.source_scale = math.sqrt(config.hidden_size) if config.aggregation == "capsules" else 1.0
         self.layers = nn.ModuleList(
             [ResidualLSTM(config.hidden_size, config.dropout, False) for _ in range(config.decoder_layers)]
         )
@@ -285,19 +293,16 @@ class CapsNMTDecoder(RecurrentStack):
             cache = RecurrentCache(len(self.layers))
         hidden = self.embed(input_ids, inputs_embeds)
         length = hidden.shape[1]
-        source, keys = self._projected_source(cache, capsules, encoder_hidden_states)
+        source, memory = self._projected_source(cache, capsules, encoder_hidden_states, encoder_attention_mask)
         if len(source) != len(hidden):
             raise ValueError(f"the source has {len(source)} rows, but the target has {len(hidden)}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
         mask = None if attention_mask is None else missing_words(attention_mask[:, -length:])
-        memory = None
-        if keys is not None and encoder_hidden_states is not None:
-            memory = (keys, encoder_hidden_states, missing_words(encoder_attention_mask))
 
         shown = output_attentions or output_hidden_states
         one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
-        if cache is not None and one_by_one and memory is None and mask is None and not shown:
-            top = self.decoding_step(self, hidden[:, 0], cache).unsqueeze(1)
+        if cache is not None and one_by_one and mask is None and not shown:
+            top = self.decoding_step(self, hidden[:, 0], cache, memory).unsqueeze(1)
             return CapsuleDecoderOutput(last_hidden_state=top, past_key_values=cache)
         # while the cache records its past, it needs the state after every single word
         size = 1 if cache is not None and cache.record_past else max(length, 1)
@@ -310,7 +315,9 @@ class CapsNMTDecoder(RecurrentStack):
             )
             for start in range(0, length, size)
         ]
-        states = [torch.cat(of_level, dim=1) for of_level in zip(*(levels for levels, _ in parts), strict=True)]
+        states = parts[0][0]
+        if len(parts) > 1:
+            states = [torch.cat(of_level, dim=1) for of_level in zip(*(levels for levels, _ in parts), strict=True)]
         attentions = None
         if output_attentions and memory is not None:
             of_parts = [weights for _, weights in parts if weights is not None]
@@ -326,7 +333,7 @@ class CapsNMTDecoder(RecurrentStack):
         self,
         hidden: torch.Tensor,
         mask: torch.Tensor | None,
-        memory: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None,
+        memory: SourceMemory | None,
         cache: RecurrentCache | None,
     ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """Runs each layer over all positions [B, T, d] at once; returns the states below and above every layer."""
@@ -352,28 +359,33 @@ class CapsNMTDecoder(RecurrentStack):
         return states, attentions
 
     def _projected_source(
-        self, cache: RecurrentCache | None, capsules: torch.Tensor | None, states: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """W_c [c_1; ..; c_M] as [B, d], and the attention's keys [B, S, d]: once for each sentence."""
-        if cache is not None and "source" in cache.constants:
-            return cache.constants["source"], cache.constants.get("keys")
-        if capsules is None:
-            raise ValueError("the decoder needs the source: give `capsules`, which the encoder returns")
-        if capsules.shape[1:] != (self.config.num_source_vectors, self.config.hidden_size):
-            raise ValueError(
-                f"`capsules` must be [B, {self.config.num_source_vectors}, {self.config.hidden_size}], got "
-                f"{list(capsules.shape)}"
-            )
-        source, keys = self.source_projection(capsules.flatten(1)), None
-        if self.source_attention is not None:
-            if states is None:
-                raise ValueError("source attention needs `encoder_hidden_states`")
-            keys = self.source_attention.attention.project_keys(states)
-        if cache is not None:
-            cache.constants["source"] = source
-            if keys is not None:
-                cache.constants["keys"] = keys
-        return source, keys
+        self,
+        cache: RecurrentCache | None,
+        capsules: torch.Tensor | None,
+        states: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, SourceMemory | None]:
+        """W_c [c_1; ..; c_M] as [B, d], and what source attention attends to: computed once for each sentence."""
+        kept = {} if cache is None else cache.constants
+        if "source" not in kept:
+            if capsules is None:
+                raise ValueError("the decoder needs the source: give `capsules`, which the encoder returns")
+            if capsules.shape[1:] != (self.config.num_source_vectors, self.config.hidden_size):
+                raise ValueError(
+                    f"`capsules` must be [B, {self.config.num_source_vectors}, {self.config.hidden_size}], got "
+                    f"{list(capsules.shape)}"
+                )
+            kept["source"] = self.source_projection(capsules.flatten(1) * self.source_scale)
+        if self.source_attention is None:
+            return kept["source"], None
+        if states is None:
+            raise ValueError("source attention needs `encoder_hidden_states`")
+        if "keys" not in kept:
+            kept["keys"] = self.source_attention.attention.project_keys(states)
+            mask = missing_words(attention_mask)
+            if mask is not None:
+                kept["mask"] = mask
+        return kept["source"], (kept["keys"], states, kept.get("mask"))
 
     def _checked_cache(self, cache: Cache | None) -> RecurrentCache | None:
         if cache is not None and (not isinstance(cache, RecurrentCache) or len(cache) != len(self.layers)):
@@ -505,7 +517,8 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
     def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
         embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
         if not self.config.tie_word_embeddings:
-            self.lm_head = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
+            resized = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
+            self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
         return embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,8 @@ class SourceCapsules(nn.Module):
         self.scores_separately = config.separable_scoring
         if config.separable_scoring:
             self.inner_scoring = nn.Linear(width, width)
-            self.outer_scoring = nn.Linear(width, width)
+            self.outer_scoring = FastLinear(width, width)
+            self.outer_scoring.init_gain = width**-0.25  # scores of about one, so that no choice is made at the start
 
     def forward(
         self, states: torch.Tensor, mask: torch.Tensor | None, output_routing_weights: bool = False
