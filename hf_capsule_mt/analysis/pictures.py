@@ -70,3 +70,44 @@ def draw_lengths(sweeps: dict[str, Any], path: str | os.PathLike[str]) -> Path:
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return Path(path)
+
+
+def draw_past_future(
+    past: torch.Tensor,
+    future: torch.Tensor,
+    source: Sequence[str],
+    target: Sequence[str],
+    path: str | os.PathLike[str],
+) -> Path:
+    """Heat maps of what is translated and what is not, a pair of columns for each target word: PAST and FUTURE.
+
+    It is Figure 4 of Zheng et al. 2019. A pair shows the source words as they are assigned when its target word is
+    predicted: before it has been read.
+
+    Args:
+        past, future: the shares [S, T] of one sentence, from `past_future_curves`.
+        source: S words, from top to bottom.
+        target: T words, from left to right.
+        path: where the picture goes, as PNG, PDF or SVG by its ending.
+    """
+    from matplotlib import pyplot as plt
+
+    if not past.shape == future.shape == (len(source), len(target)):
+        raise ValueError(
+            f"`past` and `future` must be [{len(source)}, {len(target)}] for so many words, got {list(past.shape)} "
+            f"and {list(future.shape)}"
+        )
+    figure, axes = plt.subplots(
+        1, len(target), figsize=(1.6 + 0.62 * len(target), 0.9 + 0.3 * len(source)), squeeze=False, sharey=True
+    )
+    for step, (word, axis) in enumerate(zip(target, axes[0], strict=True)):
+        pair = torch.stack([past[:, step], future[:, step]], dim=1).detach().float().cpu()  # [S, 2]
+        image = axis.imshow(pair.numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=1)
+        axis.set_title(word, fontsize=9)
+        axis.set_xticks([0, 1], ["P", "F"], fontsize=7)
+        axis.tick_params(length=0)
+    axes[0, 0].set_yticks(range(len(source)), list(source), fontsize=9)
+    figure.colorbar(image, ax=axes[0].tolist(), label="share of PAST (P) and FUTURE (F)", fraction=0.02, pad=0.02)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+    return Path(path)

@@ -10,6 +10,9 @@ import torch
 
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
+# a word whose FUTURE falls by less has not been seen to be translated
+SMALLEST_FALL = 1e-3
+
 
 class PastFutureCurves(NamedTuple):
     """For each source word, how its assignment changes as the translation grows: [B, S, T] each, summing to one.
@@ -44,9 +47,9 @@ class CoverageScore:
 
     past, future, redundant: [B, S], the shares of each source word when the whole translation has been read; 0 for
         padding.
-    covered: [B, S], past / (past + future): how much of what had to be translated is translated. 0 for padding.
+    covered: [B, S], how much of what left FUTURE left it with words that the model agreed to; 0 for padding.
     words: [B, S], which positions count: neither padding nor one of the special tokens.
-    untranslated: [B, S], the words whose coverage is below the threshold: never translated.
+    untranslated: [B, S], the words whose coverage is below the threshold.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
     """
 
@@ -69,13 +72,18 @@ class PastFutureModel:
         attention_mask: torch.Tensor | None = None,
         *,
         labels: torch.Tensor,
-        threshold: float = 0.5,
+        threshold: float = 0.8,
     ) -> CoverageScore:
         """How much of each source word any given translation covers, by forcing the model to produce it.
 
-        What counts is the last routing at the step that has read the whole translation: the model then knows all that
-        was said, and what it still holds in FUTURE is what it would have gone on to say. Words that it assigns to
-        neither PAST nor FUTURE count by the rest of their share.
+        At the end everything is PAST, also of a translation that left words out: the model sees the full stop, and
+        believes it. What tells is how a word left FUTURE. When its translation is read, the model expected that; when
+        the next words are read instead, it did not. So each step's fall of a word's FUTURE counts by the step's
+        agreement, p(word read) / max p, and coverage is the part of the fall that is agreed to:
+
+            covered_s = sum_t fall_ts agreement_t / sum_t fall_ts
+
+        A word that never was in FUTURE is covered, and one that never leaves it is not.
 
         Args:
             input_ids: source tokens [B, S].
@@ -110,7 +118,17 @@ class PastFutureModel:
         curves = past_future_curves(weights, config.guided_num_capsules if config.guided_routing == "guided" else 1)
         steps = last[:, None, None].expand(-1, input_ids.shape[1], 1)
         past, future, redundant = (curve.gather(-1, steps).squeeze(-1) for curve in curves)
-        covered = past / (past + future).clamp(min=torch.finfo(past.dtype).tiny)
+        was_read = torch.arange(forced.shape[1] - 1, device=last.device) < last.unsqueeze(-1)  # [B, T - 1]
+        logits = output.logits[:, :-1].float()
+        of_words = logits.gather(-1, forced[:, 1:].unsqueeze(-1)).squeeze(-1)
+        agreement = (of_words - logits.amax(dim=-1)).exp() * was_read
+        falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0) * was_read.unsqueeze(
+            1
+        )  # [B, S, T - 1]
+        fall = falls.sum(dim=-1)
+        agreed = (falls * agreement.unsqueeze(1)).sum(dim=-1)
+        covered = torch.where(fall > SMALLEST_FALL, agreed / fall.clamp(min=SMALLEST_FALL), 1 - future)
+        covered = covered * attention_mask.bool()
         words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(config, input_ids))
         return CoverageScore(
             past=past,

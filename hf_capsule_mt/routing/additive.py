@@ -82,7 +82,7 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
     numbers = chunk_numbers(keys)
     queries_at_once = min(num_queries, max(1, numbers // of_a_query))
     rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
-    separable = query.is_cpu and _all_below(LARGEST_SEPARABLE, query, keys)
+    separable = query.is_cpu and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)
     buffer = query.new_empty(rows_at_once * queries_at_once * of_a_query)
     one = query.new_ones(())
     for row in range(0, num_rows, rows_at_once):
@@ -99,8 +99,8 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
                 torch.addcmul(one, of_queries, of_keys, out=gates)
                 yield rows, steps, gates.reciprocal_()
             else:
-                torch.add(of_queries, of_keys, out=gates)
-                yield rows, steps, gates.mul_(-2).sigmoid_()
+                torch.add(-2 * of_queries, of_keys, alpha=-2, out=gates)
+                yield rows, steps, gates.sigmoid_()
 
 
 def _all_below(limit: float, *tensors: torch.Tensor) -> bool:
