@@ -64,8 +64,10 @@ class CapsuleRNMTConfig(GuidedConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.decoder_vocab_size = self.decoder_vocab_size or self.vocab_size
-        self.embedding_size = self.embedding_size or self.hidden_size
+        if self.decoder_vocab_size is None:
+            self.decoder_vocab_size = self.vocab_size
+        if self.embedding_size is None:
+            self.embedding_size = self.hidden_size
         super().__post_init__(**kwargs)
 
     @property
@@ -77,7 +79,7 @@ class CapsuleRNMTConfig(GuidedConfig):
 
     @property
     def embedding_width(self) -> int:
-        return self.embedding_size or self.hidden_size
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
 
     def validate_sizes(self) -> None:
         if self.hidden_size < 2 or self.hidden_size % 2:
@@ -85,5 +87,7 @@ class CapsuleRNMTConfig(GuidedConfig):
                 f"`hidden_size` must be even and at least 2, one half for each direction of the encoder, got "
                 f"{self.hidden_size}"
             )
-        check_at_least(self, 1, "vocab_size", "embedding_size", "encoder_layers", "decoder_layers")
+        check_at_least(
+            self, 1, "vocab_size", "decoder_vocab_size", "embedding_size", "encoder_layers", "decoder_layers"
+        )
         check_probability(self, "dropout")

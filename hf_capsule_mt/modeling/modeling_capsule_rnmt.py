@@ -75,6 +75,8 @@ class CapsuleRNMTPreTrainedModel(PreTrainedModel):
             for child in module.children():
                 if isinstance(child, nn.Linear):
                     init.xavier_uniform_(child.weight)
+        elif isinstance(module, CapsuleRNMTForConditionalGeneration) and isinstance(module.project_out, nn.Linear):
+            init.xavier_uniform_(module.project_out.weight)
 
     @property
     def dummy_inputs(self) -> dict[str, torch.Tensor]:
@@ -321,7 +323,7 @@ class CapsuleRNMTDecoder(RecurrentStack):
             mean = source.mean(dim=1)  # [B, d]
         else:
             weights = mask.to(source.dtype) / mask.sum(dim=1, keepdim=True).clamp(min=1)
-            mean = torch.matmul(weights.to(source.dtype)[:, None], source)[:, 0]
+            mean = torch.matmul(weights[:, None], source)[:, 0]
         return keys, list(torch.tanh(self.first_states(mean)).chunk(self.config.decoder_layers, dim=-1))
 
     def append(

@@ -44,10 +44,13 @@ def test_two_different_configurations_are_not_equal(name):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"guided_routing": "guide"}, r"'guided_routing' expected one of"),
+        ({"guided_routing": "guided", "guided_num_capsules": 0}, r"`guided_num_capsules` must be at least 1, got 0"),
         ({"hidden_size": 15}, r"`hidden_size` must be even and at least 2.* got 15"),
         ({"hidden_size": 0}, r"`hidden_size` must be even and at least 2.* got 0"),
         ({"hidden_size": "512"}, r"'hidden_size' expected int"),
-        ({"embedding_size": -1}, r"`embedding_size` must be at least 1, got -1"),
+        ({"embedding_size": 0}, r"`embedding_size` must be at least 1, got 0"),
+        ({"decoder_vocab_size": 0}, r"`decoder_vocab_size` must be at least 1, got 0"),
         ({"encoder_layers": 0}, r"`encoder_layers` must be at least 1, got 0"),
         ({"decoder_layers": 0}, r"`decoder_layers` must be at least 1, got 0"),
         ({"dropout": 1.0}, r"`dropout` must be a probability in \[0, 1\), got 1.0"),
