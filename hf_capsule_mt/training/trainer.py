@@ -181,6 +181,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.wait_for_everyone()
         if resume_from_checkpoint is not None and self._has_nothing_left(str(resume_from_checkpoint)):
             self._load_from_checkpoint(str(resume_from_checkpoint))
+            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+                self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
         # processes differ in their dropout; one that resumes gets its generators' states from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)
