@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml  # type: ignore[import-untyped]
+import yaml
 from accelerate import PartialState
 from datasets import Dataset, IterableDataset
 from sacrebleu.metrics import BLEU
@@ -201,6 +201,7 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Any, folder: Path) -> Any:
     def texts(*languages: str) -> Any:
         return (row["translation"][language] for row in train for language in languages)
 
+    tokenizer: Any
     if settings.get("separate"):
         tokenizer = train_separate_tokenizers(
             texts(sides[0]), texts(sides[1]), size, settings.get("target_vocab_size"), model, show_progress=True
@@ -280,7 +281,7 @@ def _bleu_of(part: Dataset, tokenizer: Any, recipe: Recipe) -> Any:
 def _finish(trainer: TranslationTrainer, recipe: Recipe, parts: Any, tokenizer: Any) -> dict[str, Any]:
     """Averages if asked to, evaluates with the recipe's search, saves the model and a result file."""
     arguments = trainer.args
-    output = Path(arguments.output_dir)
+    output = Path(recipe.output_dir)
     model = unwrapped(trainer.model)
     averaged = []
     if arguments.average_last or arguments.average_best:

@@ -126,8 +126,7 @@ def test_throughput_is_measured_for_all():
     assert all(speed["median"] > 0 for speed in result.values())
 
 
-def run_script(*words, processes=1, **environment):
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)] if processes > 1 else []
+def run_script(*words, launcher=(), **environment):
     return subprocess.run(
         [sys.executable, *launcher, *map(str, words)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
@@ -137,10 +136,19 @@ def run_script(*words, processes=1, **environment):
     )
 
 
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--nproc_per_node", "2"],
+    # `accelerate launch --cpu --num_processes 2` would run one process
+    "accelerate": ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"],
+}
+
+
 @pytest.mark.slow
-def test_the_script_with_two_processes(tmp_path):
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+def test_the_script_with_two_processes(tmp_path, launcher):
     recipe(tmp_path)
-    done = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--ddp_backend", "gloo", processes=2)
+    words = [ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--ddp_backend", "gloo"]
+    done = run_script(*words, launcher=LAUNCHERS[launcher], ACCELERATE_USE_CPU="true")
     assert done.returncode == 0, done.stderr
     assert "test_bleu" in done.stdout
     assert (tmp_path / "run" / "model.safetensors").exists()
@@ -159,7 +167,7 @@ def test_the_scripts_one_after_the_other(tmp_path):
     distilled = run_script(
         *(ROOT / "scripts/distill.py", tmp_path / "recipe.yaml", tmp_path / "out", "--teacher", tmp_path / "mean"),
         *("--num-beams", 1, "--max-new-tokens", 5, "--lines-per-file", 16, "--cpu"),
-        processes=2,
+        launcher=LAUNCHERS["torchrun"],
     )
     assert distilled.returncode == 0, distilled.stderr
     lines = [line for part in (tmp_path / "out").glob("part-*.jsonl") for line in part.open()]
