@@ -1,4 +1,4 @@
-# demo       set everything up, train a small capsule model for a minute, translate
+# demo       set everything up, train a plain and a capsule model for some minutes, translate
 # test       set everything up, run the tests on the newest and on the lowest transformers
 # test-slow  the tests that take longer, too
 # check      lint, format and types

@@ -1,6 +1,37 @@
 """Text to train on and to test with."""
 
-from hf_capsule_mt.data.embedded_corpus import embedded_corpus, sentence_pairs
-from hf_capsule_mt.data.tokenizer import train_tokenizer
+from transformers import AutoTokenizer, PreTrainedConfig
 
-__all__ = ["embedded_corpus", "sentence_pairs", "train_tokenizer"]
+from hf_capsule_mt.data.bpe_dropout import BPEDropout
+from hf_capsule_mt.data.cleaning import Cleaning, CleaningReport, clean
+from hf_capsule_mt.data.embedded_corpus import embedded_corpus, sentence_pairs
+from hf_capsule_mt.data.encoding import DropoutDataset, TranslationCollator, drop_long, encode
+from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
+from hf_capsule_mt.data.sources import load_translation_data
+from hf_capsule_mt.data.tokenizer import train_separate_tokenizers, train_tokenizer
+
+
+class _SeparateVocabularies(PreTrainedConfig):
+    """No model has it: `AutoTokenizer` registers a tokenizer class only together with a configuration class."""
+
+    model_type = "separate_vocabularies"
+
+
+AutoTokenizer.register(_SeparateVocabularies, fast_tokenizer_class=SeparateVocabulariesTokenizer, exist_ok=True)
+
+__all__ = [
+    "BPEDropout",
+    "Cleaning",
+    "CleaningReport",
+    "DropoutDataset",
+    "SeparateVocabulariesTokenizer",
+    "TranslationCollator",
+    "clean",
+    "drop_long",
+    "embedded_corpus",
+    "encode",
+    "load_translation_data",
+    "sentence_pairs",
+    "train_separate_tokenizers",
+    "train_tokenizer",
+]

@@ -1,0 +1,117 @@
+"""Optional cleaning of parallel text: what is dropped, why, and a report of it; the same every time."""
+
+import hashlib
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from tqdm.auto import tqdm
+
+
+@dataclass
+class Cleaning:
+    """The rules, in the order in which they are asked; a pair is dropped for the first that it breaks.
+
+    Args:
+        drop_empty: pairs with a side that has no text.
+        drop_identical: pairs whose sides are the same.
+        min_words, max_words: the number of words, separated by white space, of either side.
+        max_characters: the number of characters of either side, for scripts without spaces.
+        max_ratio: the longer side's number of words divided by the shorter side's.
+        drop_duplicates: all but the first of equal pairs.
+    """
+
+    drop_empty: bool = False
+    drop_identical: bool = False
+    min_words: int | None = None
+    max_words: int | None = None
+    max_characters: int | None = None
+    max_ratio: float | None = None
+    drop_duplicates: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any]) -> "Cleaning":
+        known = {rule.name for rule in fields(cls)}
+        unknown = settings.keys() - known
+        if unknown:
+            raise ValueError(f"no such cleaning: {sorted(unknown)}; there are {sorted(known)}")
+        return cls(**settings)
+
+
+@dataclass
+class CleaningReport:
+    """How many pairs were read, and for each reason how many were dropped and which was the first (from 1)."""
+
+    read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> int:
+        return self.read - sum(self.dropped.values())
+
+    def __str__(self) -> str:
+        reasons = [f"{count} {reason} (first: pair {self.first[reason]})" for reason, count in self.dropped.items()]
+        return f"kept {self.kept} of {self.read} pairs" + (f"; dropped {', '.join(reasons)}" if reasons else "")
+
+
+class Cleaner:
+    """Asks the rules of each pair, in order, and keeps count."""
+
+    def __init__(self, rules: Cleaning) -> None:
+        self.rules = rules
+        self.report = CleaningReport()
+        self._seen: set[bytes] = set()
+
+    def keeps(self, source: str, target: str) -> bool:
+        self.report.read += 1
+        reason = self._reason(source, target)
+        if reason is not None:
+            self.report.dropped[reason] = self.report.dropped.get(reason, 0) + 1
+            self.report.first.setdefault(reason, self.report.read)
+        return reason is None
+
+    def _reason(self, source: str, target: str) -> str | None:
+        rules = self.rules
+        words = sorted((len(source.split()), len(target.split())))
+        if rules.drop_empty and words[0] == 0:
+            return "with an empty side"
+        if rules.drop_identical and source == target:
+            return "with identical sides"
+        if rules.min_words is not None and words[0] < rules.min_words:
+            return f"with fewer than {rules.min_words} words"
+        if rules.max_words is not None and words[1] > rules.max_words:
+            return f"with more than {rules.max_words} words"
+        if rules.max_characters is not None and max(len(source), len(target)) > rules.max_characters:
+            return f"with more than {rules.max_characters} characters"
+        if rules.max_ratio is not None and words[1] > rules.max_ratio * words[0]:
+            return f"with a ratio of lengths above {rules.max_ratio}"
+        if rules.drop_duplicates:
+            digest = hashlib.blake2b(f"{len(source)} {source}{target}".encode(), digest_size=16).digest()
+            if digest in self._seen:
+                return "seen before"
+            self._seen.add(digest)
+        return None
+
+
+def clean(
+    dataset: Dataset | IterableDataset, rules: Cleaning, source_language: str, target_language: str
+) -> tuple[Any, CleaningReport]:
+    """The pairs that break no rule, and the report; that of a stream grows while it is read."""
+    cleaner = Cleaner(rules)
+    if isinstance(dataset, IterableDataset):
+        if rules.drop_duplicates:
+            raise ValueError("`drop_duplicates` has to remember all pairs, which a stream is read to avoid")
+        kept = dataset.filter(
+            lambda row: cleaner.keeps(*(row["translation"][k] for k in (source_language, target_language)))
+        )
+        return kept, cleaner.report
+    indices = []
+    with tqdm(total=len(dataset), desc="Cleaning", unit=" pairs") as progress:
+        for start in range(0, len(dataset), 1000):
+            pairs = dataset[start : start + 1000]["translation"]
+            for index, pair in enumerate(pairs, start=start):
+                if cleaner.keeps(pair[source_language], pair[target_language]):
+                    indices.append(index)
+            progress.update(len(pairs))
+    return dataset.select(indices), cleaner.report

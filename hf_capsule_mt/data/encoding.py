@@ -1,0 +1,108 @@
+"""From the `translation` column to what a model is given: token ids, their numbers, and padded batches."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from datasets import Dataset, IterableDataset
+from torch.utils.data import Dataset as TorchDataset
+
+from hf_capsule_mt.data.bpe_dropout import BPEDropout
+
+IGNORE_INDEX = -100
+
+
+def encode(
+    dataset: Any,
+    tokenizer: Any,
+    source_language: str,
+    target_language: str,
+    *,
+    max_length: int | None = None,
+    num_proc: int | None = None,
+    keep_text: bool = False,
+) -> Any:
+    """`translation` -> `input_ids`, `labels` and, of a data set that is no stream, their numbers.
+
+    Args:
+        max_length: cut texts of more tokens, the end token kept. Training examples are better dropped
+            (`drop_long`) than cut.
+        num_proc: processes.
+        keep_text: keep the column `translation`, too.
+    """
+
+    def to_ids(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        sources, targets = ([pair[key] for pair in batch["translation"]] for key in (source_language, target_language))
+        cut = {"truncation": True, "max_length": max_length} if max_length else {}
+        encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, **cut)
+        result = {"input_ids": encoded["input_ids"], "labels": encoded["labels"]}
+        if not isinstance(dataset, IterableDataset):
+            result["source_length"] = [len(ids) for ids in result["input_ids"]]
+            result["target_length"] = [len(ids) for ids in result["labels"]]
+        return result
+
+    settings: dict[str, Any] = {"batched": True, "remove_columns": [] if keep_text else ["translation"]}
+    if not isinstance(dataset, IterableDataset):
+        settings |= {"num_proc": num_proc, "desc": "Tokenizing"}
+    return dataset.map(to_ids, **settings)
+
+
+def drop_long(dataset: Dataset, max_length: int) -> tuple[Dataset, int]:
+    """Without the pairs of which a side has more tokens than this; and how many they were."""
+    lengths = zip(dataset["source_length"], dataset["target_length"], strict=True)
+    kept = [index for index, pair in enumerate(lengths) if max(pair) <= max_length]
+    return (dataset, 0) if len(kept) == len(dataset) else (dataset.select(kept), len(dataset) - len(kept))
+
+
+class DropoutDataset(TorchDataset[dict[str, list[int]]]):
+    """An encoded data set with its texts, segmented anew in every epoch by BPE-dropout."""
+
+    def __init__(self, dataset: Dataset, dropout: BPEDropout, source_language: str, target_language: str) -> None:
+        self.texts = dataset.select_columns(["translation"])
+        self.source_lengths = [dropout.longest(length) for length in dataset["source_length"]]
+        self.target_lengths = [dropout.longest(length) for length in dataset["target_length"]]
+        self.dropout = dropout
+        self.languages = (source_language, target_language)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        pair = self.texts[index]["translation"]
+        source, target = (
+            self.dropout.encode(pair[language], epoch=self.epoch, index=index, side=side)
+            for language, side in zip(self.languages, ("source", "target"), strict=True)
+        )
+        return {"input_ids": source, "labels": target}
+
+
+@dataclass
+class TranslationCollator:
+    """Pads examples to a batch: `input_ids` and `attention_mask` [B, S], `labels` [B, T] with -100 after the end.
+
+    Args:
+        pad_token_id: what stands after the end of a source.
+        pad_to_multiple_of: round the lengths up, for the tensor cores of a GPU.
+    """
+
+    pad_token_id: int
+    pad_to_multiple_of: int = 1
+
+    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        sources = [example["input_ids"] for example in examples]
+        batch = {
+            "input_ids": self._pad(sources, self.pad_token_id),
+            "attention_mask": self._pad([[1] * len(source) for source in sources], 0),
+        }
+        if "labels" in examples[0]:
+            batch["labels"] = self._pad([example["labels"] for example in examples], IGNORE_INDEX)
+        return batch
+
+    def _pad(self, rows: list[list[int]], value: int) -> torch.Tensor:
+        longest = max(map(len, rows))
+        longest = -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        return torch.tensor([row + [value] * (longest - len(row)) for row in rows])

@@ -1,0 +1,26 @@
+"""From parallel text to a trained checkpoint."""
+
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, choose_checkpoints
+from hf_capsule_mt.training.distillation import WordDistillation
+from hf_capsule_mt.training.models import build_config, build_model
+from hf_capsule_mt.training.recipes import Recipe, load_recipe, parse_overrides
+from hf_capsule_mt.training.run import run_recipe
+from hf_capsule_mt.training.trainer import TranslationTrainer
+
+__all__ = [
+    "Recipe",
+    "TokenBudgetBatchSampler",
+    "TranslationTrainer",
+    "TranslationTrainingArguments",
+    "WordDistillation",
+    "average_checkpoints",
+    "average_weights",
+    "build_config",
+    "build_model",
+    "choose_checkpoints",
+    "load_recipe",
+    "parse_overrides",
+    "run_recipe",
+]

@@ -1,0 +1,77 @@
+"""The Trainer's arguments, and those that translation needs beside them."""
+
+import importlib.util
+from dataclasses import dataclass, field
+
+from transformers import Seq2SeqTrainingArguments
+
+
+@dataclass
+class TranslationTrainingArguments(Seq2SeqTrainingArguments):
+    """[`~transformers.Seq2SeqTrainingArguments`] and token-budget batches, early stopping, BPE-dropout, averaging."""
+
+    max_tokens_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "Largest number of tokens of a batch on one device: source and target, padding counted. "
+            "`per_device_train_batch_size` is then without effect."
+        },
+    )
+    bpe_dropout: float = field(
+        default=0.0, metadata={"help": "Share of the merges of BPE that are left out, at random, while training."}
+    )
+    pad_to_multiple_of: int = field(
+        default=1, metadata={"help": "Round lengths up to this; 8 suits the tensor cores of a GPU."}
+    )
+    early_stopping_patience: int | None = field(
+        default=None,
+        metadata={
+            "help": "Stop after this many evaluations without a better `metric_for_best_model` (default: bleu)."
+        },
+    )
+    average_last: int = field(
+        default=0, metadata={"help": "At the end, save the mean of the weights of this many last checkpoints."}
+    )
+    average_best: int = field(
+        default=0, metadata={"help": "At the end, save the mean of the weights of this many best checkpoints."}
+    )
+    report_to: str | list[str] | None = field(
+        default="auto", metadata={"help": 'Where logs go: "auto" is TensorBoard where it is installed.'}
+    )
+
+    def __post_init__(self) -> None:
+        if self.report_to == "auto":
+            self.report_to = "tensorboard" if importlib.util.find_spec("tensorboard") else "none"
+        if self.early_stopping_patience is not None or self.average_best:
+            self.metric_for_best_model = self.metric_for_best_model or "bleu"
+            if self.greater_is_better is None:
+                self.greater_is_better = "loss" not in self.metric_for_best_model
+        super().__post_init__()
+        if self.label_smoothing_factor:
+            raise ValueError(
+                f"`label_smoothing_factor` ({self.label_smoothing_factor}) must stay 0: the Trainer would take the "
+                "labels away from the model, and with them its auxiliary losses. Set `config.label_smoothing` (in a "
+                "recipe: `model: {label_smoothing: ...}`) instead."
+            )
+        if not self.average_tokens_across_devices:
+            raise ValueError(
+                "`average_tokens_across_devices` must be True: losses are divided by the targets of a step"
+            )
+        for name in ("average_last", "average_best"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}")
+        if self.average_last and self.average_best:
+            raise ValueError(
+                f"either `average_last` ({self.average_last}) or `average_best` ({self.average_best}) must be 0"
+            )
+        if self.early_stopping_patience is not None and self.eval_strategy == "no":
+            raise ValueError("`early_stopping_patience` needs `eval_strategy` to be steps or epoch, it is no")
+        if self.eval_strategy == "epoch" and self.save_strategy == "steps":
+            raise ValueError(
+                "`eval_strategy` epoch with `save_strategy` steps: a run that is killed between the two would miss an "
+                "evaluation when it resumes; use the same for both"
+            )
+        if self.bpe_dropout and self.dataloader_persistent_workers:
+            raise ValueError("`bpe_dropout` changes with the epoch, `dataloader_persistent_workers` must be False")
+        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 2:
+            raise ValueError(f"`max_tokens_per_batch` must be at least 2, got {self.max_tokens_per_batch}")

@@ -1,0 +1,172 @@
+"""Checkpoints that are complete or do not count, which of them are kept, and the mean of several."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from tqdm.auto import tqdm
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+MARKER = "complete.json"
+TRAINER_STATE = "trainer_state.json"
+
+
+def mark_complete(folder: str | os.PathLike[str]) -> None:
+    """Notes the sizes of all files of a checkpoint, in a file that appears at once: the last thing to be written."""
+    folder = Path(folder)
+    sizes = {
+        str(file.relative_to(folder)): file.stat().st_size
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != MARKER
+    }
+    partial = folder / f"{MARKER}.partial"
+    partial.write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+    partial.replace(folder / MARKER)
+
+
+def is_complete(folder: str | os.PathLike[str]) -> bool:
+    """Whether a checkpoint was marked complete and has all its files, of the sizes that they had then."""
+    folder = Path(folder)
+    try:
+        sizes = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def remove_checkpoint(folder: str | os.PathLike[str]) -> None:
+    """The marker first: a checkpoint that is half deleted does not count."""
+    (Path(folder) / MARKER).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_checkpoints(output_dir: str | os.PathLike[str], complete: bool = True) -> list[Path]:
+    """The (in)complete checkpoints of a run, by step."""
+    found = [
+        (int(match.group(1)), folder)
+        for folder in Path(output_dir).glob("checkpoint-*")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and is_complete(folder) == complete
+    ]
+    return [folder for _, folder in sorted(found)]
+
+
+def last_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
+    checkpoints = find_checkpoints(output_dir)
+    return checkpoints[-1] if checkpoints else None
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def scores_by_step(log_history: Sequence[dict[str, Any]], metric: str) -> dict[int, float]:
+    """The values of a metric of the evaluations so far, by step."""
+    key = metric if metric.startswith("eval_") else f"eval_{metric}"
+    return {entry["step"]: entry[key] for entry in log_history if key in entry}
+
+
+def best_checkpoints(
+    checkpoints: Sequence[Path], scores: dict[int, float], number: int, greater_is_better: bool
+) -> list[Path]:
+    """Those with the best scores, the best first; of equal ones the earlier."""
+    scored = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) in scores]
+    sign = -1 if greater_is_better else 1
+    return sorted(scored, key=lambda checkpoint: (sign * scores[step_of(checkpoint)], step_of(checkpoint)))[:number]
+
+
+def choose_checkpoints(
+    run: str | os.PathLike[str],
+    *,
+    last: int | None = None,
+    best: int | None = None,
+    metric: str = "bleu",
+    greater_is_better: bool = True,
+) -> list[Path]:
+    """The last or the best checkpoints of a run, which must have as many."""
+    checkpoints = find_checkpoints(run)
+    if (last is None) == (best is None):
+        raise ValueError(f"either `last` or `best` must be given, got {last} and {best}")
+    if last is not None:
+        chosen = checkpoints[-last:] if last > 0 else []
+    else:
+        history = []
+        if checkpoints:
+            history = json.loads((checkpoints[-1] / TRAINER_STATE).read_text(encoding="utf-8"))["log_history"]
+        chosen = best_checkpoints(checkpoints, scores_by_step(history, metric), best or 0, greater_is_better)
+    wanted = last if last is not None else best
+    if len(chosen) != wanted or not chosen:
+        kind = "complete" if last is not None else f"complete and scored (`eval_{metric}`)"
+        raise ValueError(f"{wanted} checkpoints are asked for, {run} has {len(chosen)} that are {kind}")
+    return chosen
+
+
+def read_weights(checkpoint: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint in safetensors, in one file or several."""
+    folder = Path(checkpoint)
+    index = folder / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if index.exists():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    weights: dict[str, torch.Tensor] = {}
+    for name in names:
+        with safe_open(folder / name, framework="pt") as file:
+            weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no mapping
+    return weights
+
+
+def average_weights(checkpoints: Sequence[str | os.PathLike[str]]) -> dict[str, torch.Tensor]:
+    """The mean of each floating-point tensor, summed in float64; of others the last checkpoint's value."""
+    total: dict[str, torch.Tensor] = {}
+    for checkpoint in tqdm(checkpoints, desc="Averaging", unit=" checkpoints", disable=len(checkpoints) < 3):
+        weights = read_weights(checkpoint)
+        if total and weights.keys() != total.keys():
+            different = sorted(weights.keys() ^ total.keys())
+            raise ValueError(f"{checkpoint} is a checkpoint of another model than the others: {different[:3]} differ")
+        for name, value in weights.items():
+            if not value.is_floating_point() or name not in total:
+                total[name] = value.double() if value.is_floating_point() else value
+            else:
+                if value.shape != total[name].shape:
+                    raise ValueError(f"{checkpoint}: `{name}` is {list(value.shape)}, not {list(total[name].shape)}")
+                total[name] += value.double()
+    return {
+        name: (value / len(checkpoints)).to(weights[name].dtype) if value.is_floating_point() else value
+        for name, value in total.items()
+    }
+
+
+def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> None:
+    """Saves the model with the mean weights, and the tokenizer of the last checkpoint."""
+    if not checkpoints:
+        raise ValueError("there is no checkpoint to average")
+    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[-1])
+    load_weights(model, average_weights(checkpoints))
+    save_atomically(output, model.save_pretrained, AutoTokenizer.from_pretrained(checkpoints[-1]).save_pretrained)
+
+
+def load_weights(model: Any, weights: dict[str, torch.Tensor]) -> None:
+    """Into a model, all of them; those that a checkpoint leaves out must be tied to others."""
+    unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
+    if unexpected:
+        raise ValueError(f"the model has no place for {unexpected[:3]}")
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
+
+
+def save_atomically(output: str | os.PathLike[str], *savers: Any) -> None:
+    """Lets each saver write into a folder beside the files of the output, then moves what they wrote, file by file."""
+    output = Path(output)
+    partial = output / "partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for save in savers:
+        save(str(partial))
+    for file in sorted(partial.iterdir()):
+        file.replace(output / file.name)
+    partial.rmdir()

@@ -1,0 +1,81 @@
+"""The model of a recipe: new, or on top of an earlier checkpoint."""
+
+from dataclasses import fields
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers.utils import logging
+
+from hf_capsule_mt.training.recipes import check_model_fields, config_class_of
+
+models_logger = logging.get_logger("hf_capsule_mt.training")
+
+
+def vocabulary_fields(tokenizer: Any) -> dict[str, Any]:
+    """The fields of a configuration that a tokenizer decides."""
+    facts = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "decoder_start_token_id": tokenizer.pad_token_id,
+        "forced_eos_token_id": None,
+    }
+    target_vocab_size = getattr(tokenizer, "target_vocab_size", None)
+    if target_vocab_size is not None:
+        facts |= {"decoder_vocab_size": target_vocab_size, "share_encoder_decoder_embeddings": False}
+    return facts
+
+
+def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any:
+    """The configuration of a recipe's model, completed by what the tokenizer decides."""
+    check_model_fields(model, "recipe")
+    settings = dict(model)
+    config_class = config_class_of(settings.pop("model_type"))
+    known = {entry.name for entry in fields(config_class)}
+    if "decoder_vocab_size" in tokenizer_fields and "decoder_vocab_size" not in known:
+        raise ValueError(f"{config_class.__name__} has no separate vocabularies: `tokenizer.separate` must be false")
+    taken = settings.keys() & tokenizer_fields.keys() - {"share_encoder_decoder_embeddings"}
+    if taken:
+        raise ValueError(f"`model` sets {sorted(taken)}, which the tokenizer decides")
+    return config_class(**{key: value for key, value in tokenizer_fields.items() if key in known} | settings)
+
+
+def build_model(model: dict[str, Any], tokenizer: Any, init_from: str | None = None) -> PreTrainedModel:
+    """A new model; or one with all the weights of an earlier one, to which the recipe's fields add what is new.
+
+    Capsule Marian starts from any Marian checkpoint and from itself, every other family from itself: first the
+    baseline, then, on top of it, the capsules.
+    """
+    if init_from is None:
+        return AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))
+    check_model_fields(model, "recipe")
+    settings = dict(model)
+    config_class = config_class_of(settings.pop("model_type"))
+    model_class: Any = AutoModelForSeq2SeqLM._model_mapping[config_class]
+    source_config = AutoConfig.from_pretrained(init_from)
+    if hasattr(model_class, "from_marian") and source_config.model_type in ("marian", config_class.model_type):
+        result = model_class.from_marian(init_from, **settings)
+    else:
+        result = _on_top_of(init_from, source_config, config_class, settings)
+    size = result.get_input_embeddings().num_embeddings
+    if len(tokenizer) > size:
+        raise ValueError(f"the tokenizer has {len(tokenizer)} words, but the vocabulary of {init_from} has {size}")
+    return result
+
+
+def _on_top_of(init_from: str, source_config: Any, config_class: Any, settings: dict[str, Any]) -> PreTrainedModel:
+    if source_config.model_type != config_class.model_type:
+        raise ValueError(
+            f"a {config_class.model_type} cannot start from {init_from}, which is a {source_config.model_type}"
+        )
+    known = {entry.name for entry in fields(config_class) if entry.init}
+    values = {key: value for key, value in source_config.to_dict().items() if key in known}
+    result = AutoModelForSeq2SeqLM.from_config(config_class(**values | settings))
+    source = AutoModelForSeq2SeqLM.from_pretrained(init_from)
+    missing, unexpected = result.load_state_dict(source.state_dict(), strict=False)
+    if unexpected:
+        raise ValueError(f"the settings leave no place for these weights of {init_from}: {unexpected}")
+    result.tie_weights()
+    if missing:
+        models_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
+    return result

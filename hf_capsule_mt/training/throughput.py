@@ -1,0 +1,150 @@
+"""Training speed in tokens per second: this package's trainer, with and without token batches, and a bare Trainer.
+
+    python -m hf_capsule_mt.training.throughput --rounds 4 --output docs/results/throughput.json
+
+The same plain model and data for all; they take turns in one process, so that a busy machine disturbs all alike.
+Tokens are those of source and target without padding.
+"""
+
+import argparse
+import contextlib
+import io
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback, set_seed
+
+from hf_capsule_mt.configuration import CapsuleMarianConfig
+from hf_capsule_mt.data import TranslationCollator, embedded_corpus, encode, train_tokenizer
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.modeling import CapsuleMarianMTModel
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.trainer import TranslationTrainer
+
+BARE = "bare Trainer"
+SYSTEMS = (BARE, "our Trainer, the same batches", "our Trainer, token batches")
+WARM_UP = 2  # steps
+
+
+class _Stopwatch(TrainerCallback):
+    """The seconds from the end of the warm-up to the end, and the tokens that the collator put into these steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.seconds = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == WARM_UP:
+            self.start = time.perf_counter()
+        elif state.global_step == self.steps:
+            self.seconds = time.perf_counter() - self.start
+
+
+class _Counting:
+    """A collator that notes the real tokens of each batch."""
+
+    def __init__(self, collator: Any) -> None:
+        self.collator = collator
+        self.tokens: list[int] = []
+
+    def __call__(self, examples: list[dict[str, Any]]) -> Any:
+        self.tokens.append(sum(len(example["input_ids"]) + len(example["labels"]) for example in examples))
+        return self.collator(examples)
+
+
+def measure(
+    rounds: int = 4, steps: int = 20, sentences: int = 2000, batch_size: int = 64, width: int = 128, layers: int = 3
+) -> dict[str, dict[str, float]]:
+    """Median and best tokens per second of each system over the rounds, and the median ratio to the bare Trainer."""
+    corpus = embedded_corpus(sentences, 1, 1)["train"]
+    tokenizer = train_tokenizer((side for pair in corpus["translation"] for side in pair.values()), 2000)
+    data = encode(corpus, tokenizer, "en", "de")
+    # as many tokens as the other batches have on average, padding included
+    tokens = (max(data["source_length"]) + max(data["target_length"])) * batch_size * 3 // 4
+    speeds: dict[str, list[float]] = {system: [] for system in SYSTEMS}
+    for number in range(rounds):
+        for system in SYSTEMS if number % 2 == 0 else SYSTEMS[::-1]:
+            speeds[system].append(_speed(system, data, tokenizer, steps, batch_size, tokens, width, layers))
+    ratios = {
+        system: median(one / bare for one, bare in zip(values, speeds[BARE], strict=True))
+        for system, values in speeds.items()
+    }
+    return {
+        system: {"median": median(values), "best": max(values), "ratio": ratios[system]}
+        for system, values in speeds.items()
+    }
+
+
+def _speed(
+    system: str, data: Any, tokenizer: Any, steps: int, batch_size: int, tokens: int, width: int, layers: int
+) -> float:
+    set_seed(1)
+    model = CapsuleMarianMTModel(
+        CapsuleMarianConfig(
+            vocab_size=len(tokenizer),
+            d_model=width,
+            encoder_layers=layers,
+            decoder_layers=layers,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=4 * width,
+            decoder_ffn_dim=4 * width,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            decoder_start_token_id=tokenizer.pad_token_id,
+            forced_eos_token_id=None,
+        )
+    )
+    watch = _Stopwatch(steps)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        shared: dict[str, Any] = {
+            "output_dir": folder,
+            "max_steps": steps,
+            "per_device_train_batch_size": batch_size,
+            "logging_steps": 10,
+            "save_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+            "dataloader_pin_memory": torch.cuda.is_available(),
+        }
+        settings: dict[str, Any] = {"model": model, "train_dataset": data, "callbacks": [watch]}
+        if system == BARE:
+            collator = _Counting(DataCollatorForSeq2Seq(tokenizer, model=model))
+            trainer: Any = Seq2SeqTrainer(args=Seq2SeqTrainingArguments(**shared), data_collator=collator, **settings)
+        else:
+            collator = _Counting(TranslationCollator(tokenizer.pad_token_id))
+            budget = tokens if "token" in system else None
+            arguments = TranslationTrainingArguments(**shared, max_tokens_per_batch=budget)
+            trainer = TranslationTrainer(args=arguments, data_collator=collator, **settings)
+        trainer.train()
+    return sum(collator.tokens[WARM_UP:steps]) / watch.seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=4, help="how often each is measured, in turn")
+    parser.add_argument("--steps", type=int, default=20, help="updates of one measurement")
+    parser.add_argument("--batch-size", type=int, default=64, help="sentences, where batches are not of tokens")
+    parser.add_argument("--width", type=int, default=128, help="of the model")
+    parser.add_argument("--layers", type=int, default=3, help="of the encoder and of the decoder")
+    parser.add_argument("--output", type=Path, help="a result file")
+    arguments = parser.parse_args()
+    result = measure(
+        arguments.rounds,
+        arguments.steps,
+        batch_size=arguments.batch_size,
+        width=arguments.width,
+        layers=arguments.layers,
+    )
+    for system, speed in result.items():
+        print(f"{system:<30} {speed['median']:8,.0f} tokens/s (best {speed['best']:,.0f}), x {speed['ratio']:.2f}")
+    if arguments.output:
+        write_result(arguments.output, {"tokens_per_second": result, "settings": vars(arguments) | {"output": None}})
+
+
+if __name__ == "__main__":
+    main()

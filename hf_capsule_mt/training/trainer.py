@@ -1,0 +1,366 @@
+"""A Seq2SeqTrainer for translation: token-budget batches, every loss part logged, resumed to the bit."""
+
+import contextlib
+import copy
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, Seq2SeqTrainer, TrainerCallback, TrainerState
+from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_utils import TrainOutput
+
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.training.checkpoints import (
+    TRAINER_STATE,
+    best_checkpoints,
+    find_checkpoints,
+    last_checkpoint,
+    mark_complete,
+    remove_checkpoint,
+    scores_by_step,
+)
+from hf_capsule_mt.training.distillation import WordDistillation
+
+# what a model says of its loss beside the sum of it
+LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
+
+
+class TranslationTrainer(Seq2SeqTrainer):
+    """[`~transformers.Seq2SeqTrainer`] with what `TranslationTrainingArguments` offers.
+
+    The training set must have the columns `source_length` and `target_length` (or attributes `source_lengths` and
+    `target_lengths`) for token-budget batches. `train(resume_from_checkpoint="last")` goes on from the last complete
+    checkpoint of `output_dir`, if there is one. On the CPU, a run that was killed and resumed ends with the bits of
+    the run that was not. SIGTERM and SIGINT save a checkpoint after the step and end the training; then `stopped` is
+    True.
+
+    Args:
+        word_distillation: a teacher whose distribution over the next word the model learns, too.
+    """
+
+    args: TranslationTrainingArguments
+
+    def __init__(self, *args: Any, word_distillation: WordDistillation | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.output_dir = Path(str(self.args.output_dir))
+        # Rotating by the Trainer would delete a checkpoint before the one that replaces it is known to be complete
+        self.keep_checkpoints = self.args.save_total_limit
+        self.args.save_total_limit = None
+        self.word_distillation = word_distillation
+        self.stopped = False
+        self.stop_signal: int | None = None
+        self._parts: dict[str, torch.Tensor] = {}
+        self._tokens: torch.Tensor | int = 0
+        self._meter = _Meter()
+        self._train_sampler: TokenBudgetBatchSampler | None = None
+        self.add_callback(_RunCallback(self))
+        if self.pop_callback(ProgressCallback) is not None:
+            self.add_callback(TokensPerSecondProgress())
+
+    # --------------------------------------------------------------------------------------------------------- batches
+    def get_train_dataloader(self) -> DataLoader:
+        if self.args.max_tokens_per_batch is None:
+            return super().get_train_dataloader()
+        dataloader_config = self.accelerator.dataloader_config
+        if dataloader_config.dispatch_batches or dataloader_config.split_batches:
+            raise ValueError(
+                "`max_tokens_per_batch` makes batches for each process: `dispatch_batches` and `split_batches` of "
+                "accelerate must be off"
+            )
+        dataset: Any = self.train_dataset
+        if hasattr(dataset, "source_lengths"):
+            lengths = (dataset.source_lengths, dataset.target_lengths)
+        else:
+            lengths = (dataset["source_length"], dataset["target_length"])
+            dataset = dataset.select_columns(["input_ids", "labels"])
+        self._train_sampler = TokenBudgetBatchSampler(
+            *lengths,
+            max_tokens=self.args.max_tokens_per_batch,
+            multiple_of=self.accelerator.num_processes * self.args.gradient_accumulation_steps,
+            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+            pad_to_multiple_of=self.args.pad_to_multiple_of,
+        )
+        loader: DataLoader = DataLoader(
+            dataset,
+            batch_sampler=self._train_sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        # Batches of unequal sizes cannot be evened out, and need not be: every process has the same number of them
+        even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
+        try:
+            return self.accelerator.prepare(loader)
+        finally:
+            dataloader_config.even_batches = even_batches
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tells the sampler and the data which epoch begins; through a wrapper that skips batches nobody would."""
+        followers: tuple[Any, ...] = (self._train_sampler, self.train_dataset)
+        for follower in followers:
+            if hasattr(follower, "set_epoch"):
+                follower.set_epoch(epoch)
+
+    # ------------------------------------------------------------------------------------------------------------ loss
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        if self.compute_loss_func is not None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        counted = self.model_accepts_loss_kwargs and num_items_in_batch is not None
+        outputs = model(**inputs, **({"num_items_in_batch": num_items_in_batch} if counted else {}))
+        loss = outputs["loss"]
+        parts = {name: outputs[name] for name in LOSS_PARTS if outputs.get(name) is not None}
+        if model.training:
+            if self.word_distillation is not None:
+                loss, teacher_part = self.word_distillation(
+                    loss, outputs, inputs, num_items_in_batch if counted else None
+                )
+                parts |= teacher_part
+            for name, value in parts.items():
+                self._parts[name] = self._parts.get(name, 0) + value.detach()
+            self._tokens = self._tokens + inputs["attention_mask"].sum() + inputs["labels"].ne(-100).sum()
+        if counted:  # the gradients of the processes will be averaged, but the counted losses are to be added up
+            loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if "loss" in logs and "learning_rate" in logs:  # of training steps
+            steps = self.state.global_step - self._meter.step
+            names = sorted(self._parts)
+            values = [self._parts[name].float() for name in names] + [torch.as_tensor(self._tokens).float()]
+            device = self.args.device
+            summed = self.accelerator.reduce(torch.stack([value.to(device) for value in values]), "sum")
+            # with `num_items_in_batch` the processes' parts add up, as do those of the accumulated batches
+            logs |= {name: value / max(steps, 1) for name, value in zip(names, summed[:-1].tolist(), strict=True)}
+            logs["tokens_per_second"] = round(summed[-1].item() / max(self._meter.seconds(), 1e-9), 1)
+            self._restart_meter()
+        super().log(logs, *args, **kwargs)
+
+    def _restart_meter(self) -> None:
+        self._parts, self._tokens = {}, 0
+        self._meter = _Meter(self.state.global_step)
+
+    # ------------------------------------------------------------------------------------------------------ evaluation
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Leaves the random numbers as they were: when to evaluate is no part of what is trained."""
+        # the sequence-to-sequence Trainer asks for all that processes have, examples that fill up a batch included
+        self.gather_function = self.accelerator.gather_for_metrics
+        with self._meter.paused(), _same_random_numbers():
+            return super().evaluation_loop(*args, **kwargs)
+
+    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The sequence-to-sequence Trainer writes a `max_length` into what is saved with the model."""
+        model: Any = self.model
+        generation_config = copy.deepcopy(model.generation_config)
+        try:
+            return super().prediction_step(*args, **kwargs)
+        finally:
+            model.generation_config = generation_config
+
+    # -------------------------------------------------------------------------------------------------------- training
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        output_dir = self.output_dir
+        if resume_from_checkpoint in ("last", True):
+            last = last_checkpoint(output_dir)
+            resume_from_checkpoint = None if last is None else str(last)
+            if self.args.should_save:
+                for folder in find_checkpoints(output_dir, complete=False):
+                    remove_checkpoint(folder)
+            self.accelerator.wait_for_everyone()
+        if resume_from_checkpoint is not None and self._has_nothing_left(str(resume_from_checkpoint)):
+            self._load_from_checkpoint(str(resume_from_checkpoint))
+            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+                self._load_best_model()
+            return TrainOutput(self.state.global_step, float("nan"), {})
+        # processes differ in their dropout; one that resumes gets its generators' states from the checkpoint
+        torch.manual_seed(self.args.seed + self.args.process_index)
+        with self._signals():
+            return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _has_nothing_left(self, checkpoint: str) -> bool:
+        """Whether a checkpoint is the end of its run: the Trainer would take at least one step more."""
+        state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
+        done = 0 < self.args.max_steps <= state.global_step or _is_out_of_patience(self.args, state.log_history)
+        if done:
+            self.state = state
+        return done
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT are noted, and obeyed after the step; the second one is obeyed at once."""
+
+        def note(number: int, frame: Any) -> None:
+            self.stop_signal = number
+            restore()
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        before: dict[int, Any] = {}
+        try:
+            for caught in (signal.SIGTERM, signal.SIGINT):
+                before[caught] = signal.signal(caught, note)
+        except ValueError:  # not in the main thread, which alone gets signals
+            pass
+        try:
+            yield
+        finally:
+            restore()
+
+    def everybody_stops(self) -> bool:
+        """Whether any process has been told to stop; they must agree on when."""
+        if self.accelerator.num_processes == 1:
+            return self.stop_signal is not None
+        told = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
+        return bool(self.accelerator.reduce(told, "sum").item())
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """The Trainer's, then the marker that makes it count, then those that are kept no longer are deleted."""
+        folder = self.output_dir / f"checkpoint-{self.state.global_step}"
+        with self._meter.paused():
+            if self.args.should_save:
+                remove_checkpoint(folder)
+            self.accelerator.wait_for_everyone()
+            super()._save_checkpoint(*args, **kwargs)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                mark_complete(folder)
+                self._delete_old_checkpoints()
+            self.accelerator.wait_for_everyone()
+
+    def _delete_old_checkpoints(self) -> None:
+        if not self.keep_checkpoints:
+            return
+        checkpoints = find_checkpoints(self.output_dir)
+        kept = set(checkpoints[-max(self.keep_checkpoints, self.args.average_last) :])
+        metric = self.args.metric_for_best_model
+        if metric is not None:
+            scores = scores_by_step(self.state.log_history, metric)
+            number = max(self.args.average_best, 1)
+            kept |= set(best_checkpoints(checkpoints, scores, number, bool(self.args.greater_is_better)))
+        for checkpoint in checkpoints:
+            if checkpoint not in kept:
+                remove_checkpoint(checkpoint)
+
+
+class _Meter:
+    """The time since a step, but for pauses."""
+
+    def __init__(self, step: int = 0) -> None:
+        self.step = step
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - begin
+
+
+@contextlib.contextmanager
+def _same_random_numbers() -> Iterator[None]:
+    """The generators are afterwards as they were before."""
+    states = (random.getstate(), np.random.get_state())
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+
+class _RunCallback(TrainerCallback):
+    """Epochs, signals and early stopping, all from what a checkpoint keeps."""
+
+    def __init__(self, trainer: TranslationTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer._restart_meter()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+        if hasattr(train_dataloader, "__len__") and self.trainer._train_sampler is not None:
+            steps = -(-len(train_dataloader) // args.gradient_accumulation_steps)
+            self.trainer.set_epoch(state.global_step // steps)
+        else:
+            self.trainer.set_epoch(int(state.epoch or 0))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.everybody_stops():
+            control.should_save = control.should_training_stop = True
+            self.trainer.stopped = True
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if _is_out_of_patience(args, state.log_history):
+            control.should_training_stop = True
+
+
+def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[dict[str, float]]) -> bool:
+    """Whether too many evaluations have passed since the best one."""
+    if args.early_stopping_patience is None or args.metric_for_best_model is None:
+        return False
+    scores = scores_by_step(log_history, args.metric_for_best_model)
+    if not scores:
+        return False
+    sign = 1 if args.greater_is_better else -1
+    best = max(scores, key=lambda step: (sign * scores[step], -step))
+    return sum(step > best for step in scores) >= args.early_stopping_patience
+
+
+class TokensPerSecondProgress(ProgressCallback):
+    """The bar shows the loss, the speed in tokens and the last score; evaluations are printed as lines."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if not state.is_world_process_zero or self.training_bar is None or not logs:
+            return
+        if "tokens_per_second" in logs:
+            shown = {"loss": f"{logs['loss']:.3f}", "tokens/s": f"{logs['tokens_per_second']:,.0f}"}
+            self.training_bar.set_postfix(shown)
+        else:
+            numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in logs.items()}
+            self.training_bar.write(f"step {state.global_step}: {numbers}")
+
+
+def bleu_metric(
+    decode: Callable[[Any], list[str]], references: list[str], **settings: Any
+) -> Callable[[Any], dict[str, float]]:
+    """`compute_metrics` for `predict_with_generate`: sacreBLEU of the predictions against the references."""
+    from sacrebleu.metrics import BLEU
+
+    def compute(prediction: Any) -> dict[str, float]:
+        translations = decode(prediction.predictions)
+        if len(translations) != len(references):
+            raise ValueError(f"{len(translations)} translations for {len(references)} references")
+        score = BLEU(**settings).corpus_score(translations, [references])
+        return {"bleu": score.score, "length_ratio": score.ratio}
+
+    return compute
+
+
+def unwrapped(model: Any) -> PreTrainedModel:
+    """The model inside of what distributes and compiles it."""
+    while hasattr(model, "module") or hasattr(model, "_orig_mod"):
+        model = getattr(model, "module", None) or model._orig_mod
+    return model

@@ -1,0 +1,45 @@
+"""The mean of the weights of several checkpoints, as a checkpoint.
+
+    python scripts/average_checkpoints.py outputs/run --last 5 --output outputs/averaged
+    python scripts/average_checkpoints.py outputs/run --best 5 --metric bleu --output outputs/averaged
+    python scripts/average_checkpoints.py --checkpoints outputs/a outputs/b --output outputs/averaged
+
+At the end of training the same is done by `--average_last 5` or `--average_best 5` of scripts/train.py, which also
+keep as many checkpoints as it takes; otherwise `--save_total_limit` says how many there are.
+"""
+
+import argparse
+from pathlib import Path
+
+import hf_capsule_mt  # noqa: F401 - registers its models
+from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="the output folder of a training run")
+    parser.add_argument("--last", type=int, help="how many of its last checkpoints")
+    parser.add_argument("--best", type=int, help="how many of its best checkpoints")
+    parser.add_argument("--metric", default="bleu", help="best by what: a metric of the evaluations while training")
+    parser.add_argument("--smaller-is-better", action="store_true", help="for a metric such as loss")
+    parser.add_argument("--checkpoints", type=Path, nargs="+", help="these instead, whatever they are")
+    parser.add_argument("--output", type=Path, required=True, help="where the mean goes")
+    arguments = parser.parse_args()
+    if (arguments.run is None) == (arguments.checkpoints is None):
+        parser.error("give either a run or --checkpoints")
+    try:
+        checkpoints = arguments.checkpoints or choose_checkpoints(
+            arguments.run,
+            last=arguments.last,
+            best=arguments.best,
+            metric=arguments.metric,
+            greater_is_better=not arguments.smaller_is_better,
+        )
+        average_checkpoints(checkpoints, arguments.output)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    print(f"{arguments.output}: the mean of {', '.join(map(str, checkpoints))}")
+
+
+if __name__ == "__main__":
+    main()

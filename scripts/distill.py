@@ -1,0 +1,89 @@
+"""Sequence-level knowledge distillation: a teacher translates a training set (CapsNMT, section 4.2).
+
+    python scripts/distill.py RECIPE.yaml outputs/distilled --teacher outputs/plain
+    torchrun --nproc_per_node 8 scripts/distill.py RECIPE.yaml outputs/distilled --teacher Helsinki-NLP/opus-mt-en-de
+
+RECIPE.yaml is the recipe of the student or of the teacher: its `data.train`, cleaned as it says, is what is
+translated. The result is a folder that a recipe takes as `data: {train: {jsonl: outputs/distilled/part-*.jsonl}}`.
+Killed and started again, it goes on with what is missing.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import torch
+from accelerate import PartialState
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import hf_capsule_mt  # noqa: F401 - registers its models
+from hf_capsule_mt.training.distillation import Teacher, distill
+from hf_capsule_mt.training.recipes import load_recipe
+from hf_capsule_mt.training.run import load_corpus
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", type=Path, help="whose training data to translate")
+    parser.add_argument("output", type=Path, help="the folder of the result")
+    parser.add_argument("--teacher", required=True, help="a sequence-to-sequence checkpoint, a folder or a name")
+    parser.add_argument("--data-dir", help="what relative names of files in the recipe are relative to")
+    parser.add_argument("--num-beams", type=int, default=4, help="width of the beam")
+    parser.add_argument("--length-penalty", type=float, default=1.0, help="of the beam search")
+    parser.add_argument("--max-new-tokens", type=int, default=256, help="longest translation")
+    parser.add_argument("--max-source-tokens", type=int, default=256, help="longer sources are cut")
+    parser.add_argument("--sentences-per-batch", type=int, default=64, help="decoded at once")
+    parser.add_argument("--words-per-batch", type=int, default=2048, help="of the source, padding counted")
+    parser.add_argument("--lines-per-file", type=int, default=1024, help="what is lost, at most, when a run is killed")
+    parser.add_argument("--first", type=int, help="only the first so many sentences")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    processes = PartialState(cpu=arguments.cpu)
+    recipe = load_recipe(arguments.recipe, {"data_dir": arguments.data_dir} if arguments.data_dir else None)
+    source, target = recipe.languages["source"], recipe.languages["target"]
+    with processes.main_process_first():
+        train = load_corpus(recipe)["train"]
+    sources = [pair[source] for pair in train["translation"]][: arguments.first]
+    model = AutoModelForSeq2SeqLM.from_pretrained(arguments.teacher, dtype=getattr(torch, arguments.dtype))
+    search = {
+        "num_beams": arguments.num_beams,
+        "length_penalty": arguments.length_penalty,
+        "max_new_tokens": arguments.max_new_tokens,
+    }
+    teacher = Teacher(
+        model.to(processes.device),
+        AutoTokenizer.from_pretrained(arguments.teacher),
+        max_source_tokens=arguments.max_source_tokens,
+        **search,
+    )
+    facts = distill(
+        teacher,
+        sources,
+        arguments.output,
+        source_language=source,
+        target_language=target,
+        settings={
+            "teacher": arguments.teacher,
+            "recipe": recipe.data,
+            "generation": search,
+            "max_source_tokens": arguments.max_source_tokens,
+            "dtype": arguments.dtype,
+        },
+        lines_per_file=arguments.lines_per_file,
+        sentences_per_batch=arguments.sentences_per_batch,
+        words_per_batch=arguments.words_per_batch,
+    )
+    if processes.is_main_process:
+        print(f"{facts['lines']:,} lines: data: {{train: {{jsonl: {arguments.output}/part-*.jsonl}}}}")
+    processes.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

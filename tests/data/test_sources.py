@@ -1,0 +1,161 @@
+"""Sources of parallel text: what they give, and the file and line that an error names."""
+
+import gzip
+import json
+
+import pytest
+from datasets import Dataset, DatasetDict, IterableDataset
+
+from hf_capsule_mt.data import load_translation_data
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write(folder, name, text):
+    data = text if isinstance(text, bytes) else text.encode("utf-8")
+    file = folder / name
+    file.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return str(file)
+
+
+def load(source, **settings):
+    corpus = load_translation_data({"train": source}, "de", "en", **settings)
+    rows = list(corpus["train"])
+    assert all(list(row) == ["translation"] and list(row["translation"]) == ["de", "en"] for row in rows)
+    return [(row["translation"]["de"], row["translation"]["en"]) for row in rows]
+
+
+def test_lines_end_in_line_feeds_only(tmp_path):
+    german = "eins\u2028zwei\ndrei\x0bvier\x85\r\nfünf\x1c"
+    english = "one two\nthree four\nfive\n"
+    expected = [("eins\u2028zwei", "one two"), ("drei\x0bvier\x85", "three four"), ("fünf\x1c", "five")]
+    for ending in ("", ".gz"):
+        files = [write(tmp_path, f"a.de{ending}", german), write(tmp_path, f"a.en{ending}", english)]
+        assert load({"text": files}) == expected
+        assert load({"text": files}, streaming=True) == expected
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    files = [write(tmp_path, "a.de", b"\xef\xbb\xbfeins\n"), write(tmp_path, "a.en", "one\n")]
+    assert load({"text": files}) == [("eins", "one")]
+
+
+def test_tsv_knows_no_quotes_and_no_missing_values(tmp_path):
+    file = write(tmp_path, "a.tsv", "NA\tnull\tx\n\"halb\t'\tx\nnan\tNA\tx\n")
+    assert load({"tsv": file}) == [("NA", "null"), ('"halb', "'"), ("nan", "NA")]
+    named = write(tmp_path, "b.tsv", "id\ten\tde\n1\tone\teins\n")
+    assert load({"tsv": named, "columns": ["de", "en"]}) == [("eins", "one")]
+    assert load({"tsv": named, "columns": [2, 1], "header": True}) == [("eins", "one")]
+
+
+def test_jsonl_and_parquet_and_patterns(tmp_path):
+    pair = {"de": "eins", "en": "one"}
+    write(tmp_path, "part-1.jsonl", json.dumps(pair) + "\n")
+    write(tmp_path, "part-2.jsonl.gz", json.dumps({"index": 3, "translation": pair}) + "\n")
+    assert load({"jsonl": str(tmp_path / "part-*.jsonl*")}, num_proc=2) == [("eins", "one")] * 2
+    for name, rows in (("a", {"translation": [pair]}), ("b", {"en": ["one"], "de": ["eins"]})):
+        Dataset.from_dict(rows).to_parquet(tmp_path / f"{name}.parquet")
+        assert load({"parquet": str(tmp_path / f"{name}.parquet")}) == [("eins", "one")]
+
+
+def test_a_local_copy_of_a_data_set_of_the_hub(tmp_path):
+    folder = tmp_path / "wmt" / "wmt14"
+    for split, size in (("train", 3), ("validation", 2), ("test", 1)):
+        rows = {"translation": [{"de": f"Satz {number}", "en": f"sentence {number}"} for number in range(size)]}
+        Dataset.from_dict(rows).to_parquet(folder / "de-en" / f"{split}-00000-of-00001.parquet")
+    card = "---\nconfigs:\n- config_name: de-en\n  data_files:\n" + "".join(
+        f"  - split: {split}\n    path: de-en/{split}-*\n" for split in ("train", "validation", "test")
+    )
+    (folder / "README.md").write_text(card + "---\n", encoding="utf-8")
+    sources = {name: {"hub": str(folder), "config": "de-en"} for name in ("train", "validation", "test")}
+    corpus = load_translation_data(sources, "en", "de")
+    assert isinstance(corpus, DatasetDict)
+    assert {name: len(part) for name, part in corpus.items()} == {"train": 3, "validation": 2, "test": 1}
+    assert corpus["train"][2] == {"translation": {"en": "sentence 2", "de": "Satz 2"}}
+    streamed = load_translation_data(sources, "en", "de", streaming=True)["train"]
+    assert isinstance(streamed, IterableDataset)
+    assert next(iter(streamed)) == {"translation": {"en": "sentence 0", "de": "Satz 0"}}
+
+
+def test_several_sources_one_after_the_other(tmp_path):
+    files = [write(tmp_path, "a.de", "eins\nzwei\n"), write(tmp_path, "a.en", "one\ntwo\n")]
+    tsv = write(tmp_path, "b.tsv", "drei\tthree\n")
+    assert load([{"text": files, "first": 1}, {"tsv": tsv}]) == [("eins", "one"), ("drei", "three")]
+
+
+def test_the_parts_of_the_embedded_corpus_are_disjoint():
+    corpus = load_translation_data(
+        {"train": {"embedded": 200}, "validation": {"embedded": 30}, "test": {"embedded": 40}}, "en", "de"
+    )
+    sides = [row["translation"]["en"] for part in corpus.values() for row in part]
+    assert len(set(sides)) == len(sides) == 270
+    with pytest.raises(ValueError, match="languages en and de, got de and fr"):
+        load_translation_data({"train": {"embedded": 2}}, "de", "fr")
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    files = [write(tmp_path, "a.de", "eins\n"), write(tmp_path, "a.en", "one\n")]
+    assert load({"text": files}) == [("eins", "one")]
+    write(tmp_path, "a.de", "einser\n")
+    assert load({"text": files}) == [("einser", "one")]
+
+
+@pytest.mark.parametrize(
+    ("german", "english", "message"),
+    [
+        ("eins\nzwei\n", "one\n", r"a\.en ends after line 1, but .*a\.de has a line 2"),
+        ("eins\n", "one\ntwo\n", r"a\.de ends after line 1, but .*a\.en has a line 2"),
+        ("eins\n \n", "one\ntwo\n", r"a\.de, line 2: the de side is empty"),
+        (b"eins\nzw\xe4i\n", "one\ntwo\n", r"a\.de, line 2: invalid UTF-8 at byte 2"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_broken_text(tmp_path, german, english, message, streaming):
+    files = [write(tmp_path, "a.de", german), write(tmp_path, "a.en", english)]
+    with pytest.raises(ValueError, match=message):
+        load({"text": files}, streaming=streaming)
+
+
+def test_damaged_gzip(tmp_path):
+    files = [write(tmp_path, "a.de.gz", "eins\n" * 100), write(tmp_path, "a.en", "one\n" * 100)]
+    whole = (tmp_path / "a.de.gz").read_bytes()
+    (tmp_path / "a.de.gz").write_bytes(whole[:-4])
+    with pytest.raises(ValueError, match=r"a\.de\.gz, after line \d+: the gzip file is damaged"):
+        load({"text": files})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "settings", "message"),
+    [
+        ("tsv", "eins\tone\nzwei\n", {}, r"a\.tsv, line 2: 1 columns, but column 1"),
+        ("tsv", "de\ten\n", {"columns": ["de", "fr"]}, r"a\.tsv, line 1: no column 'fr', the header has"),
+        ("tsv", "eins\tone\n\ttwo\n", {}, r"a\.tsv, line 2: the de side is empty"),
+        ("jsonl", '{"de": "eins", "en": "one"}\n{"de": "zwei"}\n', {}, r"a\.jsonl, line 2: no text 'en'"),
+        ("jsonl", '{"de": "eins", "en": "one"}\n{"de":\n', {}, r"a\.jsonl, line 2: not JSON"),
+        ("jsonl", "[1]\n", {}, r"a\.jsonl, line 1: an object is needed"),
+    ],
+)
+def test_broken_tables(tmp_path, kind, text, settings, message):
+    with pytest.raises(ValueError, match=message):
+        load({kind: write(tmp_path, f"a.{kind}", text), **settings})
+
+
+def test_broken_columns(tmp_path):
+    Dataset.from_dict({"de": ["eins"], "fr": ["un"]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet: no column `translation` and no column `en`"):
+        load({"parquet": str(tmp_path / "a.parquet")})
+    Dataset.from_dict({"de": ["eins", "zwei"], "en": ["one", ""]}).to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"b\.parquet, row 2: the en side is empty"):
+        load({"parquet": str(tmp_path / "b.parquet")})
+
+
+def test_unknown_sources(tmp_path):
+    with pytest.raises(ValueError, match=r"must have one of the keys \['hub', 'text'"):
+        load({"csv": "a.csv"})
+    with pytest.raises(ValueError, match=r"`jsonl` takes \['first'\] beside it, got \['columns'\]"):
+        load({"jsonl": "a", "columns": [0]})
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        load({"tsv": str(tmp_path / "none.tsv")})

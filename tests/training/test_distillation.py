@@ -1,0 +1,116 @@
+"""Sequence-level distillation: sharded, killed, resumed, and a data source at the end."""
+
+import itertools
+import json
+import signal
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt.data import load_translation_data, sentence_pairs
+from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
+from tests.fixtures.tiny import save_tiny_marian, tiny_model
+from tests.training.small import TOKENIZER, die, in_process, in_processes
+
+SOURCES = [english for english, _ in itertools.islice(sentence_pairs(3), 57)] + ["Twice.", "Twice.", "Zwölf\u2028x."]
+SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_file": 8, "show_progress": False}
+
+
+def reversed_words(texts):
+    return [" ".join(reversed(text.split())) for text in texts]
+
+
+def translate_and_die(folder, at):
+    translated = 0
+
+    def translate(texts):
+        nonlocal translated
+        translated += len(texts)
+        if at is not None and translated > at:
+            die()
+        return reversed_words(texts)
+
+    distill(translate, SOURCES, folder, sentences_per_batch=3, **SETTINGS)
+
+
+def result(folder):
+    rows = [json.loads(line) for part in sorted(folder.glob("part-*.jsonl")) for line in part.open(encoding="utf-8")]
+    return {row["index"]: row["translation"] for row in rows}, len(rows)
+
+
+EXPECTED = {index: {"en": text, "de": reversed_words([text])[0]} for index, text in enumerate(SOURCES)}
+
+
+def test_killed_and_resumed_it_loses_no_line_and_repeats_none(tmp_path):
+    for at in (4, 13, 0, 22):
+        assert in_process(translate_and_die, tmp_path, at) == -signal.SIGKILL
+        assert not (tmp_path / SUMMARY_FILE).exists()
+    done = {part.name: part.read_bytes() for part in tmp_path.glob("part-*.jsonl")}
+    assert done
+    assert in_process(translate_and_die, tmp_path, None) == 0
+    rows, number = result(tmp_path)
+    assert rows == EXPECTED
+    assert number == len(SOURCES)
+    assert all((tmp_path / name).read_bytes() == before for name, before in done.items())
+
+
+def test_with_any_number_of_processes(tmp_path):
+    assert in_process(translate_and_die, tmp_path, 20) == -signal.SIGKILL
+    assert in_processes(2, translate_and_die, tmp_path, None) == [0, 0]
+    assert result(tmp_path) == (EXPECTED, len(SOURCES))
+    assert json.loads((tmp_path / SUMMARY_FILE).read_text())["lines"] == len(SOURCES)
+
+
+def test_the_result_is_a_data_source(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    distill(reversed_words, SOURCES, tmp_path / "out", **SETTINGS)
+    corpus = load_translation_data({"train": {"jsonl": str(tmp_path / "out" / "part-*.jsonl")}}, "en", "de")
+    pairs = sorted((pair["en"], pair["de"]) for pair in corpus["train"]["translation"])
+    assert pairs == sorted((pair["en"], pair["de"]) for pair in EXPECTED.values())
+
+
+def test_the_longest_come_first_in_bounded_batches(tmp_path):
+    batches = []
+
+    def translate(texts):
+        batches.append([len(text.split()) for text in texts])
+        return texts
+
+    distill(translate, SOURCES, tmp_path, sentences_per_batch=6, words_per_batch=30, **SETTINGS)
+    lengths = list(itertools.chain.from_iterable(batches))
+    assert lengths == sorted(lengths, reverse=True)
+    assert all(len(batch) == 1 or len(batch) * batch[0] <= 30 for batch in batches)
+    assert max(map(len, batches)) <= 6
+
+
+def test_a_folder_is_not_continued_with_other_settings(tmp_path):
+    distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "a"}, **SETTINGS)
+    with pytest.raises(ValueError, match=r"holds another distillation .*teacher: 'a' then, 'b' now"):
+        distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "b"}, **SETTINGS)
+
+
+def test_a_missing_and_a_repeated_line_are_found(tmp_path):
+    distill(reversed_words, SOURCES[:16], tmp_path, **SETTINGS)
+    part = tmp_path / "part-000001.jsonl"
+    lines = part.read_text(encoding="utf-8").split("\n")
+    part.write_text("\n".join([*lines[:-2], lines[0], ""]), encoding="utf-8")
+    with pytest.raises(ValueError, match="is there twice"):
+        check_distilled(tmp_path, 16, 2)
+    part.write_text("\n".join(lines[1:]), encoding="utf-8")
+    with pytest.raises(ValueError, match="is missing"):
+        check_distilled(tmp_path, 16, 2)
+
+
+@pytest.mark.parametrize("family", ["marian", "capsule_marian"])
+def test_any_checkpoint_is_a_teacher(tmp_path, family):
+    """Batches with padding translate as single sentences do."""
+    if family == "marian":
+        model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path / "teacher"))
+    else:
+        model = tiny_model(TOKENIZER, layer_aggregation="em_routing")
+    teacher = Teacher(model, TOKENIZER, max_source_tokens=20, num_beams=2, max_new_tokens=6)
+    texts = SOURCES[:5]
+    assert teacher(texts) == [teacher([text])[0] for text in texts]
+    assert all("\n" not in text for text in teacher(texts))
+    assert not torch.is_inference_mode_enabled()

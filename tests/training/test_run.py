@@ -1,0 +1,194 @@
+"""A recipe from text to a checkpoint, twice, and in streams."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+from hf_capsule_mt.training import load_recipe, run_recipe
+from hf_capsule_mt.training.run import load_corpus
+from hf_capsule_mt.training.throughput import SYSTEMS, measure
+from tests.fixtures.tiny import SIZES
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {
+    "languages": {"source": "en", "target": "de"},
+    "data": {"train": {"embedded": 80}, "validation": {"embedded": 6}, "test": {"embedded": 5}},
+    "tokenizer": {"vocab_size": 500},
+    "model": {"model_type": "capsule_marian", **{key: SIZES[key] for key in SIZES if key != "forced_eos_token_id"}},
+    "training": {
+        "max_steps": 6,
+        "max_tokens_per_batch": 500,
+        "eval_strategy": "steps",
+        "eval_steps": 3,
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "logging_steps": 2,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+    },
+    "generation": {"num_beams": 2, "max_new_tokens": 8},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def recipe(folder, overrides=None, **values):
+    merged = {key: {**SMALL[key], **values.get(key, {})} for key in SMALL} | {
+        key: value for key, value in values.items() if key not in SMALL
+    }
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump({"output_dir": str(folder / "run"), **merged}), encoding="utf-8")
+    return load_recipe(file, overrides)
+
+
+def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
+    first = recipe(tmp_path, training={"average_best": 2})
+    result = run_recipe(first)
+    output = Path(first.output_dir)
+    assert {"validation_bleu", "test_bleu", "test_loss"} <= set(result["scores"])
+    assert result["averaged"]
+    assert result["steps"] == 6
+    saved = json.loads((output / "train_result.json").read_text())
+    assert saved["scores"] == result["scores"]
+    assert saved["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
+    assert (model.config.vocab_size, model.generation_config.num_beams) == (len(tokenizer), 2)
+    assert (model.generation_config.max_new_tokens, model.generation_config.max_length) == (8, None)
+    assert isinstance(pipeline("translation", model=str(output))("The man sleeps.")[0]["translation_text"], str)
+    weights = (output / "model.safetensors").read_bytes()
+    assert run_recipe(first)["scores"] == result["scores"]
+    assert (output / "model.safetensors").read_bytes() == weights
+    with pytest.raises(ValueError, match=r"holds a run of another recipe \(model\.dropout: None then, 0\.3 now\)"):
+        run_recipe(recipe(tmp_path, {"model.dropout": 0.3}, training={"average_best": 2}))
+    capsys.readouterr()
+
+
+def test_staged_with_the_tokenizer_of_the_baseline(tmp_path):
+    baseline = recipe(tmp_path, training={"max_steps": 1, "eval_strategy": "no"})
+    run_recipe(baseline)
+    overrides = {"init_from": baseline.output_dir, "output_dir": str(tmp_path / "staged"), "max_steps": 1}
+    overrides |= {"layer_aggregation": "linear", "layer_aggregation_residual": True, "tokenizer": {}}
+    result = run_recipe(recipe(tmp_path, overrides, training={"eval_strategy": "no"}))
+    assert result["steps"] == 1
+    baseline_tokenizer = Path(baseline.output_dir, "tokenizer.json").read_text()
+    assert (tmp_path / "staged" / "tokenizer.json").read_text() == baseline_tokenizer
+
+
+def test_separate_vocabularies_and_dropout_and_distillation(tmp_path):
+    settings = {"tokenizer": {"separate": True, "target_vocab_size": 600}, "training": {"bpe_dropout": 0.1}}
+    settings["generation"] = {"num_beams": 1}  # beam search of transformers 5.15 takes both vocabularies to be one
+    result = run_recipe(recipe(tmp_path, **settings))
+    output = tmp_path / "run"
+    model = AutoModelForSeq2SeqLM.from_pretrained(output)
+    assert (model.config.vocab_size, model.config.decoder_vocab_size) == (500, 600)
+    assert result["scores"]["test_bleu"] >= 0
+    student = {"output_dir": str(tmp_path / "student"), "init_from": str(output), "max_steps": 2}
+    distilled = recipe(tmp_path, student, word_distillation={"teacher": str(output), "weight": 0.5}, **settings)
+    assert run_recipe(distilled)["steps"] == 2
+
+
+def test_a_stream(tmp_path):
+    english, german = tmp_path / "a.en", tmp_path / "a.de"
+    english.write_text("".join(f"sentence {number}\n" for number in range(40)))
+    german.write_text("".join(f"Satz {number}\n" for number in range(40)))
+    settings = {
+        "data": {"train": {"text": ["a.en", "a.de"]}, "streaming": True, "cleaning": {"max_words": 3}},
+        "training": {"max_tokens_per_batch": None, "per_device_train_batch_size": 4, "max_steps": 12},
+        "data_dir": str(tmp_path),
+    }
+    assert run_recipe(recipe(tmp_path, **settings))["steps"] == 12
+    settings["training"]["max_tokens_per_batch"] = 100
+    with pytest.raises(ValueError, match=r"`data\.streaming` knows no lengths"):
+        run_recipe(recipe(tmp_path, **settings))
+
+
+def test_bad_data_is_an_error_before_training(tmp_path):
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\n")
+    data = {"train": {"text": [str(tmp_path / "a.en"), str(tmp_path / "a.de")]}}
+    with pytest.raises(ValueError, match=r"a\.de ends after line 1, but .*a\.en has a line 2"):
+        run_recipe(recipe(tmp_path, data=data))
+
+
+def test_throughput_is_measured_for_all():
+    result = measure(rounds=1, steps=4, sentences=60, batch_size=4, width=16, layers=1)
+    assert set(result) == set(SYSTEMS)
+    assert all(speed["median"] > 0 for speed in result.values())
+
+
+def run_script(*words, launcher=(), **environment):
+    return subprocess.run(
+        [sys.executable, *launcher, *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--nproc_per_node", "2"],
+    # `accelerate launch --cpu --num_processes 2` would run one process
+    "accelerate": ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+def test_the_script_with_two_processes(tmp_path, launcher):
+    recipe(tmp_path)
+    words = [ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--ddp_backend", "gloo"]
+    done = run_script(*words, launcher=LAUNCHERS[launcher], ACCELERATE_USE_CPU="true")
+    assert done.returncode == 0, done.stderr
+    assert "test_bleu" in done.stdout
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert (tmp_path / "run" / "checkpoint-6" / "rng_state_1.pth").exists()
+
+
+@pytest.mark.slow
+def test_the_scripts_one_after_the_other(tmp_path):
+    recipe(tmp_path)
+    train = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml")
+    assert train.returncode == 0, train.stderr
+    averaged = run_script(
+        ROOT / "scripts/average_checkpoints.py", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean"
+    )
+    assert averaged.returncode == 0, averaged.stderr
+    distilled = run_script(
+        *(ROOT / "scripts/distill.py", tmp_path / "recipe.yaml", tmp_path / "out", "--teacher", tmp_path / "mean"),
+        *("--num-beams", 1, "--max-new-tokens", 5, "--lines-per-file", 16, "--cpu"),
+        launcher=LAUNCHERS["torchrun"],
+    )
+    assert distilled.returncode == 0, distilled.stderr
+    lines = [line for part in (tmp_path / "out").glob("part-*.jsonl") for line in part.open()]
+    assert len(lines) == 80
+    wrong = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--max_stepz", 3)
+    assert wrong.returncode == 2
+    assert "did you mean `max_steps`?" in wrong.stderr
+
+
+@pytest.mark.slow
+def test_compiled(tmp_path):
+    assert run_recipe(recipe(tmp_path, training={"torch_compile": True, "max_steps": 3}))["steps"] == 3
+
+
+def test_cleaning_may_meet_empty_sides_in_training_data_only(tmp_path, capsys):
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text("one\teins\n\tzwei\n" + "three\tdrei\n" * 8)
+    data = {"train": {"tsv": "train.tsv"}, "validation": {"tsv": "train.tsv"}, "cleaning": {"drop_empty": True}}
+    with pytest.raises(ValueError, match=r"train\.tsv, line 2: the en side is empty"):
+        load_corpus(recipe(tmp_path, data=data, data_dir=str(tmp_path)))
+    data["validation"] = {"embedded": 3}
+    corpus = load_corpus(recipe(tmp_path, data=data, data_dir=str(tmp_path)))
+    assert {name: len(part) for name, part in corpus.items()} == {"train": 9, "validation": 3, "test": 5}
+    assert "kept 9 of 10 pairs; dropped 1 with an empty side (first: pair 2)" in capsys.readouterr().out

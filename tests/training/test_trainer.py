@@ -1,0 +1,341 @@
+"""The trainer: losses, accumulation, evaluation, stopping; killed and resumed, it ends with the same bits."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from hf_capsule_mt.training import WordDistillation
+from hf_capsule_mt.training.checkpoints import MARKER, find_checkpoints, last_checkpoint
+from hf_capsule_mt.training.trainer import bleu_metric
+from tests.fixtures.tiny import tiny_model
+from tests.training.small import (
+    CORPUS,
+    TOKENIZER,
+    assert_same_bits,
+    die,
+    in_process,
+    in_processes,
+    make_trainer,
+    weights,
+)
+
+
+def history(trainer, key):
+    return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+
+def test_it_learns_and_logs_every_part(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=25, learning_rate=1e-2)
+    trainer.train()
+    losses = history(trainer, "loss")
+    assert len(losses) == 25
+    assert losses[-1] < losses[0] - 0.5
+    assert history(trainer, "nll_loss") == pytest.approx(losses)
+    assert all(speed > 0 for speed in history(trainer, "tokens_per_second"))
+
+
+def test_the_schedule_is_the_inverse_square_root_with_warm_up(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=14, learning_rate=2e-3, warmup_steps=4)
+    trainer.train()
+    rates = history(trainer, "learning_rate")
+    expected = [2e-3 * min(step / 4, (4 / max(step, 1)) ** 0.5) for step in range(14)]
+    assert rates == pytest.approx(expected)
+
+
+def test_the_budget_holds_and_an_epoch_sees_everything_once(tmp_path):
+    trainer = make_trainer(tmp_path)
+    seen = []
+    original = trainer.data_collator
+
+    def collate(examples):
+        batch = original(examples)
+        assert batch["input_ids"].numel() + batch["labels"].numel() <= 400
+        seen.extend(tuple(example["input_ids"]) for example in examples)
+        return batch
+
+    trainer.data_collator = collate
+    loader = trainer.get_train_dataloader()
+    assert len(list(loader)) == len(loader)
+    assert sorted(seen) == sorted(tuple(ids) for ids in CORPUS["train"]["input_ids"])
+
+
+@pytest.mark.parametrize("settings", [{}, {"layer_aggregation": "em_routing", "layer_aggregation_residual": True}])
+def test_accumulation_is_the_large_batch(tmp_path, settings):
+    """Batches of unequal numbers of tokens, accumulated, against the same examples in one batch: the gradients."""
+    model = tiny_model(TOKENIZER, dropout=0.0, label_smoothing=0.1, **settings).double()
+    gradients = []
+
+    class Keep(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+
+    trainer = make_trainer(tmp_path, model=model, max_steps=1, gradient_accumulation_steps=4, max_grad_norm=0)
+    trainer.add_callback(Keep())
+    loader = iter(trainer.get_train_dataloader())
+    batches = [next(loader) for _ in range(4)]
+    sizes = {int(batch["labels"].ne(-100).sum()) for batch in batches}
+    assert len(sizes) > 1
+    count = sum(batch["labels"].ne(-100).sum() for batch in batches)
+    model.zero_grad()
+    model.train()
+    for batch in batches:
+        model(**batch, num_items_in_batch=count).loss.backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    trainer.train()
+    for name, value in expected.items():
+        torch.testing.assert_close(gradients[0][name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_label_smoothing_of_the_trainer_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"Set `config\.label_smoothing`"):
+        make_trainer(tmp_path, label_smoothing_factor=0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"average_last": 2, "average_best": 3}, r"either `average_last` \(2\) or `average_best` \(3\) must be 0"),
+        ({"early_stopping_patience": 2}, "needs `eval_strategy`"),
+        ({"eval_strategy": "epoch", "save_strategy": "steps"}, "use the same for both"),
+        ({"max_tokens_per_batch": 1}, "must be at least 2, got 1"),
+        ({"average_tokens_across_devices": False}, "must be True"),
+    ],
+)
+def test_arguments_that_contradict(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(tmp_path, **arguments)
+
+
+def test_evaluation_leaves_no_trace(tmp_path):
+    """When it evaluates changes neither the weights nor how the model decodes."""
+    references = [pair["de"] for pair in CORPUS["validation"]["translation"]]
+
+    def decode(predictions):
+        return TOKENIZER.batch_decode(predictions.clip(min=0), skip_special_tokens=True)
+
+    settings = {"compute_metrics": bleu_metric(decode, references)}
+    evaluated = make_trainer(
+        tmp_path,
+        max_steps=6,
+        eval_strategy="steps",
+        eval_steps=2,
+        predict_with_generate=True,
+        trainer_settings=settings,
+    )
+    decoding = ("max_length", "max_new_tokens", "num_beams", "do_sample")
+    before = {key: getattr(evaluated.model.generation_config, key) for key in decoding}
+    evaluated.train()
+    assert len(history(evaluated, "eval_bleu")) == 3
+    assert {key: getattr(evaluated.model.generation_config, key) for key in decoding} == before
+    plain = make_trainer(tmp_path, max_steps=6)
+    plain.train()
+    assert_same_bits(weights(evaluated), weights(plain))
+
+
+def test_early_stopping_and_what_is_kept(tmp_path):
+    scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
+    trainer = make_trainer(
+        tmp_path,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_strategy="steps",
+        save_steps=2,
+        save_total_limit=1,
+        early_stopping_patience=2,
+        average_best=2,
+        predict_with_generate=True,
+        trainer_settings={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
+    )
+    trainer.train()
+    assert trainer.state.global_step == 8
+    assert [folder.name for folder in find_checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-8"]
+    again = make_trainer(
+        tmp_path,
+        eval_strategy="steps",
+        eval_steps=2,
+        early_stopping_patience=2,
+        predict_with_generate=True,
+        trainer_settings={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
+    )
+    again.train("last")
+    assert again.state.global_step == 8
+    assert_same_bits(weights(again), weights(trainer))
+
+
+def test_word_level_distillation(tmp_path):
+    """At weight 1, with the student as its own teacher, the gradient is zero; the part is logged and normalised."""
+    model = tiny_model(TOKENIZER, dropout=0.0).double()
+    teacher = tiny_model(TOKENIZER, dropout=0.0).double()
+    teacher.load_state_dict(model.state_dict())
+    settings = {"word_distillation": WordDistillation(teacher, weight=1.0, temperature=2.0)}
+    trainer = make_trainer(tmp_path, model=model, max_steps=1, trainer_settings=settings)
+    trainer.train()
+    assert history(trainer, "grad_norm")[0] < 1e-6  # the distributions are compared in float32
+    (part,) = history(trainer, "word_distillation_loss")
+    assert history(trainer, "loss")[0] == pytest.approx(part)
+    assert history(trainer, "nll_loss")[0] != pytest.approx(part)
+    batch = next(iter(trainer.get_train_dataloader()))
+    outputs = model.eval()(**batch)
+    mixed, parts = WordDistillation(teacher, weight=0.25)(outputs.loss, outputs, batch, None)
+    entropy = -(outputs.logits.softmax(-1) * outputs.logits.log_softmax(-1)).sum(-1)[batch["labels"].ne(-100)].mean()
+    assert parts["word_distillation_loss"].item() == pytest.approx(entropy.item(), rel=1e-5)
+    assert mixed.item() == pytest.approx(0.75 * outputs.loss.item() + 0.25 * entropy.item(), rel=1e-5)
+    with pytest.raises(ValueError, match=r"`weight` must be in \[0, 1\], got 2"):
+        WordDistillation(teacher, weight=2)
+
+
+# ------------------------------------------------------------------------------------------------- killed and resumed
+RUN = {
+    "save_strategy": "steps",
+    "save_steps": 3,
+    "save_total_limit": 2,
+    "gradient_accumulation_steps": 2,
+    "bpe_dropout": 0.1,
+    "model_settings": {"dropout": 0.2, "layer_aggregation": "em_routing"},
+}
+
+
+class DieAt(TrainerCallback):
+    """SIGKILL at an event of a step, such as in the middle of accumulating a batch."""
+
+    def __init__(self, event, step):
+        self.step = step
+        setattr(self, event, self._die)
+
+    def _die(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            die()
+
+
+def train_and_die(folder, event, step):
+    trainer = make_trainer(folder, **RUN)
+    if event == "while saving":  # after the weights, before the optimizer's state
+        save_optimizer = trainer._save_optimizer_and_scheduler
+
+        def dying(output_dir):
+            if trainer.state.global_step == step:
+                die()
+            save_optimizer(output_dir)
+
+        trainer._save_optimizer_and_scheduler = dying
+    elif event == "while deleting":
+        import hf_capsule_mt.training.checkpoints as checkpoints
+
+        rmtree = checkpoints.shutil.rmtree
+
+        def dying(path, **settings):
+            if "checkpoint-" in str(path) and trainer.state.global_step == step and os.path.exists(path):
+                os.unlink(os.path.join(path, "model.safetensors"))
+                die()
+            rmtree(path, **settings)
+
+        checkpoints.shutil.rmtree = dying
+    elif event is not None:
+        trainer.add_callback(DieAt(event, step))
+    trainer.train("last")
+    torch.save(weights(trainer), folder / "weights.pt")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    assert in_process(train_and_die, folder, None, 0) == 0
+    return torch.load(folder / "weights.pt")
+
+
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        [("on_step_end", 2), ("on_substep_end", 4), ("on_step_end", 10)],  # before any checkpoint; mid-accumulation
+        [("while saving", 3), ("while saving", 6), ("on_step_begin", 7)],
+        [("while deleting", 9), ("on_epoch_begin", 12), ("on_train_end", 14)],
+    ],
+    ids=["steps", "saving", "deleting"],
+)
+def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path, uninterrupted, deaths):
+    died = [in_process(train_and_die, tmp_path, event, step) for event, step in deaths]
+    assert -signal.SIGKILL in died
+    assert set(died) <= {-signal.SIGKILL, 0}
+    assert in_process(train_and_die, tmp_path, None, 0) == 0
+    assert_same_bits(torch.load(tmp_path / "weights.pt"), uninterrupted)
+    assert not find_checkpoints(tmp_path, complete=False)
+
+
+def test_half_written_checkpoints_do_not_count(tmp_path):
+    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=2, max_steps=6)
+    trainer.train()
+    assert last_checkpoint(tmp_path).name == "checkpoint-6"
+    (tmp_path / "checkpoint-6" / MARKER).unlink()
+    assert last_checkpoint(tmp_path).name == "checkpoint-4"
+    with open(tmp_path / "checkpoint-4" / "model.safetensors", "r+b") as file:
+        file.truncate(100)
+    assert last_checkpoint(tmp_path).name == "checkpoint-2"
+    assert last_checkpoint(tmp_path / "none") is None
+
+
+def test_a_signal_saves_and_ends(tmp_path):
+    class Send(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            if state.global_step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    handler = signal.getsignal(signal.SIGTERM)
+    stopped = make_trainer(tmp_path / "a", max_steps=9)
+    stopped.add_callback(Send())
+    stopped.train("last")
+    assert stopped.stopped
+    assert stopped.state.global_step == 5
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert last_checkpoint(tmp_path / "a").name == "checkpoint-5"
+    resumed = make_trainer(tmp_path / "a", max_steps=9)
+    resumed.train("last")
+    assert not resumed.stopped
+    whole = make_trainer(tmp_path / "b", max_steps=9)
+    whole.train()
+    assert_same_bits(weights(resumed), weights(whole))
+
+
+# --------------------------------------------------------------------------------------------------------- processes
+def train_together(folder, processes):
+    trainer = make_trainer(
+        folder,
+        model=tiny_model(TOKENIZER, dropout=0.0, label_smoothing=0.1).double(),
+        max_steps=5,
+        gradient_accumulation_steps=2 // processes,
+        save_strategy="steps",
+        save_steps=3,
+        eval_strategy="steps",
+        eval_steps=5,
+        predict_with_generate=True,
+        per_device_eval_batch_size=2,
+        ddp_backend="gloo" if processes > 1 else None,
+        trainer_settings={"compute_metrics": lambda prediction: {"rows": len(prediction.predictions)}},
+    )
+    assert trainer.accelerator.num_processes == processes
+    trainer.train("last")
+    if trainer.is_world_process_zero():
+        torch.save(weights(trainer), folder / "weights.pt")
+        (folder / "log.json").write_text(json.dumps(trainer.state.log_history))
+
+
+def test_two_processes_are_one_with_the_same_global_batch(tmp_path):
+    logs = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        assert in_processes(processes, train_together, folder, processes) == [0] * processes
+        logs.append(json.loads((folder / "log.json").read_text()))
+    one, two = (torch.load(tmp_path / name / "weights.pt") for name in ("1", "2"))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-6, atol=1e-8, msg=name)
+    for key in ("loss", "nll_loss", "grad_norm", "eval_rows", "learning_rate"):
+        values = [[entry[key] for entry in log if key in entry] for log in logs]
+        assert values[0], key
+        assert values[1] == pytest.approx(values[0], rel=1e-5), key
+    assert logs[0][-2]["eval_rows"] == len(CORPUS["validation"])
+    assert (tmp_path / "2" / "checkpoint-3" / "rng_state_1.pth").exists()
