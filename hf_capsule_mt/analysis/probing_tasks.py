@@ -1,0 +1,371 @@
+"""The ten probing tasks of Conneau et al. 2018, made from a treebank of Universal Dependencies (Li et al. 2019, 5.1).
+
+SentEval's own data come from a constituency parser. What differs here:
+
+- SentLen: SentEval's six bins of 5 to 28 words. All tasks but the last take sentences of 5 to 28 words.
+- WC: which one of `WORDS` words a sentence has; SentEval has 1000 words, for 100,000 sentences.
+- TreeDepth: the depth of the dependency tree, in `DEPTHS` classes. It is not made independent of the length.
+- TopConst: a proxy. What constituents the sentence would have at its top is told from the words that hang on the
+  root: a subject is an NP, what comes after the root belongs to its VP, and so on (`top_constituents`). The classes
+  are the 19 most frequent sequences, and one for all others.
+- BShift: two neighbouring words are swapped in half of the sentences.
+- Tense: of the verb of the main clause, or of its auxiliary. Past or present.
+- SubjNum, ObjNum: the number of the noun that is the subject, the direct object of the main clause.
+- SOMO: in half of the sentences a noun or a verb is replaced by another of the same form (tag) and about the same
+  frequency. SentEval also keeps the frequency of the two bigrams alike.
+- CoordInv: sentences of two coordinated clauses, of which the order is inverted in half; of up to 50 words, since
+  there are few.
+"""
+
+import gzip
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORDS = 30
+DEPTHS = 6
+SHORTEST, LONGEST, LONGEST_COORDINATION = 5, 28, 50
+LENGTH_BINS = (8, 12, 16, 20, 25, 28)
+PARTS = ("train", "validation", "test")
+SURFACE, SYNTACTIC, SEMANTIC = (
+    ("SentLen", "WC"),
+    ("TreeDepth", "TopConst", "BShift"),
+    ("Tense", "SubjNum", "ObjNum", "SOMO", "CoordInv"),
+)
+TASKS = (*SURFACE, *SYNTACTIC, *SEMANTIC)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A line of the treebank: head counts from 1, 0 is the root of the sentence."""
+
+    form: str
+    part_of_speech: str
+    tag: str
+    features: dict[str, str]
+    head: int
+    relation: str
+
+
+Sentence = tuple[Word, ...]
+Example = tuple[tuple[str, ...], str]
+
+
+@dataclass(frozen=True)
+class ProbingTask:
+    """Words and the name of their class, in three parts; `majority` is how often the commonest class is right."""
+
+    name: str
+    classes: tuple[str, ...]
+    parts: dict[str, list[Example]]
+
+    @property
+    def majority(self) -> float:
+        counts = Counter(label for _, label in self.parts["train"])
+        commonest = max(sorted(counts), key=counts.__getitem__)
+        test = self.parts["test"]
+        return sum(label == commonest for _, label in test) / len(test)
+
+
+def read_treebank(path: str | os.PathLike[str]) -> list[Sentence]:
+    """The sentences of a CoNLL-U file; contracted tokens and empty nodes are left out, their words stay."""
+    file = Path(path)
+    content = file.read_bytes()
+    text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
+    sentences: list[Sentence] = []
+    words: list[Word] = []
+    for number, line in enumerate([*text.split("\n"), ""], start=1):
+        if not line.strip():
+            if words:
+                sentences.append(tuple(words))
+            words = []
+        elif not line.startswith("#"):
+            columns = line.split("\t")
+            if len(columns) != 10:
+                raise ValueError(f"{file}:{number}: a word has 10 columns, got {len(columns)}")
+            if columns[0].isdigit():
+                words.append(_word(columns))
+    return sentences
+
+
+def _word(columns: list[str]) -> Word:
+    features = dict(part.split("=", 1) for part in columns[5].split("|") if "=" in part)
+    return Word(columns[1], columns[3], columns[4], features, int(columns[6]), columns[7].partition(":")[0])
+
+
+def make_tasks(
+    treebank: dict[str, Sequence[Sentence]], names: Sequence[str] = TASKS, seed: int = 0
+) -> list[ProbingTask]:
+    """The tasks by name, from the parts "train", "validation" and "test" of a treebank."""
+    unknown = set(names) - set(TASKS)
+    if unknown:
+        raise ValueError(f"`names` must be of {', '.join(TASKS)}, got {', '.join(sorted(unknown))}")
+    tasks = []
+    for name in names:
+        longest = LONGEST_COORDINATION if name == "CoordInv" else LONGEST
+        parts = {part: [one for one in treebank[part] if SHORTEST <= len(one) <= longest] for part in PARTS}
+        tasks.append(_make_task(name, parts, random.Random(f"{seed} {name}")))
+    return tasks
+
+
+def _make_task(name: str, parts: dict[str, list[Sentence]], chance: random.Random) -> ProbingTask:
+    label = _labeller(name, parts["train"], chance)
+    examples = {part: [example for sentence in parts[part] if (example := label(sentence))] for part in PARTS}
+    classes = tuple(sorted({found for _, found in examples["train"]}))
+    kept = {part: [example for example in found if example[1] in classes] for part, found in examples.items()}
+    for part, found in kept.items():
+        if not found:
+            raise ValueError(f"the {part} part of the treebank has no sentence for the task {name}")
+    return ProbingTask(name, classes, kept)
+
+
+def _labeller(name: str, train: list[Sentence], chance: random.Random) -> Callable[[Sentence], Example | None]:
+    """A function from a sentence to an example, or to None if the task has nothing to ask of it."""
+    if name == "WC":
+        targets = _content_words(train)
+        return lambda sentence: _labelled(sentence, _only_one(sentence, targets))
+    if name == "TopConst":
+        common = {sequence for sequence, _ in _ranked(Counter(map(top_constituents, train)))[:19]}
+        return lambda sentence: _labelled(
+            sentence, found if (found := top_constituents(sentence)) in common else "other"
+        )
+    if name == "BShift":
+        return lambda sentence: swap_neighbours(sentence, chance)
+    if name == "SOMO":
+        frequency = Counter((word.tag, word.form) for sentence in train for word in sentence)
+        by_tag: dict[str, list[str]] = {}
+        for (tag, form), _ in _ranked(frequency):  # commonest first: neighbours in the list are about as frequent
+            by_tag.setdefault(tag, []).append(form)
+        return lambda sentence: replace_odd_word(sentence, by_tag, chance)
+    if name == "CoordInv":
+        return lambda sentence: invert_clauses(sentence, chance)
+    simple: dict[str, Callable[[Sentence], str | None]] = {
+        "SentLen": length_bin,
+        "TreeDepth": lambda sentence: str(min(tree_depth(sentence), DEPTHS + 1)),
+        "Tense": tense,
+        "SubjNum": lambda sentence: number_of(sentence, "nsubj"),
+        "ObjNum": lambda sentence: number_of(sentence, "obj"),
+    }
+    return lambda sentence: _labelled(sentence, simple[name](sentence))
+
+
+def _labelled(sentence: Sentence, label: str | None) -> Example | None:
+    return None if label is None else (forms(sentence), label)
+
+
+def forms(sentence: Sentence) -> tuple[str, ...]:
+    return tuple(word.form for word in sentence)
+
+
+def _ranked(counts: Counter[Any]) -> list[tuple[Any, int]]:
+    """The commonest first, ties in alphabetical order."""
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+# ------------------------------------------------------------------------------------------------------------- surface
+def length_bin(sentence: Sentence) -> str:
+    low = SHORTEST
+    for high in LENGTH_BINS:
+        if len(sentence) <= high:
+            return f"{low:02d}-{high:02d}"
+        low = high + 1
+    raise ValueError(f"`sentence` must have at most {LONGEST} words, got {len(sentence)}")
+
+
+def _content_words(train: list[Sentence]) -> set[str]:
+    """Words of middling frequency that are always nouns, verbs or adjectives: the commonest after the 50 commonest."""
+    uses = [(word.form.lower(), word.part_of_speech) for sentence in train for word in sentence]
+    others = {form for form, part_of_speech in uses if part_of_speech not in ("NOUN", "VERB", "ADJ")}
+    counts = Counter(form for form, _ in uses if form not in others)
+    skipped = min(50, max(len(counts) - WORDS, 0))
+    return {form for form, _ in _ranked(counts)[skipped : skipped + WORDS]}
+
+
+def _only_one(sentence: Sentence, targets: set[str]) -> str | None:
+    found = {word.form.lower() for word in sentence} & targets
+    return found.pop() if len(found) == 1 else None
+
+
+# ----------------------------------------------------------------------------------------------------------- syntactic
+def root_of(sentence: Sentence) -> int:
+    """The position of the root, counted from 0."""
+    return next(position for position, word in enumerate(sentence) if word.head == 0)
+
+
+def children_of(sentence: Sentence, position: int) -> list[int]:
+    return [place for place, word in enumerate(sentence) if word.head == position + 1]
+
+
+def tree_depth(sentence: Sentence) -> int:
+    """The links from the root to the deepest word."""
+    deepest = 0
+    for word in sentence:
+        depth = 0
+        while word.head:
+            word, depth = sentence[word.head - 1], depth + 1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+CONSTITUENTS = {
+    **dict.fromkeys(("nsubj", "expl", "vocative"), "NP"),
+    **dict.fromkeys(("csubj", "advcl", "parataxis"), "S"),
+    **dict.fromkeys(("aux", "cop"), "AUX"),
+    "obl": "PP",
+    "advmod": "ADVP",
+    "cc": "CC",
+    "discourse": "INTJ",
+}
+PHRASES = {"NOUN": "NP", "PROPN": "NP", "PRON": "NP", "NUM": "NP", "ADJ": "ADJP", "ADV": "ADVP", "INTJ": "INTJ"}
+
+
+def top_constituents(sentence: Sentence) -> str:
+    """The constituents at the top of the sentence, as far as dependencies tell them: "ADVP NP VP".
+
+    What hangs on the root to its left is a constituent each, up to the subject; the rest belongs to the VP, but a
+    coordinated clause with a subject of its own. A root that is no verb and has no copula is a phrase of its own kind,
+    and all that hangs on it belongs to it.
+    """
+    root = root_of(sentence)
+    children = children_of(sentence, root)
+    relations = [sentence[place].relation for place in children]
+    if sentence[root].part_of_speech not in ("VERB", "AUX") and not {"cop", "aux", "nsubj"} & set(relations):
+        return PHRASES.get(sentence[root].part_of_speech, "X")
+    found = []
+    for place, relation in zip(children, relations, strict=True):
+        if place < root and relation != "punct":
+            found.append(CONSTITUENTS.get(relation, "X"))
+            if found[-1] == "NP":
+                break
+    found.append("VP")
+    conjuncts = [place for place in children if place > root and sentence[place].relation == "conj"]
+    return " ".join([*found, *("CONJ" for place in conjuncts if _has_subject(sentence, place))])
+
+
+def swap_neighbours(sentence: Sentence, chance: random.Random) -> Example | None:
+    """Two neighbours inside the sentence change places in half of the sentences."""
+    words = list(forms(sentence))
+    places = [
+        place
+        for place in range(len(words) - 1)
+        if words[place].lower() != words[place + 1].lower()
+        and "PUNCT" not in (sentence[place].part_of_speech, sentence[place + 1].part_of_speech)
+    ]
+    if not places:
+        return None
+    place, inverted = chance.choice(places), chance.random() < 0.5
+    if inverted:
+        words[place], words[place + 1] = words[place + 1], words[place]
+    return tuple(words), "inverted" if inverted else "original"
+
+
+# ------------------------------------------------------------------------------------------------------------ semantic
+def tense(sentence: Sentence) -> str | None:
+    """The tense of the main clause: that of its finite verb, be it the root or an auxiliary of it."""
+    root = root_of(sentence)
+    if sentence[root].part_of_speech not in ("VERB", "AUX"):
+        return None
+    helpers = [place for place in children_of(sentence, root) if sentence[place].relation in ("aux", "cop")]
+    for place in (*helpers, root):
+        features = sentence[place].features
+        if features.get("VerbForm") == "Fin" and features.get("Tense") in ("Past", "Pres"):
+            return features["Tense"]
+    return None
+
+
+def number_of(sentence: Sentence, relation: str) -> str | None:
+    """Whether the noun that has this relation to the root is singular or plural; None unless there is exactly one."""
+    places = [place for place in children_of(sentence, root_of(sentence)) if sentence[place].relation == relation]
+    if len(places) != 1 or sentence[places[0]].part_of_speech != "NOUN":
+        return None
+    number = sentence[places[0]].features.get("Number")
+    return number if number in ("Sing", "Plur") else None
+
+
+def replace_odd_word(sentence: Sentence, by_tag: dict[str, list[str]], chance: random.Random) -> Example | None:
+    """In half of the sentences one noun or verb becomes another of the same tag and about the same frequency."""
+    words = list(forms(sentence))
+    places = [
+        place
+        for place, word in enumerate(sentence)
+        if word.part_of_speech in ("NOUN", "VERB") and len(by_tag.get(word.tag, ())) > 20
+    ]
+    if not places:
+        return None
+    place, odd = chance.choice(places), chance.random() < 0.5
+    if odd:
+        candidates = by_tag[sentence[place].tag]
+        rank = candidates.index(words[place]) if words[place] in candidates else len(candidates) - 1
+        near = [form for form in candidates[max(rank - 10, 0) : rank + 11] if form.lower() != words[place].lower()]
+        words[place] = chance.choice(near)
+    return tuple(words), "odd" if odd else "original"
+
+
+def invert_clauses(sentence: Sentence, chance: random.Random) -> Example | None:
+    """Two coordinated main clauses, "A, and B.", of which half become "B, and A."."""
+    split = coordinated_clauses(sentence)
+    if split is None:
+        return None
+    first, middle, second, end = split
+    inverted = chance.random() < 0.5
+    if inverted:  # and the capital letter moves, which would tell
+        if sentence[0].part_of_speech != "PROPN" and first[0] != "I":
+            first[0] = first[0][:1].lower() + first[0][1:]
+        second[0] = second[0][:1].upper() + second[0][1:]
+        first, second = second, first
+    words = [*first, *middle, *second, *end]
+    return tuple(words), "inverted" if inverted else "original"
+
+
+def coordinated_clauses(sentence: Sentence) -> tuple[list[str], list[str], list[str], list[str]] | None:
+    """First clause, comma and conjunction, second clause, and final mark; None if the sentence is not made like this.
+
+    Both clauses have a verb and a subject of their own, and nothing else is coordinated with the first.
+    """
+    root = root_of(sentence)
+    conjuncts = [place for place in children_of(sentence, root) if sentence[place].relation == "conj"]
+    if len(conjuncts) != 1:
+        return None
+    verb = conjuncts[0]
+    conjunctions = [place for place in children_of(sentence, verb) if sentence[place].relation == "cc"]
+    if len(conjunctions) != 1 or not all(_has_subject(sentence, place) for place in (root, verb)):
+        return None
+    start = conjunctions[0]
+    whole = [place for place in range(len(sentence)) if _is_under(sentence, place, verb)]
+    last = max(whole)
+    if start != min(place for place in whole if sentence[place].part_of_speech != "PUNCT"):
+        return None
+    end = list(range(last + 1, len(sentence)))
+    if any(sentence[place].part_of_speech != "PUNCT" for place in end):
+        return None
+    comma = start - 1 if start and sentence[start - 1].part_of_speech == "PUNCT" else start
+    if comma == 0:
+        return None
+    words = forms(sentence)
+    return (
+        list(words[:comma]),
+        list(words[comma : start + 1]),
+        list(words[start + 1 : last + 1]),
+        [words[place] for place in end],
+    )
+
+
+def _has_subject(sentence: Sentence, position: int) -> bool:
+    is_verb = sentence[position].part_of_speech in ("VERB", "AUX")
+    return is_verb and any(sentence[place].relation == "nsubj" for place in children_of(sentence, position))
+
+
+def _is_under(sentence: Sentence, place: int, ancestor: int) -> bool:
+    return any(step == ancestor for step in _path_to_root(sentence, place))
+
+
+def _path_to_root(sentence: Sentence, place: int) -> Iterator[int]:
+    while True:
+        yield place
+        if sentence[place].head == 0:
+            return
+        place = sentence[place].head - 1

@@ -1,0 +1,110 @@
+"""Pictures of result files: scores by source length, sweeps over capsules and iterations, areas under curves."""
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from hf_capsule_mt.analysis.routing_pictures import save_picture
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One run: the value that was swept, its score, and the line it belongs to."""
+
+    value: float
+    score: float
+    line: str = ""
+
+
+def draw_by_length(systems: dict[str, Sequence[dict[str, Any]]], path: str | os.PathLike[str]) -> Path:
+    """Score and length of the translations by source length: Figure 5 of Dou et al. and of Zheng et al. 2019.
+
+    Args:
+        systems: {name: the buckets of `score_by_length` as dicts}. Buckets that are empty are left out.
+    """
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
+    labels = [bucket["label"] for bucket in next(iter(systems.values())) if bucket["score"] is not None]
+    for name, buckets in systems.items():
+        filled = {bucket["label"]: bucket for bucket in buckets if bucket["score"] is not None}
+        if list(filled) != labels:
+            raise ValueError(f"`systems` must have the same buckets, but {name} has {list(filled)}, not {labels}")
+        axes[0].plot(labels, [filled[label]["score"] for label in labels], marker="o", label=name)
+        axes[1].plot(labels, [filled[label]["hypothesis_words"] for label in labels], marker="o", label=name)
+    axes[1].plot(
+        labels, [filled[label]["reference_words"] for label in labels], color="grey", linestyle=":", label="reference"
+    )
+    for axis, name in zip(axes, ("BLEU", "words of the translation"), strict=True):
+        axis.set_xlabel("words of the source")
+        axis.set_ylabel(name)
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize="small")
+    figure.tight_layout()
+    return save_picture(figure, path)
+
+
+def draw_sweep(
+    points: Sequence[SweepPoint],
+    path: str | os.PathLike[str],
+    xlabel: str,
+    ylabel: str = "BLEU",
+    baseline: float | None = None,
+) -> Path:
+    """A score against a setting, runs that differ in their seed alone as a mean with its standard deviation.
+
+    Figures 2 and 3 of Dou et al. 2019, Figure 3 of Wang et al. (CapsNMT).
+    """
+    from matplotlib import pyplot as plt
+
+    if not points:
+        raise ValueError("`points` must have at least one run")
+    lines: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for point in points:
+        lines[point.line][point.value].append(point.score)
+    values = sorted({point.value for point in points})
+    figure, axis = plt.subplots(figsize=(5.5, 3.6))
+    for name, runs in sorted(lines.items()):
+        xs = sorted(runs)
+        spread = [stdev(runs[x]) if len(runs[x]) > 1 else 0.0 for x in xs]
+        axis.errorbar(
+            [values.index(x) for x in xs], [fmean(runs[x]) for x in xs], spread, marker="o", capsize=3, label=name
+        )
+    if baseline is not None:
+        axis.axhline(baseline, color="grey", linestyle=":", label="baseline")
+    axis.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    axis.set_xlabel(xlabel)
+    axis.set_ylabel(ylabel)
+    axis.grid(alpha=0.3)
+    if any(lines) or baseline is not None:
+        axis.legend(frameon=False, fontsize="small")
+    figure.tight_layout()
+    return save_picture(figure, path)
+
+
+def draw_auc(table: dict[str, dict[str, dict[str, float]]], path: str | os.PathLike[str]) -> Path:
+    """The areas of `auc_table` as dicts, a panel for each label, with their 95 % intervals; the line is chance."""
+    from matplotlib import pyplot as plt
+
+    labels = list(next(iter(table.values())))
+    figure, axes = plt.subplots(
+        1, len(labels), squeeze=False, sharey=True, figsize=(2.6 + 2.1 * len(labels), 1.2 + 0.3 * len(table))
+    )
+    places = range(len(table))
+    for label, axis in zip(labels, axes[0], strict=True):
+        areas = [row[label] for row in table.values()]
+        errors = [[area["auc"] - area["low"] for area in areas], [area["high"] - area["auc"] for area in areas]]
+        axis.errorbar([area["auc"] for area in areas], places, xerr=errors, fmt="o", capsize=2)
+        axis.axvline(0.5, color="grey", linestyle=":")
+        axis.set_title(label, fontsize="medium")
+        axis.set_xlim(0.2, 1.02)
+        axis.grid(alpha=0.3)
+    axes[0, 0].set_yticks(places, list(table))
+    axes[0, 0].invert_yaxis()
+    figure.supxlabel("area under the ROC curve", fontsize="medium")
+    figure.tight_layout()
+    return save_picture(figure, path)

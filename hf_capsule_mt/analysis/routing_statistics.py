@@ -1,0 +1,130 @@
+"""Numbers about routings: entropy and diversity of the assignments (equations 17 and 18 of Dou et al. 2019).
+
+Legend: N input capsules, M output capsules, C the assignment probabilities [..., N, M] of one iteration, in which an
+input capsule that a mask left out is a row of zeros.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from hf_capsule_mt.modeling.outputs import RoutingWeights
+
+IGNORE_INDEX = -100
+# Routings whose input capsules are the words of the source, not layers or heads
+ROUTINGS_OF_WORDS = ("decoder.guidance", "encoder.aggregation")
+
+
+def assignment_entropy(weights: torch.Tensor) -> torch.Tensor:
+    """How spread out the input capsules' assignments are, in nats: C [..., N, M] -> [...].
+
+        H = (1 / N) sum_n -sum_m C_nm ln C_nm
+
+    0 where every input goes to one output, ln M where all outputs get the same. Inputs that were left out count not.
+
+    Deviation: equation 17 is printed without the minus sign and divided by the number of outputs as well, which gives
+    -0.012 where the text says 6.24 = ln 512.
+    """
+    weights = weights.double()
+    by_input = torch.special.entr(weights).sum(dim=-1)  # [..., N]
+    kept = weights.sum(dim=-1) > 0
+    return by_input.sum(dim=-1) / kept.sum(dim=-1).clamp(min=1)
+
+
+def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
+    """How much the output capsules differ in what they take: C [..., N, M] -> [...], 0 (all the same) to 1.
+
+        1 - mean over pairs i < j of cos(C_i, C_j),    C_m in R^N the assignments to output capsule m
+
+    One output capsule has nobody to differ from: 0.
+
+    Deviation: equation 18 is printed without "1 -", which gives 1 for the uniform first iteration, where the text says
+    0.0 and that a higher score means more difference.
+    """
+    columns = torch.nn.functional.normalize(weights.double(), dim=-2)  # [..., N, M], unit columns
+    number = columns.shape[-1]
+    if number == 1:
+        return columns.new_zeros(columns.shape[:-2])
+    squared_sum = columns.sum(dim=-1).square().sum(dim=-1)  # |sum of the columns|^2 = M + 2 sum of all pairs' cosines
+    own = columns.square().sum(dim=(-2, -1))  # M, less what columns of zeros do not have
+    return (1 - (squared_sum - own) / (number * (number - 1))).clamp(min=0)  # rounding may leave less than none
+
+
+@dataclass
+class IterationStatistics:
+    """Means over positions of one routing at one iteration."""
+
+    entropy: float = 0.0
+    diversity: float = 0.0
+    positions: int = 0
+    average: torch.Tensor | None = field(default=None, repr=False)  # [N, M], unless the inputs are words
+
+    def add(self, weights: torch.Tensor, inputs_are_words: bool) -> None:
+        """Takes in assignments [positions, N, M]; inputs that are words differ from sentence to sentence."""
+        self.positions += len(weights)
+        share = len(weights) / max(self.positions, 1)
+        self.entropy += share * (float(assignment_entropy(weights).mean()) - self.entropy)
+        self.diversity += share * (float(assignment_diversity(weights).mean()) - self.diversity)
+        if not inputs_are_words:
+            average = weights.double().mean(dim=0)
+            self.average = average if self.average is None else self.average + share * (average - self.average)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"entropy": self.entropy, "diversity": self.diversity, "positions": self.positions}
+
+
+def real_positions(place: str, weights: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The assignments [positions, N, M] without those of padding.
+
+    Routings of a stack have a position for each of its tokens: [B, T, N, M]. A routing that makes a whole sentence
+    into capsules has none: [B, N, M].
+    """
+    if weights.dim() == 3:
+        return weights
+    keep = batch["attention_mask"].bool() if place.startswith("encoder") else batch["labels"].ne(IGNORE_INDEX)
+    return weights[keep.to(weights.device)]
+
+
+@torch.no_grad()
+def routings_of(model: Any, batch: dict[str, torch.Tensor]) -> RoutingWeights:
+    """The assignments of every routing of a model, on the given targets."""
+    weights = model.eval()(**batch, output_routing_weights=True).routing_weights
+    if not weights:
+        raise ValueError(f"{type(model).__name__} with this configuration has no routing to look at")
+    return weights
+
+
+def routing_statistics(
+    model: Any, batches: Iterable[dict[str, torch.Tensor]]
+) -> dict[str, tuple[IterationStatistics, ...]]:
+    """Entropy, diversity and average assignments of every routing at every iteration, over real positions."""
+    statistics: dict[str, tuple[IterationStatistics, ...]] = {}
+    for batch in batches:
+        for place, iterations in routings_of(model, batch).items():
+            kept = statistics.setdefault(place, tuple(IterationStatistics() for _ in iterations))
+            for entry, weights in zip(kept, iterations, strict=True):
+                entry.add(real_positions(place, weights, batch), inputs_are_words=place in ROUTINGS_OF_WORDS)
+    if not statistics:
+        raise ValueError("`batches` must have at least one batch")
+    return statistics
+
+
+def encoded_batches(
+    tokenizer: Any, sources: list[str], targets: list[str], batch_size: int = 16, device: str = "cpu"
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Sentence pairs as what a model takes, labels included."""
+    for start in range(0, len(sources), batch_size):
+        batch = tokenizer(
+            sources[start : start + batch_size],
+            text_target=targets[start : start + batch_size],
+            return_tensors="pt",
+            padding=True,
+        )
+        labels = batch["labels"].masked_fill(batch["labels"] == tokenizer.pad_token_id, IGNORE_INDEX)
+        yield {
+            name: tensor.to(device)
+            for name, tensor in {**batch, "labels": labels}.items()
+            if name in ("input_ids", "attention_mask", "labels")
+        }

@@ -1,0 +1,91 @@
+"""Links of word alignments: reading them, joining two directions, an aligner outside, and how wrong they are.
+
+A link is (source position, target position), counted from 0.
+"""
+
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+Links = frozenset[tuple[int, int]]
+SentencePair = tuple[Sequence[str], Sequence[str]]
+
+
+def alignment_error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
+    """AER of Och and Ney 2003: 1 - (|A and S| + |A and P|) / (|A| + |S|), over all sentences; S is part of P."""
+    hits = sum(len(a & s) + len(a & (s | p)) for a, s, p in zip(found, sure, possible, strict=True))
+    size = sum(len(a) + len(s) for a, s in zip(found, sure, strict=True))
+    if size == 0:
+        raise ValueError("the alignment error rate needs at least one link, got none in `found` and `sure`")
+    return 1.0 - hits / size
+
+
+def read_gold_links(line: str) -> tuple[Links, Links]:
+    """Sure links, and all links, of a line such as "1-1 2p3": counted from 1, "p" for a link that is only possible."""
+    found = re.findall(r"(\d+)([-p])(\d+)", line)
+    if len(found) != len(line.split()):
+        raise ValueError(f"a line of gold links must be of links such as 1-1 or 2p3, got {line!r}")
+    links = [(mark, (int(source) - 1, int(target) - 1)) for source, mark, target in found]
+    return frozenset(link for mark, link in links if mark == "-"), frozenset(link for _, link in links)
+
+
+def grow_diag_final_and(forward: Links, backward: Links) -> Links:
+    """The symmetrisation of Koehn et al. 2003 of two directions' links, in the order of Moses' implementation.
+
+    From the links of both, it grows by neighbours, diagonal ones included, that one direction has and of which at
+    least one word has no link yet; at last come links of one direction of which neither word has.
+    """
+    union = forward | backward
+    links = set(forward & backward)
+    sources, targets = ({link[side] for link in links} for side in (0, 1))
+    neighbours = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+    grown = True
+    while grown:
+        grown = False
+        for source, target in sorted(links):
+            for down, right in neighbours:
+                link = (source + down, target + right)
+                if link in union and link not in links and (link[0] not in sources or link[1] not in targets):
+                    links.add(link)
+                    sources.add(link[0])
+                    targets.add(link[1])
+                    grown = True
+    for direction in (forward, backward):
+        for link in sorted(direction - links):
+            if link[0] not in sources and link[1] not in targets:
+                links.add(link)
+                sources.add(link[0])
+                targets.add(link[1])
+    return frozenset(links)
+
+
+def align_by_command(pairs: Sequence[SentencePair], command: str = "eflomal-align") -> list[Links]:
+    """The links of an external aligner that reads two files of tokenised lines and writes lines such as "0-0 1-2".
+
+    By default that is eflomal; the command is run as `command -s SOURCE -t TARGET -f FORWARD -r REVERSE`, and both
+    directions are joined by `grow_diag_final_and`.
+    """
+    program, *arguments = shlex.split(command)
+    with tempfile.TemporaryDirectory() as folder:
+        names = {option: Path(folder, option) for option in "stfr"}
+        for option, side in (("s", 0), ("t", 1)):
+            names[option].write_text("".join(" ".join(pair[side]) + "\n" for pair in pairs), encoding="utf-8")
+        options = [part for option, path in names.items() for part in (f"-{option}", str(path))]
+        try:
+            subprocess.run([program, *arguments, *options], check=True, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            raise ValueError(f"`command` {command!r} is not on this machine; install it or use WordAligner") from error
+        except subprocess.CalledProcessError as error:
+            raise ValueError(f"`command` {command!r} failed: {error.stderr.strip()[-500:]}") from error
+        ahead, back = (_read_links(names[option]) for option in "fr")
+    return [grow_diag_final_and(first, second) for first, second in zip(ahead, back, strict=True)]
+
+
+def _read_links(path: Path) -> list[Links]:
+    return [
+        frozenset((int(source), int(target)) for source, target in (link.split("-") for link in line.split()))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]

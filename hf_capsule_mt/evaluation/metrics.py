@@ -1,0 +1,141 @@
+"""The scores of translations, each with the signature that says how it was computed: BLEU, tokenised BLEU, chrF, TER.
+
+sacreBLEU (Post 2018) computes BLEU, chrF and TER; tokenised BLEU is that of `multi_bleu.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
+from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
+
+# What the papers' "tokenised" text is made with here: the tokenizer of mteval-v13a, or none for text that has tokens
+Tokenize = str
+METRICS = ("bleu", "bleu_uncased", "multi_bleu", "multi_bleu_uncased", "chrf", "ter")
+DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number and how it came about: `signature` as sacreBLEU writes it, `text` as a person reads it."""
+
+    name: str
+    score: float
+    signature: str
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sacrebleu_metric(name: str, tokenize: Tokenize = "13a") -> Metric:
+    """The metric of sacreBLEU by our name for it, which is what the significance tests need."""
+    if name in ("bleu", "bleu_uncased"):
+        return BLEU(tokenize=tokenize, lowercase=name.endswith("uncased"))
+    if name == "chrf":
+        return CHRF()
+    if name == "ter":
+        return TER()
+    raise ValueError(f"`name` must be one of 'bleu', 'bleu_uncased', 'chrf', 'ter', got {name!r}")
+
+
+def score_corpus(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    tokenize: Tokenize = "13a",
+) -> dict[str, Score]:
+    """The scores of a whole test set.
+
+    Args:
+        hypotheses: a translation for each sentence.
+        references: one list of translations for each set of references, each as long as the hypotheses.
+        metrics: which of `METRICS`.
+        tokenize: sacreBLEU's tokenizer for BLEU; for tokenised BLEU as well, "none" takes the text as it is.
+    """
+    check_parallel(hypotheses, references)
+    return {name: _score(name, hypotheses, references, tokenize) for name in metrics}
+
+
+def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Refuses text that is not parallel, and a single string where lists are wanted."""
+    if isinstance(hypotheses, str) or any(isinstance(lines, str) for lines in references):
+        raise TypeError("`hypotheses` must be a list of strings, and `references` a list of such lists")
+    if not references or not hypotheses:
+        raise ValueError(f"got {len(references)} set(s) of references for {len(hypotheses)} hypotheses: need some")
+    for number, lines in enumerate(references):
+        if len(lines) != len(hypotheses):
+            raise ValueError(
+                f"`references[{number}]` must have a line for each of the {len(hypotheses)} hypotheses, "
+                f"got {len(lines)}"
+            )
+
+
+def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: Tokenize) -> Score:
+    if name in ("multi_bleu", "multi_bleu_uncased"):
+        return _tokenised_bleu(name, hypotheses, references, tokenize)
+    if name not in METRICS:
+        raise ValueError(f"`metrics` must be of {', '.join(METRICS)}, got {name!r}")
+    metric = sacrebleu_metric(name, tokenize)
+    result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
+    return Score(name, float(result.score), str(metric.get_signature()), str(result))
+
+
+def _tokenised_bleu(
+    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: Tokenize
+) -> Score:
+    uncased = name.endswith("uncased")
+    if tokenize != "none":
+        tokenizer = BLEU(tokenize=tokenize).tokenizer
+        hypotheses = [tokenizer(line) for line in hypotheses]
+        references = [[tokenizer(line) for line in lines] for lines in references]
+    result = multi_bleu(hypotheses, references, lowercase=uncased)
+    signature = (
+        f"nrefs:{len(references)}|case:{'lc' if uncased else 'mixed'}|eff:no|tok:{tokenize}|smooth:none|"
+        f"version:multi-bleu.perl in hf_capsule_mt/sacrebleu {version('sacrebleu')}"
+    )
+    return Score(name, result.score, signature, str(result))
+
+
+def metric_path(name: str) -> str:
+    """The path by which `evaluate.load` finds one of our metrics without a network."""
+    path = Path(__file__).parent / "modules" / f"capsule_mt_{name}"
+    if not path.is_dir():
+        known = sorted(folder.name.removeprefix("capsule_mt_") for folder in path.parent.glob("capsule_mt_*"))
+        raise ValueError(f"`name` must be one of {', '.join(known)}, got {name!r}")
+    return str(path)
+
+
+def compute_metrics(
+    tokenizer: PreTrainedTokenizerBase, metrics: Sequence[str] = ("bleu", "chrf")
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """What `Seq2SeqTrainer(compute_metrics=...)` takes, for `predict_with_generate=True`.
+
+    It also gives the mean number of tokens that were generated.
+    """
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        generated, labels = (
+            np.where(np.asarray(ids) < 0, tokenizer.pad_token_id, ids)
+            for ids in (_first(prediction.predictions), prediction.label_ids)
+        )
+        hypotheses, references = (
+            [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+            for ids in (generated, labels)
+        )
+        scores = score_corpus(hypotheses, [references], metrics)
+        lengths = (generated != tokenizer.pad_token_id).sum(axis=-1)
+        return {name: score.score for name, score in scores.items()} | {"generated_tokens": float(lengths.mean())}
+
+    return compute
+
+
+def _first(predictions: Any) -> Any:
+    return predictions[0] if isinstance(predictions, tuple) else predictions

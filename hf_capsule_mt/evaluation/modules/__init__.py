@@ -1,0 +1,1 @@
+"""Our metrics as modules of the library `evaluate`, each in a folder of its own, which is what it loads."""

@@ -1,0 +1,102 @@
+"""How well measures of adequacy find what people have labelled: the area under the ROC curve of each for each label.
+
+    python scripts/adequacy.py --labelled labelled_outputs.tsv --align-with train.de train.en
+    python scripts/adequacy.py --labelled labelled_outputs.tsv --align-with train.de train.en \\
+        --checkpoint outputs/gdr-de-en --scores "my model=coverage.txt" --output docs/results/adequacy-de-en.json
+
+The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
+A checkpoint adds the model's own coverage score, a file of one number on a line any other; both count as "the higher,
+the better the translation". A column `ref`, if there is one, adds the coverage difference ratio.
+"""
+
+import argparse
+from pathlib import Path
+
+from hf_capsule_mt.analysis.coverage import coverage_scores
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.adequacy import adequacy_measures, auc_markdown, auc_table, coverage_difference_ratio
+from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table
+from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.words import split_words
+
+
+def named_file(argument: str) -> tuple[str, Path]:
+    name, _, path = argument.rpartition("=")
+    return name or Path(path).stem, Path(path)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--labelled", type=Path, required=True, help="the labelled translations")
+    parser.add_argument("--labels", nargs="+", help="the columns to use (default: all of 0 and 1 with both in them)")
+    parser.add_argument(
+        "--any-of",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar="NAME LABEL",
+        help="a further label that holds where any of these does: --any-of hallucination a b",
+    )
+    parser.add_argument(
+        "--align-with",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="SOURCE TARGET",
+        help="parallel text for the word aligner, in pairs of files",
+    )
+    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], help="models that have `score_coverage`")
+    parser.add_argument("--scores", type=named_file, nargs="+", default=[], metavar="NAME=FILE")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% intervals")
+    parser.add_argument("--output", type=Path, default=Path("docs/results/adequacy-de-en.json"))
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    table = read_table(arguments.labelled)
+    sources, hypotheses = table["src"], table["mt"]
+    names = arguments.labels or [name for name, values in table.items() if set(values) == {"0", "1"}]
+    labels = {name: [value == "1" for value in table[name]] for name in names}
+    for name, *parts in arguments.any_of:
+        labels[name] = [any(values) for values in zip(*(labels[part] for part in parts), strict=True)]
+
+    if len(arguments.align_with) % 2:
+        raise SystemExit("--align-with takes pairs of files: SOURCE TARGET SOURCE TARGET ...")
+    files = [read_parallel(arguments.align_with[n : n + 2]) for n in range(0, len(arguments.align_with), 2)]
+    training = [[line for pair in files for line in pair[side]] for side in (0, 1)]
+    # the text to be judged is aligned best if the aligner has read it; it does not read the labels
+    aligner = fit_aligner(
+        training[0] + sources, training[1] + hypotheses, progress=lambda step: print(f"Aligner: {step}")
+    )
+    measures = adequacy_measures(sources, hypotheses, aligner)
+    if "ref" in table:
+        pairs = [
+            [(split_words(s), split_words(t)) for s, t in zip(sources, lines, strict=True)]
+            for lines in (hypotheses, table["ref"])
+        ]
+        links = [aligner.align(part) for part in pairs]
+        ratios = [coverage_difference_ratio([ours], [[theirs]]) for ours, theirs in zip(*links, strict=True)]
+        measures["coverage difference to the reference"] = [-1.0 if ratio is None else -ratio for ratio in ratios]
+    for folder in arguments.checkpoint:
+        measures[f"coverage by {folder.name}"] = [-score for score in coverage_scores(folder, sources, hypotheses)]
+    for name, path in arguments.scores:
+        measures[name] = [-float(line) for line in read_lines(path)]
+
+    areas = auc_table(measures, labels, arguments.bootstrap)
+    markdown = auc_markdown(areas)
+    result = {
+        "kind": "adequacy",
+        "sentences": len(sources),
+        "positives": {name: sum(values) for name, values in labels.items()},
+        "aligner": {"files": [path.name for path in arguments.align_with], "sentence_pairs": len(training[0])},
+        "bootstrap_samples": arguments.bootstrap,
+        "auc": {measure: {label: area.as_dict() for label, area in row.items()} for measure, row in areas.items()},
+    }
+    path = write_result(arguments.output, result)
+    path.with_suffix(".md").write_text(markdown, encoding="utf-8")
+    print(f"{markdown}\nResult: {path}, {path.with_suffix('.md')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Aligns words, or measures how well that goes against alignments made by hand.
+
+    python scripts/align.py --train train.en train.de --text test.en test.de --output test.links
+    python scripts/align.py --train train.en.gz train.fr.gz --expand-french \\
+        --gold-text enfr.src-tgt --gold enfr.gold --result docs/results/word-alignment-en-fr.json
+
+The gold text has a pair on a line, split into words, with ||| between the sides; the gold links are counted from 1,
+1-2 where they are sure and 1p2 where they are possible. The aligner also reads the text that it is to align, as is
+usual: it learns from text alone, never from links.
+"""
+
+import argparse
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.links import align_by_command, alignment_error_rate, read_gold_links
+from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel
+from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
+from hf_capsule_mt.evaluation.words import expand_french, split_words, word_stem
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--train", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text to learn from"
+    )
+    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text to align")
+    parser.add_argument("--output", type=Path, help="where its links go: 0-0 1-2 ... on a line, counted from 0")
+    parser.add_argument("--gold-text", type=Path, help="text that has been aligned by hand")
+    parser.add_argument("--gold", type=Path, help="its links")
+    parser.add_argument("--expand-french", action="store_true", help="write du as de le, l' as le on the target side")
+    parser.add_argument(
+        "--stem", type=int, default=4, help="words share statistics by so many letters; 0: all of them"
+    )
+    parser.add_argument("--threshold", type=float, help="the certainty that a link needs (default: the aligner's)")
+    parser.add_argument("--no-agreement", action="store_true", help="train each direction on its own")
+    parser.add_argument("--command", help="an external aligner instead of ours, such as eflomal-align")
+    parser.add_argument("--result", type=Path, help="a result file for the error rate")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if bool(arguments.text) == bool(arguments.gold and arguments.gold_text):
+        raise SystemExit("align.py needs either --text, or --gold-text and --gold")
+    settings = AlignerSettings(agreement=not arguments.no_agreement)
+    if arguments.threshold is not None:
+        settings = replace(settings, threshold=arguments.threshold)
+    target_words = (lambda line: expand_french(split_words(line))) if arguments.expand_french else split_words
+    training = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.train or []), strict=True)]
+    training = [pair for pair in training if 0 < len(pair[0]) <= 50 and 0 < len(pair[1]) <= 50]
+    if arguments.gold:
+        sides = [line.split(" ||| ") for line in read_lines(arguments.gold_text)]
+        pairs = [(source.split(), target.split()) for source, target in sides]
+    else:
+        pairs = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.text), strict=True)]
+
+    start = time.perf_counter()
+    if arguments.command:
+        found = align_by_command(training + pairs, arguments.command)[len(training) :]
+    else:
+        stem = (lambda word: word_stem(word, arguments.stem)) if arguments.stem else str
+        found = WordAligner(settings, stem).fit(training + pairs, print).align(pairs)
+    seconds = time.perf_counter() - start
+
+    if arguments.output:
+        lines = (" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n" for links in found)
+        arguments.output.write_text("".join(lines), encoding="utf-8")
+    if arguments.gold:
+        sure, possible = zip(*(read_gold_links(line) for line in read_lines(arguments.gold)), strict=True)
+        rate = alignment_error_rate(found, sure, possible)
+        print(f"Alignment error rate: {rate:.4f}, {sum(map(len, found))} links, {seconds:.0f} seconds")
+        result = {
+            "kind": "word alignment",
+            "alignment_error_rate": rate,
+            "links": sum(map(len, found)),
+            "sentences": len(pairs),
+            "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
+            "aligner": arguments.command or {**asdict(settings), "stem": arguments.stem},
+            "seconds": seconds,
+        }
+        if arguments.result:
+            print(f"Result: {write_result(arguments.result, result)}")
+
+
+if __name__ == "__main__":
+    main()

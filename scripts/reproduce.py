@@ -1,0 +1,222 @@
+"""The papers' tables at our size: trains the rows, scores them, and writes docs/results.md.
+
+    python scripts/reproduce.py dou1 --budget 30                      # on the embedded corpus, one seed
+    python scripts/reproduce.py all --seeds 1 2 3 --budget 600
+    python scripts/reproduce.py headline --setting multi30k --data-dir data/multi30k-en-de --budget 120
+    python scripts/reproduce.py --render                              # docs/results.md from the result files alone
+
+A row that has a result file is never computed again; a training that the budget or a signal stops goes on in the next
+call. Each row is the recipe of its setting with some fields changed (hf_capsule_mt/evaluation/paper_tables.py).
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+import hf_capsule_mt  # noqa: F401  its models
+from hf_capsule_mt.analysis.speed import milliseconds_per_sentence, relative_speeds
+from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation.adequacy import coverage_difference
+from hf_capsule_mt.evaluation.length_buckets import score_by_length
+from hf_capsule_mt.evaluation.metrics import score_corpus
+from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
+from hf_capsule_mt.evaluation.results_document import SETTINGS, render_results, result_path
+from hf_capsule_mt.evaluation.significance import compare_systems
+from hf_capsule_mt.evaluation.text_files import read_lines
+from hf_capsule_mt.training import load_recipe
+from hf_capsule_mt.training.run import load_corpus
+
+SCRIPTS = Path(__file__).resolve().parent
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [*TABLES, "all"]
+    parser.add_argument("tables", nargs="*", choices=names, default=[], metavar="TABLE", help=", ".join(names))
+    parser.add_argument(
+        "--budget", type=float, default=30, help="minutes; what is not ready by then is left for later"
+    )
+    parser.add_argument("--setting", choices=list(SETTINGS), default="embedded", help="the data and the sizes")
+    parser.add_argument("--runs", nargs="+", choices=list(RUNS), metavar="RUN", help="only these runs of the tables")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--data-dir", help="where the files of the setting's recipes are")
+    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and translations")
+    parser.add_argument("--results", type=Path, default=Path("docs/results"), help="result files")
+    parser.add_argument("--document", type=Path, default=Path("docs/results.md"))
+    parser.add_argument(
+        "--set",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("FIELD", "VALUE"),
+        dest="changes",
+        help="a field of every recipe, such as training.max_steps 500; kept in the result files",
+    )
+    parser.add_argument("--render", action="store_true", help="only write the document")
+    return parser.parse_args()
+
+
+class Reproduction:
+    """The runs of one setting, with one budget of time."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.recipes = SCRIPTS / "recipes" / arguments.setting
+        self.deadline = time.monotonic() + 60 * arguments.budget
+
+    def folder(self, run: str, seed: int) -> Path:
+        return self.arguments.work.resolve() / self.arguments.setting / f"{run}-seed{seed}"
+
+    def call(self, command: list[str], log: Path) -> bool:
+        """Runs one of the scripts until it is ready, or until the budget is used up: then it is told to stop."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as output:
+            process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
+            try:
+                code = process.wait(max(self.deadline - time.monotonic(), 1))
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+                return False
+        if code:
+            raise SystemExit(f"{' '.join(command)} failed with code {code}; see {log}")
+        return True
+
+    def overrides(self, run: Run, seed: int) -> dict[str, Any]:
+        """What the run changes in its recipe, as `section.field: value`."""
+        base = load_recipe(self.recipes / f"{run.recipe}.yaml")
+        changed: dict[str, Any] = {f"model.{name}": value for name, value in run.model.items()}
+        changed |= {f"model.{name}": factor * base.model[name] for name, factor in run.scale.items()}
+        changed |= {f"training.{name}": value for name, value in run.training.items()}
+        if self.arguments.data_dir:
+            changed["data_dir"] = self.arguments.data_dir
+        if run.init_from:
+            changed["init_from"] = str(self.folder(run.init_from, seed))
+            changed["tokenizer"] = {"load": changed["init_from"]}
+        if run.distilled:
+            changed["data.train"] = {"jsonl": str(self.folder(f"distilled-by-{run.distilled}", seed) / "part-*.jsonl")}
+        return changed | {name: json.loads(value) for name, value in self.arguments.changes}
+
+    def train(self, name: str, seed: int) -> bool:
+        """The checkpoint of a run; False if the time was not enough."""
+        run, folder = RUNS[name], self.folder(name, seed)
+        if (folder / "train_result.json").exists():
+            return True
+        recipe = self.recipes / f"{run.recipe}.yaml"
+        if run.distilled:
+            data = self.folder(f"distilled-by-{run.distilled}", seed)
+            teacher = self.folder(run.distilled, seed)
+            extra = ["--data-dir", self.arguments.data_dir] if self.arguments.data_dir else []
+            command = [str(SCRIPTS / "distill.py"), str(self.recipes / "plain.yaml"), str(data), "--teacher"]
+            if not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
+                return False
+        command = [str(SCRIPTS / "train.py"), str(recipe), "--output_dir", str(folder), "--seed", str(seed)]
+        for field, value in self.overrides(run, seed).items():
+            command += [f"--{field}", json.dumps(value)]
+        return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
+
+    def score(self, name: str, seed: int) -> None:
+        """Translates the test set and writes the result file."""
+        run, folder = RUNS[name], self.folder(name, seed)
+        recipe = load_recipe(self.recipes / f"{run.recipe}.yaml", self.overrides(run, seed) | {"seed": seed})
+        corpus = load_corpus(recipe)
+        sources, references = (self.side(corpus["test"], recipe, side) for side in ("source", "target"))
+        translate = pipeline("translation", model=str(folder))
+        found = [result["translation_text"] for result in translate(sources, batch_size=50)]
+        hypotheses = [" ".join(line.splitlines()) for line in found]
+        for file, lines in (("test.hyp", hypotheses), ("test.source", sources), ("test.reference", references)):
+            (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        training = read_result(folder / "train_result.json")
+        some = corpus["train"].select(range(min(len(corpus["train"]), 20_000)))
+        ratio = coverage_difference(
+            *(self.side(some, recipe, side) for side in ("source", "target")), sources, hypotheses, references
+        )
+        scores = score_corpus(hypotheses, [references], ["bleu", "bleu_uncased", "chrf", "ter"])
+        result = {
+            "kind": "reproduction",
+            "run": name,
+            "seed": seed,
+            "setting": self.arguments.setting,
+            "changes": dict(self.arguments.changes),
+            "recipe": training["recipe"],
+            "parameters": training["parameters"],
+            "steps": training["steps"],
+            "sentences": len(sources),
+            "scores": {key: score.as_dict() for key, score in scores.items()},
+            "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
+            "coverage_difference_ratio": ratio,
+            "milliseconds_per_sentence": milliseconds_per_sentence(translate.model, translate.tokenizer, sources[:10]),
+            "comparisons": {},
+        }
+        write_result(self.result(name, seed), result)
+        print(f"{name}, seed {seed}: {scores['bleu'].text}", flush=True)
+
+    def side(self, part: Any, recipe: Any, side: str) -> list[str]:
+        return [pair[recipe.languages[side]] for pair in part["translation"]]
+
+    def result(self, name: str, seed: int) -> Path:
+        return result_path(self.arguments.results, self.arguments.setting, name, seed)
+
+    def compare(self, name: str, seed: int) -> None:
+        """Adds what is missing to a result: the comparisons with the baselines that any table asks for."""
+        folder, result = self.folder(name, seed), read_result(self.result(name, seed))
+        for baseline in baselines_of(name):
+            before = self.folder(baseline, seed)
+            if baseline in result["comparisons"] or not ((before / "test.hyp").exists() and folder.exists()):
+                continue
+            sources, references = (read_lines(folder / f"test.{side}") for side in ("source", "reference"))
+            systems = {baseline: read_lines(before / "test.hyp"), name: read_lines(folder / "test.hyp")}
+            found = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
+            models = [AutoModelForSeq2SeqLM.from_pretrained(path) for path in (folder, before)]
+            tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, before)]
+            result["comparisons"][baseline] = found | relative_speeds(
+                *models, *tokenizers, sources[:32], references[:32]
+            )
+            write_result(self.result(name, seed), result)
+
+    def run(self) -> None:
+        wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
+        if self.arguments.runs:
+            needed = {need for name in self.arguments.runs for need in (name, *RUNS[name].needs)}
+            wanted = [name for name in wanted if name in needed]
+        for seed in self.arguments.seeds:
+            for name in wanted:
+                if not self.result(name, seed).exists():
+                    if time.monotonic() > self.deadline or not self.train(name, seed):
+                        print("The budget is used up; the same command goes on.")
+                        return
+                    self.score(name, seed)
+                self.compare(name, seed)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if not arguments.tables and not arguments.render:
+        raise SystemExit(f"reproduce.py needs a table: {', '.join([*TABLES, 'all'])}; or --render")
+    if not arguments.render:
+        Reproduction(arguments).run()
+    sections = {
+        "adequacy-de-en.md": "What finds inadequate translations",
+        "probing.md": "Probing tasks (Li et al. 2019)",
+    }
+    extra = [
+        (title, (arguments.results / name).read_text())
+        for name, title in sections.items()
+        if (arguments.results / name).exists()
+    ]
+    arguments.document.write_text(render_results(arguments.results, extra), encoding="utf-8")
+    print(f"Document: {arguments.document}")
+
+
+if __name__ == "__main__":
+    main()

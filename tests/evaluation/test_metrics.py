@@ -1,0 +1,138 @@
+"""Scores against other people's tools and hand-worked cases, with their signatures; the offline `evaluate` modules."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+from transformers import EvalPrediction
+
+from hf_capsule_mt.evaluation.metrics import METRICS, compute_metrics, metric_path, score_corpus
+from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
+from tests.fixtures.tiny import tiny_tokenizer
+
+HYPOTHESES = [
+    "Das ist ein kleiner Test .",
+    "Der alte Mann kauft einen roten Hut , der alte Mann kauft .",
+    "Äpfel sind GRÜN und gesund",
+    "WIR gehen nach Hause",
+    "Ja .",
+]
+REFERENCES = [
+    [
+        "Dies ist ein kleiner Test .",
+        "Der alte Mann kauft einen roten Hut .",
+        "äpfel sind grün und sehr gesund .",
+        "wir gehen jetzt nach Hause .",
+        "Nein , danke .",
+    ],
+    [
+        "Das ist nur ein kleiner Versuch .",
+        "Der Alte kauft einen roten Hut .",
+        "Äpfel sind Grün und gesund !",
+        "Wir gehen heim",
+        "Ja , bitte .",
+    ],
+]
+
+
+@pytest.mark.parametrize(
+    ("references", "lowercase", "printed"),
+    [  # what Moses' multi-bleu.perl prints for these lines
+        (REFERENCES, False, "BLEU = 50.38, 76.7/56.0/40.0/37.5 (BP=1.000, ratio=1.111, hyp_len=30, ref_len=27)"),
+        (REFERENCES, True, "BLEU = 51.80, 80.0/60.0/40.0/37.5 (BP=1.000, ratio=1.111, hyp_len=30, ref_len=27)"),
+        (REFERENCES[:1], False, "BLEU = 44.30, 66.7/44.0/40.0/37.5 (BP=0.967, ratio=0.968, hyp_len=30, ref_len=31)"),
+    ],
+)
+def test_multi_bleu_prints_what_the_script_prints(references, lowercase, printed):
+    assert str(multi_bleu(HYPOTHESES, references, lowercase)) == printed
+
+
+def test_multi_bleu_by_hand():
+    # 5 of 6 words, 3 of 5 pairs, 1 of 4 triples, none of 3 quadruples; as long as the reference
+    result = multi_bleu(["the cat sat on the mat"], [["the cat is on the mat"]])
+    assert result.precisions == pytest.approx((100 * 5 / 6, 60.0, 25.0, 0.0))
+    assert result.score == 0.0  # nothing is smoothed
+    # all right, but 5 words of 6: only the brevity penalty exp(1 - 6 / 5)
+    short = multi_bleu(["the cat is on the"], [["the cat is on the mat"]])
+    assert short.score == pytest.approx(100 * math.exp(-0.2))
+    # of references of 4 and 6 words, both one word away from 5, the shorter counts
+    assert multi_bleu(["a b c d e"], [["a b c d e f"], ["a b c d"]]).reference_length == 4
+    assert str(multi_bleu([""], [[""]])) == "BLEU = 0, 0/0/0/0 (BP=0, ratio=0, hyp_len=0, ref_len=0)"
+
+
+def test_multi_bleu_splits_at_ascii_space_and_lowers_ascii_letters_as_the_script_does():
+    assert multi_bleu(["a\u00a0b"], [["a b"]]).hypothesis_length == 1
+    assert multi_bleu(["Ä"], [["ä"]], lowercase=True).precisions[0] == 0
+    assert multi_bleu(["A"], [["a"]], lowercase=True).precisions[0] == 100
+
+
+def test_scores_are_those_of_sacrebleu_with_their_signatures():
+    scores = score_corpus(HYPOTHESES, REFERENCES, METRICS)
+    assert scores["bleu"].score == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, REFERENCES).score)
+    lowered = sacrebleu.corpus_bleu(HYPOTHESES, REFERENCES, lowercase=True)
+    assert scores["bleu_uncased"].score == pytest.approx(lowered.score)
+    assert scores["bleu_uncased"].score > scores["bleu"].score
+    assert scores["chrf"].score == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, REFERENCES).score)
+    assert scores["ter"].score == pytest.approx(sacrebleu.corpus_ter(HYPOTHESES, REFERENCES).score)
+    # these lines have their tokens apart already, so that both BLEUs count the same
+    assert scores["multi_bleu"].score == pytest.approx(multi_bleu(HYPOTHESES, REFERENCES).score)
+    assert f"version:{sacrebleu.__version__}" in scores["bleu"].signature
+    assert "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp" in scores["bleu"].signature
+    assert "case:lc" in scores["bleu_uncased"].signature
+    assert scores["multi_bleu"].signature.startswith("nrefs:2|case:mixed|eff:no|tok:13a|smooth:none")
+    assert "tok:none" in score_corpus(HYPOTHESES, REFERENCES, ["multi_bleu"], "none")["multi_bleu"].signature
+
+
+def test_text_that_is_not_parallel_is_refused():
+    with pytest.raises(ValueError, match=r"`references\[1\]` must have a line for each of the 5 hypotheses, got 4"):
+        score_corpus(HYPOTHESES, [REFERENCES[0], REFERENCES[1][:4]])
+    with pytest.raises(TypeError, match="must be a list of strings"):
+        score_corpus(HYPOTHESES, REFERENCES[0])
+    with pytest.raises(ValueError, match="need some"):
+        score_corpus([], [[]])
+    with pytest.raises(ValueError, match=r"`metrics` must be of bleu, .*, got 'meteor'"):
+        score_corpus(HYPOTHESES, REFERENCES, ["meteor"])
+
+
+def test_every_metric_loads_by_path_without_a_network(tmp_path):
+    """In a process of its own, which is told that it is offline and has no cache."""
+    script = f"""
+import evaluate
+from hf_capsule_mt.evaluation.metrics import METRICS, metric_path, score_corpus
+hypotheses, references = {HYPOTHESES!r}, {REFERENCES!r}
+for name in METRICS:
+    found = evaluate.load(metric_path(name)).compute(
+        predictions=hypotheses, references=[list(pair) for pair in zip(*references)])
+    expected = score_corpus(hypotheses, references, [name])[name]
+    assert found == {{"score": expected.score, "signature": expected.signature, "text": expected.text}}, (name, found)
+single = evaluate.load(metric_path("bleu")).compute(predictions=hypotheses, references=references[0])
+assert single["score"] == score_corpus(hypotheses, references[:1], ["bleu"])["bleu"].score
+print("loaded", len(METRICS))
+"""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_EVALUATE_OFFLINE": "1"}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"loaded {len(METRICS)}" in done.stdout
+
+
+def test_an_unknown_module_is_refused():
+    with pytest.raises(ValueError, match="`name` must be one of bleu, bleu_uncased, chrf"):
+        metric_path("meteor")
+
+
+def test_compute_metrics_reads_padded_predictions_and_masked_labels():
+    tokenizer = tiny_tokenizer()
+    texts = ["Der alte Mann kauft einen Hut.", "Das Kind singt."]
+    labels = tokenizer(texts, padding=True, return_tensors="np")["input_ids"]
+    predictions = np.concatenate([np.full((2, 1), tokenizer.pad_token_id), labels, np.full((2, 1), -100)], axis=1)
+    masked = np.where(labels == tokenizer.pad_token_id, -100, labels)
+    scores = compute_metrics(tokenizer, ["bleu", "chrf", "ter"])(EvalPrediction(predictions, masked))
+    assert scores["bleu"] == pytest.approx(100)
+    assert scores["ter"] == 0
+    assert scores["generated_tokens"] == (masked != -100).sum() / 2

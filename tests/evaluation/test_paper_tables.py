@@ -1,0 +1,100 @@
+"""The tables as data, and the document made from result files."""
+
+import pytest
+from transformers import CONFIG_MAPPING
+
+from hf_capsule_mt import CapsuleMarianConfig
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, baselines_of, runs_of
+from hf_capsule_mt.evaluation.results_document import read_results, render_results, render_table, result_path
+
+SETTINGS = {
+    "d_model": 64, "encoder_layers": 3, "decoder_layers": 3, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+}  # fmt: skip
+
+
+def test_every_row_is_a_run_that_exists():
+    for key, table in TABLES.items():
+        assert table.rows, key
+        for row in table.rows:
+            assert row.run is None or row.run in RUNS, (key, row)
+            assert row.baseline is None or row.baseline in RUNS, (key, row)
+            assert set(row.printed) <= set(table.columns)
+    for run in RUNS.values():
+        assert set(run.needs) <= set(RUNS)
+    used = {row.run for table in TABLES.values() for row in table.rows} - {None}
+    assert set(RUNS) == used, "a run that no table uses, or the other way round"
+
+
+@pytest.mark.parametrize("name", [name for name, run in RUNS.items() if run.recipe.endswith("routing")])
+def test_the_fields_of_a_run_are_fields_of_its_configuration(name):
+    run = RUNS[name]
+    fields = run.model if "guided_routing" in CapsuleMarianConfig.__dataclass_fields__ else {
+        field: value for field, value in run.model.items() if not field.startswith("guided")
+    }  # fmt: skip
+    config = CapsuleMarianConfig(**SETTINGS | {key: run.scale[key] * SETTINGS[key] for key in run.scale} | fields)
+    config.validate()
+
+
+@pytest.mark.skipif("capsnmt" not in CONFIG_MAPPING, reason="CapsNMT is not part of this version")
+def test_the_fields_of_capsnmt():
+    for run in RUNS.values():
+        if run.recipe.startswith("capsnmt"):
+            CONFIG_MAPPING["capsnmt"](**run.model)
+
+
+def test_runs_come_after_what_they_need():
+    order = runs_of(["capsnmt1", "dou1"])
+    assert len(order) == len(set(order))
+    assert order.index("plain") < order.index("pooling") < order.index("pooling_distilled")
+    assert order.index("pooling_distilled") < order.index("capsnmt_distilled")
+    assert runs_of(["dou1"]) == ["plain", "linear", "dynamic_combination", "dynamic_routing", "em_routing"]
+    assert baselines_of("capsnmt_distilled") == ["pooling_distilled", "capsnmt_ablated"]
+    assert baselines_of("plain") == []
+    with pytest.raises(ValueError, match="there is no table 'dou9'"):
+        runs_of(["dou9"])
+
+
+def result(run: str, seed: int, bleu: float, comparisons: dict) -> dict:
+    score = {"score": bleu, "signature": "nrefs:1|case:mixed"}
+    return {
+        "run": run, "seed": seed, "parameters": 1_234_567, "scores": {"bleu": score}, "comparisons": comparisons,
+        "coverage_difference_ratio": 0.5 + seed / 10,
+    }  # fmt: skip
+
+
+def test_the_document_holds_what_the_files_hold(tmp_path):
+    against_plain = {"plain": {"difference": 1.5, "p_bootstrap": 0.02, "train_speed": 0.8, "decode_speed": 0.9}}
+    worse = {"plain": {"difference": -0.5, "p_bootstrap": 0.4, "train_speed": 0.6, "decode_speed": 0.7}}
+    for seed, bleu in ((1, 20.0), (2, 21.0)):
+        write_result(result_path(tmp_path, "embedded", "plain", seed), result("plain", seed, bleu, {}))
+    write_result(result_path(tmp_path, "embedded", "em_routing", 1), result("em_routing", 1, 21.5, against_plain))
+    write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
+    results = read_results(tmp_path, "embedded")
+    lines = render_table(TABLES["dou1"], results).splitlines()
+    assert lines[0] == (
+        "|  | parameters | train | decode | BLEU | difference | p "
+        "| paper: parameters | paper: train | paper: decode | paper: BLEU |"
+    )
+    assert lines[2] == (
+        "| Transformer-Base | 1.23M | 1.00 | 1.00 | 20.50 ± 0.71 (n=2) |  |  | 88.0M | 1.79 | 1.43 | 27.31 |"
+    )
+    assert lines[3].startswith("| + linear combination |  |  |  | not run |  |  | +14.7M")
+    assert lines[6] == (
+        "| + EM routing | 1.23M | 0.70 | 0.80 | 21.00 ± 0.71 (n=2) | +0.50 | 0.020 / 0.400 "
+        "| +56.8M | 1.10 | 1.15 | 28.81 |"
+    )
+    assert "| 0.65 | 0.73 |" in render_table(TABLES["gdr3"], results)
+    document = render_results(tmp_path, [("More", "text")])
+    assert "## The embedded corpus" in document
+    assert "## Multi30k" not in document
+    assert "Dou et al. 2019, Table 1" in document
+    assert "Li et al. 2019, Table 2" not in document  # none of its rows has been run
+    assert document.endswith("## More\n\ntext\n")
+
+
+def test_every_line_of_a_table_has_as_many_cells():
+    for table in TABLES.values():
+        lines = render_table(table, {}).splitlines()
+        assert len({line.replace("\\|", "").count("|") for line in lines}) == 1

@@ -1,0 +1,122 @@
+"""Significance: the sign test by hand and on its paper's numbers, resampling against sacreBLEU's own command."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import sacrebleu
+
+from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
+from hf_capsule_mt.evaluation.significance import (
+    binomial_two_sided,
+    compare_systems,
+    confidence_interval,
+    sentence_scores,
+    sign_test_collins,
+)
+
+REFERENCE = [f"the {thing} is on the small table in room {n}" for n, thing in enumerate(["cat", "dog", "cup"] * 8)]
+BASELINE = [line.replace("small", "little") if n % 2 else line for n, line in enumerate(REFERENCE)]
+SYSTEM = [line.replace("on the", "upon a") if n % 12 == 0 else line for n, line in enumerate(REFERENCE)]
+
+
+def test_binomial_by_hand():
+    assert binomial_two_sided(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert binomial_two_sided(2, 8) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert binomial_two_sided(5, 0) == pytest.approx(2 / 32)
+    assert binomial_two_sided(3, 3) == 1.0
+    assert binomial_two_sided(0, 0) == 1.0
+    with pytest.raises(ValueError, match="must not be negative"):
+        binomial_two_sided(-1, 2)
+
+
+def test_binomial_on_the_numbers_of_collins_et_al():
+    """Their Section 5: of 2000 sentences 52.85 % improved and 36.4 % got worse, significant at p <= 0.01."""
+    p_value = binomial_two_sided(1057, 728)
+    assert p_value <= 0.01
+    # the normal approximation, which is good for so many
+    z = (1057 - 728 - 1) / math.sqrt(1057 + 728)
+    assert p_value == pytest.approx(math.erfc(z / math.sqrt(2)), rel=0.02)
+
+
+def test_sign_test_counts_what_one_sentence_does_to_the_corpus():
+    # the odd sentences of the baseline have one wrong word, numbers 0 and 12 of the system have two: 12 against 2
+    test = sign_test_collins(SYSTEM, BASELINE, [REFERENCE])
+    assert (test.wins, test.losses, test.ties) == (12, 2, 10)
+    assert test.p_value == pytest.approx(2 * (1 + 14 + 91) / 2**14)
+    # done the slow way, with whole corpora
+    before = sacrebleu.corpus_bleu(BASELINE, [REFERENCE]).score
+    after = [
+        sacrebleu.corpus_bleu([*BASELINE[:n], SYSTEM[n], *BASELINE[n + 1 :]], [REFERENCE]).score
+        for n in range(len(BASELINE))
+    ]
+    assert (sum(score > before for score in after), sum(score < before for score in after)) == (12, 2)
+
+
+def test_sign_test_of_a_metric_of_which_less_is_better():
+    test = sign_test_collins(SYSTEM, BASELINE, [REFERENCE], "ter")
+    assert (test.wins, test.losses, test.ties) == (12, 2, 10)
+    assert sign_test_collins(BASELINE, BASELINE, [REFERENCE]).p_value == 1.0
+
+
+@pytest.mark.parametrize(("option", "attribute"), [("--paired-bs", "p_bootstrap"), ("--paired-ar", "p_randomisation")])
+def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute):
+    for name, lines in (("reference", REFERENCE), ("baseline", BASELINE), ("system", SYSTEM)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "baseline", "system", option, "--format", "json"]
+    done = subprocess.run(
+        [*command, "--paired-bs-n", "300", "--paired-ar-n", "300"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    expected = json.loads(done.stdout)[1]["BLEU"]
+    row = compare_systems({"a": BASELINE, "b": SYSTEM}, [REFERENCE], ["bleu"], 300, 300)["b"]["bleu"]
+    assert getattr(row, attribute) == pytest.approx(expected["p_value"], abs=1e-4)
+    assert row.score == pytest.approx(expected["score"], abs=0.01)
+    if option == "--paired-bs":
+        assert row.confidence == pytest.approx(expected["ci"], abs=0.01)
+
+
+def test_a_system_is_not_better_than_itself():
+    row = compare_systems({"a": BASELINE, "b": BASELINE}, [REFERENCE], ["bleu"], 100, 100)["b"]["bleu"]
+    assert row.difference == 0
+    assert (row.p_bootstrap, row.p_randomisation, row.sign_test.p_value) == (1, 1, 1)
+    with pytest.raises(ValueError, match="needs a baseline and at least one more"):
+        compare_systems({"a": BASELINE}, [REFERENCE])
+
+
+def test_confidence_interval_holds_the_score():
+    mean, width = confidence_interval(BASELINE, [REFERENCE], samples=200)
+    score = sacrebleu.corpus_bleu(BASELINE, [REFERENCE]).score
+    assert 0 < width < 20
+    assert abs(mean - score) < width
+
+
+def test_sentence_scores():
+    scores = sentence_scores(SYSTEM, [REFERENCE], "bleu")
+    assert scores[1] == pytest.approx(100)
+    assert scores[0] == pytest.approx(sacrebleu.sentence_bleu(SYSTEM[0], [REFERENCE[0]]).score)
+
+
+def test_report_in_three_forms():
+    sources = [f"<Quelle> {n} | *" for n in range(len(REFERENCE))]
+    report = build_report({"plain": BASELINE, "em": SYSTEM}, [REFERENCE], sources, ["bleu", "ter"], 20, 100, 100)
+    most = report.differences["em"]
+    # the even sentences, that the baseline gets wrong, and two that the system does; no sentence that is the same
+    assert {item.number for item in most} == {*range(2, 25, 2), 1, 13}
+    assert {item.number for item in most if item.gain < 0} == {1, 13}
+    gains = [abs(item.gain) for item in most]
+    assert gains == sorted(gains, reverse=True)
+    text, markdown, page = as_text(report), as_markdown(report), as_html(report)
+    for form in (text, markdown, page):
+        assert "12/10/2" in form
+        assert "upon a" in form
+    assert "<Quelle> 0 | *" in text
+    assert r"\<Quelle\> 0 \| \*" in markdown
+    assert "&lt;Quelle&gt; 0 | *" in page
+    assert "<Quelle>" not in page
+    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in table} == {10}
+    assert len(table) == 2 + 2 + 2
+    json.dumps(report.as_dict())

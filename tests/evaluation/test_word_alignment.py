@@ -1,0 +1,201 @@
+"""The word aligner: its mathematics against brute force, and what it finds in text whose alignment is known."""
+
+import itertools
+import random
+import stat
+import sys
+
+import numpy as np
+import pytest
+
+from hf_capsule_mt.data.embedded_corpus import sentence_pairs
+from hf_capsule_mt.evaluation.links import (
+    align_by_command,
+    alignment_error_rate,
+    grow_diag_final_and,
+    read_gold_links,
+)
+from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
+from hf_capsule_mt.evaluation.words import expand_french, split_words, word_stem
+
+
+def made_up_text(sentences: int, seed: int = 0):
+    """Text in a made-up language: words translated one by one, neighbours now and then swapped, fillers put in."""
+    chance = random.Random(seed)
+    words = [f"w{n}" for n in range(60)]
+    pairs, gold = [], []
+    for _ in range(sentences):
+        source = [chance.choice(words) for _ in range(chance.randint(3, 9))]
+        order = list(range(len(source)))
+        for place in range(len(order) - 1):
+            if chance.random() < 0.15:
+                order[place], order[place + 1] = order[place + 1], order[place]
+        target, links = [], set()
+        for position in order:
+            if chance.random() < 0.1:
+                target.append("uh")
+            links.add((position, len(target)))
+            target.append(source[position].replace("w", "v"))
+        pairs.append((source, target))
+        gold.append(frozenset(links))
+    return pairs, gold
+
+
+def test_digamma():
+    found = digamma(np.array([1.0, 0.5, 2.0, 10.0, 0.01]))
+    known = [-0.5772156649, -1.9635100260, 0.4227843351, 2.2517525891, -100.5608854579]
+    np.testing.assert_allclose(found, known, atol=1e-9)
+
+
+def test_forward_backward_equals_the_sum_over_all_alignments():
+    settings = AlignerSettings(null_probability=0.2, widest_jump=2)
+    direction = _Direction(np.zeros(1, int), np.zeros(1, int), 1, 3, settings)
+    chance = np.random.default_rng(0)
+    lexical = chance.random((2, 4, 3))  # B = 2, J = 4 made words, I = 3 positions
+    made = np.array([[0, 1, 2, 1], [2, 2, 0, 1]])
+    direction.null = np.array([0.3, 0.1, 0.6, 0.0])
+    direction.jumps = np.array([0.1, 0.4, 0.2, 0.7, 0.3])
+    found = direction.posteriors(lexical, made, hmm=True, count=True)
+
+    move = np.array([[direction.jumps[min(max(j - i, -2), 2) + 2] for j in range(3)] for i in range(3)])
+    move = move / move.sum(axis=1, keepdims=True)
+    expected, jumps = np.zeros_like(found), np.zeros(5)
+    for sentence in range(2):
+        total, linked_mass, jump_mass = 0.0, np.zeros((4, 3)), np.zeros(5)
+        # a state is a position and whether the word is linked to it; an unlinked word remembers the position
+        for states in itertools.product(itertools.product(range(3), (True, False)), repeat=4):
+            probability = 1.0
+            for step, (position, linked) in enumerate(states):
+                if step == 0:
+                    arrive = 1 / 3
+                else:
+                    before = states[step - 1][0]
+                    arrive = move[before, position] if linked else float(before == position)
+                emit = (
+                    0.8 * lexical[sentence, step, position] if linked else 0.2 * direction.null[made[sentence, step]]
+                )
+                probability *= arrive * emit
+            total += probability
+            for step, (position, linked) in enumerate(states):
+                if linked:
+                    linked_mass[step, position] += probability
+                    if step:
+                        jump_mass[min(max(position - states[step - 1][0], -2), 2) + 2] += probability
+        expected[sentence] = linked_mass / total
+        jumps += jump_mass / total
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(direction.jump_counts, jumps, atol=1e-12)
+    null_mass = np.bincount(made.ravel(), (1 - expected.sum(-1)).ravel(), minlength=4)
+    np.testing.assert_allclose(direction.null_counts, null_mass, atol=1e-12)
+
+
+def test_model_1_by_hand():
+    """Two words, no prior on the position: each posterior is its probability over the sum with that of no word."""
+    settings = AlignerSettings(null_probability=0.2, diagonal=0.0)
+    direction = _Direction(np.zeros(1, int), np.zeros(1, int), 1, 1, settings)
+    direction.null = np.array([0.5, 0.0])
+    found = direction.posteriors(np.array([[[0.3, 0.1]]]), np.array([[0]]), hmm=False, count=True)
+    total = 0.4 * 0.3 + 0.4 * 0.1 + 0.2 * 0.5
+    np.testing.assert_allclose(found[0, 0], [0.12 / total, 0.04 / total])
+    assert direction.null_counts[0] == pytest.approx(0.1 / total)
+
+
+def test_a_text_whose_alignment_is_known():
+    pairs, gold = made_up_text(400)
+    aligner = WordAligner(stem=str).fit(pairs)
+    assert alignment_error_rate(aligner.align(pairs), gold, gold) < 0.01
+    unseen, unseen_gold = made_up_text(50, seed=1)
+    assert alignment_error_rate(aligner.align(unseen), unseen_gold, unseen_gold) < 0.03
+
+
+def test_training_twice_gives_the_same_and_each_part_helps():
+    pairs, gold = made_up_text(60)
+
+    def rate(**settings):
+        aligner = WordAligner(AlignerSettings(**settings), stem=str).fit(pairs)
+        return alignment_error_rate(aligner.align(pairs), gold, gold), aligner
+
+    both, first = rate()
+    again, second = rate()
+    assert both == again
+    np.testing.assert_array_equal(first.forward.table, second.forward.table)
+    assert both < rate(agreement=False)[0]
+    assert both < rate(hmm_iterations=0, diagonal=0.0)[0]
+
+
+def test_english_and_german():
+    """The embedded corpus has no gold links, but a dictionary entry or two must come out of it."""
+    lines = list(itertools.islice(sentence_pairs(), 1500))
+    aligner = fit_aligner([english for english, _ in lines], [german for _, german in lines])
+    pair = (split_words("The old man buys a red hat."), split_words("Der alte Mann kauft einen roten Hut."))
+    assert aligner.align([pair])[0] == frozenset((n, n) for n in range(8))
+
+
+def test_unknown_words_link_only_to_their_equals():
+    pairs, _ = made_up_text(200)
+    aligner = WordAligner(stem=str).fit(pairs)
+    links = aligner.align([(["w1", "Obama", "unknown"], ["v1", "Obama", "other"])])[0]
+    assert (0, 0) in links
+    assert (1, 1) in links
+    assert not any(2 in link for link in links)
+    assert aligner.align([([], ["v1"]), (["w1"], ["v1"])]) == [frozenset(), frozenset({(0, 0)})]
+
+
+def test_longest_sentences_are_left_out():
+    aligner = fit_aligner(["a b c", "a"], ["x y z", "x"], longest=2)
+    assert set(aligner.source_words) == {"a"}
+    with pytest.raises(ValueError, match="none of the 1 pairs"):
+        fit_aligner(["a b c"], ["x y z"], longest=2)
+
+
+def test_error_rate_by_hand():
+    found, sure = [frozenset({(0, 0), (1, 1), (2, 2)})], [frozenset({(0, 0)})]
+    possible = [frozenset({(0, 0), (1, 1)})]
+    assert alignment_error_rate(found, sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 1))
+    assert alignment_error_rate(sure, sure, sure) == 0
+    with pytest.raises(ValueError, match="at least one link"):
+        alignment_error_rate([frozenset()], [frozenset()], [frozenset()])
+
+
+def test_gold_links():
+    sure, every = read_gold_links("1-1 2p3 10-4")
+    assert sure == {(0, 0), (9, 3)}
+    assert every == {(0, 0), (1, 2), (9, 3)}
+    with pytest.raises(ValueError, match="links such as 1-1 or 2p3"):
+        read_gold_links("1-1 2:3")
+
+
+def test_grow_diag_final_and_by_hand():
+    ahead = frozenset({(0, 0), (1, 1), (3, 3), (5, 0)})
+    back = frozenset({(0, 0), (2, 2), (1, 2), (4, 6)})
+    # the intersection is (0, 0); it grows along the diagonal to (1, 1) and from there to (1, 2), whose target is new,
+    # and to (2, 2), whose source is new, and to (3, 3); of the rest (5, 0) has a target that is taken, (4, 6) is free
+    assert grow_diag_final_and(ahead, back) == {(0, 0), (1, 1), (1, 2), (2, 2), (3, 3), (4, 6)}
+    assert grow_diag_final_and(frozenset({(0, 1)}), frozenset()) == {(0, 1)}
+
+
+def test_an_external_command(tmp_path):
+    program = tmp_path / "diagonal"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "options = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
+        "lines = [line.split() for line in open(options['-s'], encoding='utf-8')]\n"
+        "for name in ('-f', '-r'):\n"
+        "    with open(options[name], 'w') as file:\n"
+        "        for words in lines:\n"
+        "            print(*(f'{n}-{n}' for n in range(len(words))), file=file)\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    links = align_by_command([(["ä", "b"], ["x", "y"]), (["a"], ["x"])], str(program))
+    assert links == [frozenset({(0, 0), (1, 1)}), frozenset({(0, 0)})]
+    with pytest.raises(ValueError, match="'no-such-aligner' is not on this machine"):
+        align_by_command([(["a"], ["x"])], "no-such-aligner")
+
+
+def test_words():
+    assert split_words("L'eau, 3,5 l. Mr. O'Neil's") == [
+        "L'", "eau", ",", "3,5", "l", ".", "Mr", ".", "O'", "Neil'", "s",
+    ]  # fmt: skip
+    assert expand_french(split_words("qu\u2019il va au lac")) == ["que", "il", "va", "à", "le", "lac"]
+    assert (word_stem("Houses"), word_stem("2001,5"), word_stem("Öl")) == ("hous", "2001,5", "öl")

@@ -1,0 +1,156 @@
+"""The scripts that evaluate, run as a person runs them, on a few sentences."""
+
+import itertools
+import json
+import runpy
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from hf_capsule_mt.data import sentence_pairs
+from tests.fixtures.tiny import save_tiny_checkpoint
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+matplotlib.use("agg")
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path, capsys):
+    """Runs a script in a folder with text: train.en/de, test.en/de, and two systems' translations of the latter."""
+    pairs = list(itertools.islice(sentence_pairs(), 340))
+    for name, part in (("train", pairs[:300]), ("test", pairs[300:])):
+        for side, language in enumerate(("en", "de")):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in part))
+    targets = [german for _, german in pairs[300:]]
+    worse = [" ".join(line.split()[: -(n % 3) or None]) for n, line in enumerate(targets)]
+    (tmp_path / "good.hyp").write_text("".join(f"{line}\n" for line in targets))
+    (tmp_path / "worse.hyp").write_text("".join(f"{line}\n" for line in worse))
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", [f"scripts/{name}.py", *arguments.split()])
+        runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_evaluate(script):
+    printed = script(
+        "evaluate",
+        "--hypotheses worse.hyp --references test.de test.de --sources test.en --metrics bleu multi_bleu chrf ter "
+        "--length-edges 5 8 --align-with train.en train.de --seed 3 --recipe plain.yaml --bootstrap 50 "
+        "--output out/result.json --plot out/lengths.png",
+    )
+    result = json.loads(Path("out/result.json").read_text())
+    assert (result["seed"], result["recipe"], result["sentences"]) == (3, "plain.yaml", 40)
+    assert result["command"].startswith("python ")
+    assert "nrefs:2" in result["scores"]["bleu"]["signature"]
+    assert 60 < result["scores"]["bleu"]["score"] < 100
+    assert result["scores"]["bleu"]["text"] in printed
+    assert sum(bucket["sentences"] for bucket in result["by_length"]) == 40
+    assert 0.5 < result["adequacy"]["coverage_difference_ratio"] < 1
+    assert Path("out/lengths.png").stat().st_size > 5000
+
+
+def test_compare(script):
+    printed = script(
+        "compare",
+        "good=good.hyp worse=worse.hyp --references test.de --sources test.en --bootstrap 50 --trials 50 "
+        "--sentences 2 --markdown report.md --html report.html --output report.json",
+    )
+    report = json.loads(Path("report.json").read_text())
+    row = report["comparisons"]["worse"]["bleu"]
+    assert row["difference"] < 0
+    assert row["sign_test"]["losses"] > row["sign_test"]["wins"] == 0
+    assert "Sentences that differ most: worse and good" in printed
+    assert Path("report.md").read_text().startswith("| system | metric |")
+    assert Path("report.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(SystemExit, match="two systems or more"):
+        script("compare", "good.hyp --references test.de")
+
+
+def test_adequacy_and_its_picture(script):
+    sources, lines = (Path(name).read_text().splitlines() for name in ("test.en", "worse.hyp"))
+    rows = zip(sources, lines, Path("test.de").read_text().splitlines(), strict=True)
+    table = [f"{src}\t{mt}\t{ref}\t{int(n % 3 > 0)}\t0" for n, (src, mt, ref) in enumerate(rows)]
+    Path("labelled.tsv").write_text("\n".join(["src\tmt\tref\tomission\tother", *table]) + "\n")
+    Path("model.txt").write_text("".join(f"{-(n % 3)}\n" for n in range(40)))
+    script(
+        "adequacy",
+        "--labelled labelled.tsv --any-of anything omission --align-with train.en train.de --scores own=model.txt "
+        "--bootstrap 20 --output auc.json",
+    )
+    areas = json.loads(Path("auc.json").read_text())["auc"]
+    assert areas["own"]["omission"]["auc"] == 1.0
+    assert areas["own"]["anything"] == areas["own"]["omission"]
+    assert areas["uncovered source"]["omission"]["auc"] > 0.6
+    assert "other" not in areas["own"]  # nothing has this label
+    assert "| own | **1.000**" in Path("auc.md").read_text()
+    script("analyze", "auc auc.json --output areas")
+    assert Path("areas.png").stat().st_size > 5000
+
+
+def test_align(script):
+    Path("gold.text").write_text("the man sleeps . ||| der Mann schläft .\n")
+    Path("gold.links").write_text("1-1 2-2 3-3 4p4\n")
+    printed = script("align", "--train train.en train.de --gold-text gold.text --gold gold.links --result result.json")
+    assert "Alignment error rate: 0.0" in printed
+    assert json.loads(Path("result.json").read_text())["trained_on"] == {
+        "files": ["train.en", "train.de"],
+        "pairs": 300,
+    }
+    script("align", "--train train.en train.de --text test.en test.de --output test.links")
+    links = Path("test.links").read_text().splitlines()
+    assert len(links) == 40
+    assert all("-" in line for line in links)
+
+
+def test_analyze_routing_and_lengths(script, tmp_path):
+    save_tiny_checkpoint(tmp_path / "model", layer_aggregation="em_routing", head_aggregation="simple_routing",
+                         head_aggregation_num_capsules=4)  # fmt: skip
+    script("analyze", "routing model --sources test.en --targets test.de --sentences 10 --output out/model")
+    result = json.loads(Path("out/model.json").read_text())
+    assert len(result["routings"]["encoder.layer_aggregation"]) == 3
+    pictures = {path.name for path in Path("out").glob("*.png")}
+    assert {"model-iterations.png", "model-decoder.layer_aggregation.png", "model-encoder.layers.0.self_attn.png"} <= (
+        pictures
+    )
+    save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
+    script("analyze", "routing guided --sources test.en --targets test.de --sentences 10 --output out/guided")
+    assert set(json.loads(Path("out/guided.json").read_text())["overlap_rates"]) == {"past", "future"}
+    assert {path.name for path in Path("out").glob("guided*.png")} == {
+        "guided-iterations.png", "guided-curves.png", "guided-past-future.png",
+    }  # fmt: skip
+    for name in ("good", "worse"):
+        script("evaluate", f"--hypotheses {name}.hyp --references test.de --sources test.en --bootstrap 0 "
+                           f"--length-edges 5 8 --system {name} --output {name}.json")  # fmt: skip
+    script("analyze", "lengths good.json worse.json --output out/lengths")
+    assert set(json.loads(Path("out/lengths.json").read_text())["systems"]) == {"good", "worse"}
+
+
+@pytest.mark.slow
+def test_reproduce_trains_resumes_and_renders(script):
+    tiny = " ".join(
+        f"--set {name} {value}"
+        for name, value in {
+            "training.max_steps": 4, "training.eval_steps": 100, "training.save_steps": 2, "model.d_model": 32,
+            "model.encoder_ffn_dim": 32, "model.decoder_ffn_dim": 32, "data.train": '{"embedded":200}',
+            "data.test": '{"embedded":10}', "data.validation": '{"embedded":4}', "generation.max_new_tokens": 8,
+        }.items()
+    )  # fmt: skip
+    script("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny} --document results.md")
+    file = Path("docs/results/embedded/em_routing-seed1.json")
+    result = json.loads(file.read_text())
+    assert result["recipe"]["model"]["layer_aggregation"] == "em_routing"
+    assert result["changes"]["training.max_steps"] == "4"
+    assert set(result["comparisons"]) == {"plain"}
+    assert result["comparisons"]["plain"]["train_speed"] > 0
+    before = file.read_bytes()
+    script("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny} --document results.md")
+    assert file.read_bytes() == before
+    document = Path("results.md").read_text()
+    assert "| + EM routing | 0." in document
+    script("reproduce", "--render --document again.md")
+    assert Path("again.md").read_text() == document
