@@ -31,6 +31,8 @@ TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
+# the same for batches by tokens
+TEXTS_READ_AHEAD = 2048
 
 
 @dataclass
@@ -76,7 +78,8 @@ class TranslationPipeline(Pipeline):
 
     - all of `generate()`: `num_beams`, `max_new_tokens`, `num_return_sequences`, ... Without a limit among them, a
       translation has at most three times the tokens of its source and thirty more, and what the checkpoint allows;
-    - `batch_size`: how many sentences go through the model at once;
+    - `batch_size`: how many sentences go through the model at once; or `batch_tokens`: how many of their tokens,
+      padding included, which takes the more sentences the shorter they are;
     - `src_lang`, `tgt_lang`: for tokenizers that have languages, and for the rules about sentences;
     - `split_sentences=False`: translate each text as if it were one sentence, and refuse one that is too long;
     - `max_source_tokens`: translate in pieces of at most so many tokens, fewer than the model takes;
@@ -103,6 +106,7 @@ class TranslationPipeline(Pipeline):
         return_tensors: bool | None = None,
         return_text: bool | None = None,
         return_scores: bool | None = None,
+        batch_tokens: int | None = None,
         clean_up_tokenization_spaces: bool | None = None,
         truncation: bool | str | None = None,
         split_sentences: bool | None = None,
@@ -129,8 +133,9 @@ class TranslationPipeline(Pipeline):
         postprocess: dict[str, Any] = {"clean_up_tokenization_spaces": clean_up_tokenization_spaces}
         if return_tensors is not None or return_text is not None:
             postprocess["return_tensors"] = bool(return_tensors) if return_text is None else not return_text
-        if return_scores is not None:
-            generate_kwargs["return_scores"] = return_scores
+        if batch_tokens is not None and batch_tokens < 1:
+            raise ValueError(f"`batch_tokens` must be at least 1, got {batch_tokens}")
+        generate_kwargs |= _given({"return_scores": return_scores, "batch_tokens": batch_tokens})
         given = (
             {key: value for key, value in some.items() if value is not None} for some in (preprocess, postprocess)
         )
@@ -168,13 +173,16 @@ class TranslationPipeline(Pipeline):
         def translate(texts: list[Any]) -> list[Any]:
             documents = [self.preprocess(text, **preprocess_params) for text in texts]
             pieces = [piece for document in documents for piece in document.pieces]
-            self._translate_pieces(pieces, batch_size, forward_params)
-            returned = self._num_returned(forward_params)
+            self._translate_pieces(batches_of(pieces, batch_size, batch_tokens), settings)
+            returned = self._num_returned(settings)
             return [self.postprocess(document, returned, **postprocess_params) for document in documents]
 
-        return TranslationIterator(
-            inputs, translate, batch_size if batch_size == 1 else batch_size * BATCHES_READ_AHEAD
-        )
+        settings = dict(forward_params)
+        batch_tokens = settings.pop("batch_tokens", None)
+        window = 1 if batch_size == 1 else batch_size * BATCHES_READ_AHEAD
+        if batch_tokens is not None:
+            window = TEXTS_READ_AHEAD
+        return TranslationIterator(inputs, translate, window)
 
     def _num_returned(self, generate_kwargs: dict[str, Any]) -> int:
         """How many translations each text has."""
@@ -182,20 +190,20 @@ class TranslationPipeline(Pipeline):
         config = settings.get("generation_config") or self.model.generation_config
         return int(settings.get("num_return_sequences") or config.num_return_sequences or 1)
 
-    def _translate_pieces(self, pieces: list[Piece], batch_size: int, forward_params: dict[str, Any]) -> None:
-        """Translates the pieces in batches of similar length, longest first, and enters the results in them."""
-        in_order = sorted(pieces, key=lambda piece: len(piece.token_ids), reverse=True)
-        for first in range(0, len(in_order), batch_size):
-            batch = in_order[first : first + batch_size]
+    def _translate_pieces(self, batches: Iterable[list[Piece]], forward_params: dict[str, Any]) -> None:
+        """Translates the pieces of these batches, and enters the results in them."""
+        num_pieces, num_cut = 0, 0
+        for batch in batches:
             outputs = self.forward(self._collate(batch), **forward_params)
             for row, piece in enumerate(batch):
                 piece.output_ids = outputs["output_ids"][row]
                 piece.was_cut = bool(outputs["was_cut"][row])
                 piece.scores = outputs["scores"][row] if "scores" in outputs else None
-        num_cut = sum(piece.was_cut for piece in pieces)
+            num_pieces += len(batch)
+            num_cut += sum(piece.was_cut for piece in batch)
         if num_cut:
             pipeline_logger.warning(
-                f"{num_cut} of {len(pieces)} translations reached the limit of their length and may be incomplete. "
+                f"{num_cut} of {num_pieces} translations reached the limit of their length and may be incomplete. "
                 "`max_new_tokens` sets a higher one."
             )
 
@@ -372,6 +380,17 @@ class TranslationPipeline(Pipeline):
                 record["score"] = total / sum(lengths)
             records.append(record)
         return records
+
+
+def batches_of(pieces: list[Piece], batch_size: int, batch_tokens: int | None) -> Iterator[list[Piece]]:
+    """Batches of pieces of similar length, longest first, by the number of pieces or of tokens, padding included."""
+    in_order = sorted(pieces, key=lambda piece: len(piece.token_ids), reverse=True)
+    first = 0
+    while first < len(in_order):
+        longest = len(in_order[first].token_ids)
+        size = batch_size if batch_tokens is None else max(1, batch_tokens // longest)
+        yield in_order[first : first + size]
+        first += size
 
 
 class TranslationIterator:
