@@ -1,9 +1,8 @@
 """The translation pipeline: text in, text out, for any sequence-to-sequence checkpoint."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterable, Sized
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -11,6 +10,7 @@ from torch.utils.data import Dataset
 from transformers import LogitsProcessorList, Pipeline
 from transformers.utils import logging
 
+from hf_capsule_mt.pipelines.coverage import coverage_record, coverage_scores
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits, load_members
 from hf_capsule_mt.pipelines.limits import (
     LIMIT_NAMES,
@@ -22,40 +22,27 @@ from hf_capsule_mt.pipelines.limits import (
     limits_by_source,
     max_source_tokens,
 )
+from hf_capsule_mt.pipelines.pieces import (
+    Document,
+    Piece,
+    TextsOf,
+    TranslationIterator,
+    batches_of,
+    join_translations,
+)
 from hf_capsule_mt.pipelines.scores import score_sequences
-from hf_capsule_mt.pipelines.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
+from hf_capsule_mt.pipelines.sentences import Span, split_sentences, split_to_fit
 
 pipeline_logger = logging.get_logger("hf_capsule_mt.pipelines")
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+# of FUTURE against the average log-probability of a token, where nobody sets another
+DEFAULT_COVERAGE_WEIGHT = 1.0
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
 # the same for batches by tokens
 TEXTS_READ_AHEAD = 2048
-
-
-@dataclass
-class Piece:
-    """What goes through the model at once: a sentence of a text, or a part of one that is too long.
-
-    output_ids: [returned, T], each padded on the right.
-    """
-
-    span: Span
-    token_ids: list[int]
-    settings: dict[str, Any]
-    output_ids: torch.Tensor | None = None
-    scores: torch.Tensor | None = None
-    was_cut: bool = False
-
-
-@dataclass
-class Document:
-    """One of the texts that the user gave, and the pieces it is translated in."""
-
-    text: str
-    pieces: list[Piece] = field(default_factory=list)
 
 
 class TranslationPipeline(Pipeline):
@@ -86,7 +73,15 @@ class TranslationPipeline(Pipeline):
     - `truncation=True`: cut a source to what the model takes, with a warning;
     - `return_tensors`: token ids (`translation_token_ids`) in the place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the average log-probability of a token of the translation;
-    - `clean_up_tokenization_spaces`.
+    - `clean_up_tokenization_spaces`;
+    - `return_coverage`, for models with guided routing: add `coverage`, a dictionary of the `score` of the text, its
+      `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has its share
+      of PAST at the end, how much of it is `covered`, and whether it counts as `untranslated`; a repetition is a phrase
+      said twice in a row;
+    - `coverage_threshold`: warn of sentences whose score is less, and mark them; with `coverage_retry`, a number of
+      beams, translate them again with so many and take what `coverage_weight` finds best, if it covers more;
+    - `coverage_weight`: rescore the hypotheses of beam search by their score less `coverage_weight` times the share
+      of the source that is still in FUTURE.
 
     At the making alone: `ensemble`, further models (or paths) of the same vocabulary, with which probabilities are
     averaged.
@@ -107,6 +102,10 @@ class TranslationPipeline(Pipeline):
         return_text: bool | None = None,
         return_scores: bool | None = None,
         batch_tokens: int | None = None,
+        return_coverage: bool | None = None,
+        coverage_threshold: float | None = None,
+        coverage_retry: int | None = None,
+        coverage_weight: float | None = None,
         clean_up_tokenization_spaces: bool | None = None,
         truncation: bool | str | None = None,
         split_sentences: bool | None = None,
@@ -135,7 +134,19 @@ class TranslationPipeline(Pipeline):
             postprocess["return_tensors"] = bool(return_tensors) if return_text is None else not return_text
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"`batch_tokens` must be at least 1, got {batch_tokens}")
-        generate_kwargs |= _given({"return_scores": return_scores, "batch_tokens": batch_tokens})
+        if coverage_retry and coverage_threshold is None:
+            raise ValueError("`coverage_retry` needs a `coverage_threshold`, below which it translates again")
+        generate_kwargs |= _given(
+            {
+                "return_scores": return_scores,
+                "batch_tokens": batch_tokens,
+                "return_coverage": return_coverage or coverage_threshold is not None or None,
+                "coverage_threshold": coverage_threshold,
+                "coverage_retry": coverage_retry,
+                "coverage_weight": coverage_weight,
+            }
+        )
+        postprocess |= {"return_coverage": return_coverage, "coverage_threshold": coverage_threshold}
         given = (
             {key: value for key, value in some.items() if value is not None} for some in (preprocess, postprocess)
         )
@@ -149,7 +160,7 @@ class TranslationPipeline(Pipeline):
         if isinstance(inputs, list) and not inputs:
             return []
         if isinstance(inputs, Iterable) and not isinstance(inputs, (str, bytes, dict, list, Dataset)):
-            inputs = _TextsOf(inputs) if isinstance(inputs, Sized) else (text for text in inputs)
+            inputs = TextsOf(inputs) if isinstance(inputs, Sized) else (text for text in inputs)
         results = super().__call__(inputs, *args, **kwargs)
         if isinstance(inputs, list) and all(len(result) == 1 for result in results):
             return [result[0] for result in results]
@@ -192,13 +203,16 @@ class TranslationPipeline(Pipeline):
 
     def _translate_pieces(self, batches: Iterable[list[Piece]], forward_params: dict[str, Any]) -> None:
         """Translates the pieces of these batches, and enters the results in them."""
-        num_pieces, num_cut = 0, 0
+        settings = dict(forward_params)
+        threshold, retry_beams = (settings.pop(name, None) for name in ("coverage_threshold", "coverage_retry"))
+        num_pieces, num_cut, short = 0, 0, []
         for batch in batches:
-            outputs = self.forward(self._collate(batch), **forward_params)
-            for row, piece in enumerate(batch):
-                piece.output_ids = outputs["output_ids"][row]
-                piece.was_cut = bool(outputs["was_cut"][row])
-                piece.scores = outputs["scores"][row] if "scores" in outputs else None
+            self._translate_batch(batch, settings)
+            if threshold is not None:
+                too_short = [piece for piece in batch if self._falls_short(piece, threshold)]
+                if retry_beams and too_short:
+                    self._retry(too_short, retry_beams, settings)
+                short += [piece for piece in too_short if self._falls_short(piece, threshold)]
             num_pieces += len(batch)
             num_cut += sum(piece.was_cut for piece in batch)
         if num_cut:
@@ -206,6 +220,38 @@ class TranslationPipeline(Pipeline):
                 f"{num_cut} of {num_pieces} translations reached the limit of their length and may be incomplete. "
                 "`max_new_tokens` sets a higher one."
             )
+        if short:
+            pipeline_logger.warning(
+                f"The coverage of {len(short)} of {num_pieces} translations is below {threshold}: they may leave "
+                "something out."
+            )
+
+    def _translate_batch(self, batch: list[Piece], settings: dict[str, Any]) -> None:
+        inputs = self._collate(batch)
+        outputs = self.forward(inputs, **settings)
+        for row, piece in enumerate(batch):
+            piece.output_ids = outputs["output_ids"][row]
+            piece.was_cut = bool(outputs["was_cut"][row])
+            piece.scores = outputs["scores"][row] if "scores" in outputs else None
+            if "coverage" in outputs:
+                tokens = inputs["attention_mask"][row].bool()
+                piece.coverage = {
+                    "coverage": outputs["coverage"][row],
+                    **{name: outputs[name][row][..., tokens] for name in ("past", "covered", "words")},
+                }
+
+    @staticmethod
+    def _falls_short(piece: Piece, threshold: float) -> bool:
+        return piece.coverage is not None and float(piece.coverage["coverage"][0]) < threshold
+
+    def _retry(self, pieces: list[Piece], beams: int, settings: dict[str, Any]) -> None:
+        """Translates again with more beams, rescored by coverage, and keeps what covers more."""
+        again = [replace(piece) for piece in pieces]
+        weight = settings.get("coverage_weight") or DEFAULT_COVERAGE_WEIGHT
+        self._translate_batch(again, {**settings, "num_beams": beams, "coverage_weight": weight})
+        for piece, other in zip(pieces, again, strict=True):
+            if float(other.coverage["coverage"][0]) > float(piece.coverage["coverage"][0]):  # type: ignore[index]
+                vars(piece).update(vars(other))
 
     def _collate(self, batch: list[Piece]) -> dict[str, Any]:
         """A batch of token ids [B, S] and their mask [B, S]."""
@@ -303,31 +349,65 @@ class TranslationPipeline(Pipeline):
         return str(self.task_settings.get("prefix") or getattr(self.model.config, "prefix", None) or "")
 
     def _forward(  # type: ignore[override]
-        self, input_tensors: dict[str, Any], return_scores: bool = False, **generate_kwargs: Any
+        self,
+        input_tensors: dict[str, Any],
+        return_scores: bool = False,
+        return_coverage: bool = False,
+        coverage_weight: float | None = None,
+        **generate_kwargs: Any,
     ) -> dict[str, torch.Tensor]:
-        """A batch of sources -> `output_ids` [B, returned, T] and `was_cut` [B], and `scores` [B, returned]."""
+        """A batch of sources -> `output_ids` [B, returned, T], `was_cut` [B], and what else was asked for.
+
+        That is `scores` [B, returned], and the tensors of `coverage_scores`.
+        """
         settings = {**self.task_settings, **generate_kwargs}
         settings.pop("prefix", None)
         settings = self._with_limits(input_tensors, settings)
+        source, mask = input_tensors["input_ids"], input_tensors["attention_mask"]
         if self.members:
-            ensemble = EnsembleLogits(self.members, input_tensors["input_ids"], input_tensors["attention_mask"])
+            ensemble = EnsembleLogits(self.members, source, mask)
             settings["logits_processor"] = LogitsProcessorList([ensemble, *settings.get("logits_processor", ())])
         limits = settings.pop("limits", None)
+        returned = self._num_returned(settings)
+        if coverage_weight:
+            settings["num_return_sequences"] = self._num_beams(settings)
         model: Any = self.model
         output = model.generate(**input_tensors, **settings)
         sequences = output if isinstance(output, torch.Tensor) else output["sequences"]
-        batch_size = len(input_tensors["input_ids"])
-        results = {"output_ids": sequences.reshape(batch_size, -1, sequences.shape[-1])}
+        lengths = generated_lengths(sequences, end_token_ids(model, settings))
         if limits is None:
             limit = given_limit(model, settings)
-            limits = torch.full((batch_size,), torch.iinfo(torch.long).max if limit is None else limit)
-        lengths = generated_lengths(sequences, end_token_ids(model, settings)).reshape(batch_size, -1)
-        results["was_cut"] = (lengths >= limits.to(lengths.device)[:, None]).any(dim=1)
-        if return_scores:
-            results["scores"] = score_sequences(
-                model, input_tensors["input_ids"], input_tensors["attention_mask"], sequences, lengths.flatten()
-            ).reshape(batch_size, -1)
+            limits = torch.full((len(source),), torch.iinfo(torch.long).max if limit is None else limit)
+        results = {
+            "output_ids": sequences,
+            "cut": lengths >= limits.to(lengths.device).repeat_interleave(len(sequences) // len(source)),
+        }
+        if return_scores or coverage_weight:
+            penalty = self._length_penalty(settings) if coverage_weight else 1.0
+            results["scores"] = score_sequences(model, source, mask, sequences, lengths, penalty)
+        results = {name: value.unflatten(0, (len(source), -1)) for name, value in results.items()}
+        if return_coverage or coverage_weight:
+            results |= coverage_scores(model, source, mask, sequences)
+        if coverage_weight:
+            rescored = results["scores"] - coverage_weight * (1 - results["coverage"])
+            best = rescored.topk(returned, dim=1).indices  # [B, returned]
+            for name in results.keys() - {"words"}:
+                index = best.reshape(*best.shape, *[1] * (results[name].dim() - 2))
+                results[name] = results[name].take_along_dim(index, dim=1)
+        results["was_cut"] = results.pop("cut").any(dim=1)
         return results
+
+    def _num_beams(self, generate_kwargs: dict[str, Any]) -> int:
+        config = generate_kwargs.get("generation_config") or self.model.generation_config
+        beams = int(generate_kwargs.get("num_beams") or config.num_beams or 1)
+        if beams < 2:
+            raise ValueError(f"`coverage_weight` rescores the hypotheses of beam search: `num_beams` is {beams}")
+        return beams
+
+    def _length_penalty(self, generate_kwargs: dict[str, Any]) -> float:
+        config = generate_kwargs.get("generation_config") or self.model.generation_config
+        given = (generate_kwargs.get("length_penalty"), config.length_penalty, 1.0)
+        return float(next(penalty for penalty in given if penalty is not None))
 
     def _with_limits(self, inputs: dict[str, Any], generate_kwargs: dict[str, Any]) -> dict[str, Any]:
         """A limit for each source by its own length, where nobody asked for another."""
@@ -355,6 +435,8 @@ class TranslationPipeline(Pipeline):
         num_returned: int = 1,
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
+        return_coverage: bool = False,
+        coverage_threshold: float | None = None,
     ) -> list[dict[str, Any]]:
         """The records of a text: one for each returned sequence, put together from those of its pieces."""
         document, tokenizer, pieces = model_outputs, cast(Any, self.tokenizer), cast(Any, model_outputs.pieces)
@@ -373,75 +455,19 @@ class TranslationPipeline(Pipeline):
                     )
                     for ids in chosen
                 ]
-                record = {"translation_text": _join(document, texts)}
+                record = {"translation_text": join_translations(document, texts)}
             if pieces and pieces[0].scores is not None:
                 lengths = [len(ids) - 1 for ids in chosen]
                 total = sum(float(piece.scores[rank]) * length for piece, length in zip(pieces, lengths, strict=True))
                 record["score"] = total / sum(lengths)
+            if return_coverage or coverage_threshold is not None:
+                record["coverage"] = coverage_record(
+                    document, rank, chosen, tokenizer, self.source_prefix, coverage_threshold
+                )
             records.append(record)
         return records
-
-
-def batches_of(pieces: list[Piece], batch_size: int, batch_tokens: int | None) -> Iterator[list[Piece]]:
-    """Batches of pieces of similar length, longest first, by the number of pieces or of tokens, padding included."""
-    in_order = sorted(pieces, key=lambda piece: len(piece.token_ids), reverse=True)
-    first = 0
-    while first < len(in_order):
-        longest = len(in_order[first].token_ids)
-        size = batch_size if batch_tokens is None else max(1, batch_tokens // longest)
-        yield in_order[first : first + size]
-        first += size
-
-
-class TranslationIterator:
-    """Reads texts in windows, translates each window at once, and gives its results one by one."""
-
-    def __init__(self, texts: Any, translate: Callable[[list[Any]], list[Any]], window: int) -> None:
-        self.texts = texts
-        self.translate = translate
-        self.window = window
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __iter__(self) -> Iterator[Any]:
-        texts = iter(self.texts) if hasattr(self.texts, "__iter__") else _items(self.texts)
-        while window := list(islice(texts, self.window)):
-            yield from self.translate(window)
-
-
-class _TextsOf(Dataset[Any]):
-    """A sized iterable, as what transformers' base class reads lazily."""
-
-    def __init__(self, texts: Any) -> None:
-        self.texts = texts
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.texts)
 
 
 def _given(parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters that somebody set."""
     return {name: value for name, value in parameters.items() if value is not None}
-
-
-def _items(texts: Any) -> Iterator[Any]:
-    """The items of what only has a length and `[]`, as a `KeyDataset`."""
-    return (texts[index] for index in range(len(texts)))
-
-
-def _join(document: Document, translations: list[str]) -> str:
-    """The translations of the pieces, with the space that is between them in the text.
-
-    Where there is none, as in Chinese, there is one in a translation that does not end as Chinese does.
-    """
-    joined = ""
-    for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
-        if number > 0:
-            between = document.text[document.pieces[number - 1].span.end : piece.span.start]
-            joined += between or ("" if joined.endswith(tuple(UNSPACED_STOPS)) else " ")
-        joined += translation
-    return joined
