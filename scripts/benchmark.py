@@ -3,6 +3,8 @@
     python scripts/benchmark.py                                   # everything, base size, about half an hour
     python scripts/benchmark.py --sections core                   # the routing core alone
     python scripts/benchmark.py --sections train --systems em_routing heads_em_2
+    python scripts/benchmark.py --sections train decode memory --systems guided guided_bow_bca --tokens 512
+    python scripts/benchmark.py --sections memory --systems guided --tokens 1024 --length 64
     python scripts/benchmark.py --size tiny --repeats 1           # does it run?
 
 What is compared runs in turns in one process, and every ratio is one of medians of the same run. "floor" is the same
@@ -44,6 +46,11 @@ SYSTEMS: dict[str, tuple[dict[str, Any], float | None, float | None]] = {
     "heads_simple_6": ({"head_aggregation": "simple_routing"}, 0.64, 0.99),
     "heads_em_6": ({"head_aggregation": "em_routing"}, 0.63, 0.99),
     "heads_em_2": ({"head_aggregation": "em_routing", "head_aggregation_layers": [0, 1]}, 0.87, None),
+    "guided": ({"guided_routing": "guided", "guided_bow_weight": 0, "guided_bca_weight": 0}, 0.77, 0.94),
+    "guided_bow": ({"guided_routing": "guided", "guided_bca_weight": 0}, 0.70, 0.94),
+    "guided_bca": ({"guided_routing": "guided", "guided_bow_weight": 0}, 0.75, 0.94),
+    "guided_bow_bca": ({"guided_routing": "guided"}, 0.67, 0.94),
+    "guided_no_redundant": ({"guided_routing": "guided", "guided_num_redundant_capsules": 0}, 0.69, 0.94),
 }
 SECTIONS = ("core", "train", "decode", "memory")
 DECODING = {"greedy": {"num_beams": 1}, "beam 5": {"num_beams": 5}}
@@ -163,12 +170,12 @@ def build(name: str, size: dict[str, int], device: str) -> torch.nn.Module:
 
 
 class TrainingStep:
-    """One step of Adam on `tokens` source and `tokens` target tokens, in sentences of 32."""
+    """One step of Adam on `tokens` source and `tokens` target tokens, in sentences of the same length."""
 
-    def __init__(self, model: torch.nn.Module, tokens: int) -> None:
+    def __init__(self, model: torch.nn.Module, tokens: int, length: int) -> None:
         self.model = model.train()
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
-        shape = (max(1, tokens // 32), 32)
+        shape = (max(1, tokens // length), length)
         device = next(model.parameters()).device
         self.batch = {
             "input_ids": torch.randint(2, model.config.vocab_size, shape, device=device),
@@ -212,6 +219,9 @@ class Benchmark:
         with tqdm(total=(repeats + 1) * len(runs), desc=title, leave=False) as bar:
             return time_in_turns(runs, repeats, synchronize=self.synchronize, progress=lambda: bar.update() and None)
 
+    def training_step(self, name: str) -> TrainingStep:
+        return TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length)
+
     def core(self) -> dict[str, Any]:
         runs, clear, votes_bytes = core_runs(self.size, self.device, self.arguments.compile)
         timings = self.in_turns("routing core", runs)
@@ -226,10 +236,10 @@ class Benchmark:
         return rows
 
     def train(self, names: list[str]) -> dict[str, Any]:
-        stock = TrainingStep(build("stock", self.size, self.device), self.tokens)
+        stock = self.training_step("stock")
         rows = {}
         for name in names:
-            step = TrainingStep(build(name, self.size, self.device), self.tokens)
+            step = self.training_step(name)
             runs: dict[str, Callable[[], None]] = {"stock": stock, name: step}
             if routes(name):
                 runs["floor"] = step.on_floor
@@ -249,7 +259,9 @@ class Benchmark:
         """The two routings at equal parameters: layer aggregation without input activations, and six layers' heads."""
         rows = {}
         for em, dynamic in (("em_routing_no_activation", "dynamic_routing"), ("heads_em_6", "heads_simple_6")):
-            steps = {name: TrainingStep(build(name, self.size, self.device), self.tokens) for name in (em, dynamic)}
+            if not {em, dynamic} <= set(self.arguments.systems):
+                continue
+            steps = {name: self.training_step(name) for name in (em, dynamic)}
             timings = self.in_turns(f"{em} against {dynamic}", dict(steps))
             rows[f"{em} / {dynamic}"] = {
                 "seconds": {run: timing.as_dict() for run, timing in timings.items()},
@@ -281,7 +293,7 @@ class Benchmark:
     def memory(self, names: list[str]) -> dict[str, Any]:
         rows: dict[str, Any] = {}
         for name in ("stock", *names):
-            step = TrainingStep(build(name, self.size, self.device), self.tokens)
+            step = self.training_step(name)
             step()  # parameters and Adam's state are there from now on and not counted
             step.optimizer.zero_grad()
             rows[name] = {
@@ -324,7 +336,8 @@ def render(result: dict[str, Any]) -> str:
         ]
     if train := result.get("train"):
         parts += [
-            f"\n## Training step, {result['tokens']} source and {result['tokens']} target tokens\n",
+            f"\n## Training step, {result['tokens']} source and {result['tokens']} target tokens in "
+            f"sentences of {result['length']}\n",
             table(
                 ["system", "ms", "vs stock", "published", "vs its own floor", "routing compiled, vs floor"],
                 [
@@ -367,7 +380,8 @@ def render(result: dict[str, Any]) -> str:
         ]
     if memory := result.get("memory"):
         parts += [
-            f"\n## Peak memory of a training step beyond parameters and optimiser, {result['tokens']} tokens\n",
+            f"\n## Peak memory of a training step beyond parameters and optimiser, {result['tokens']} tokens in "
+            f"sentences of {result['length']}\n",
             table(
                 ["system", "parameters (M)", "peak (MB)", "more than stock (%)"],
                 [
@@ -390,6 +404,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="of which systems")
     parser.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
     parser.add_argument("--tokens", type=int, default=1024, help="tokens of a training step on each side")
+    parser.add_argument("--length", type=int, default=32, help="length of the sentences of a training step")
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of everything")
     parser.add_argument("--threads", type=int, help="processor threads to use (default: all)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
@@ -403,7 +418,12 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     benchmark = Benchmark(arguments)
-    result: dict[str, Any] = {"size": arguments.size, "repeats": arguments.repeats, "tokens": benchmark.tokens}
+    result: dict[str, Any] = {
+        "size": arguments.size,
+        "repeats": arguments.repeats,
+        "tokens": benchmark.tokens,
+        "length": arguments.length,
+    }
     trained = [name for name in arguments.systems if name != "em_routing_decoder"]
     if "core" in arguments.sections:
         result["core"] = benchmark.core()

@@ -3,17 +3,11 @@
 from dataclasses import field
 from typing import Any, Literal
 
-from hf_capsule_mt.configuration.common import (
-    CapsuleConfig,
-    capsule_config,
-    check_at_least,
-    check_divides,
-    check_probability,
-)
+from hf_capsule_mt.configuration.common import capsule_config, check_at_least, check_divides, check_probability
+from hf_capsule_mt.configuration.guided import GuidedConfig
 
 LayerAggregationMethod = Literal["none", "linear", "dynamic_combination", "dynamic_routing", "em_routing"]
 HeadAggregationMethod = Literal["concat", "simple_routing", "em_routing"]
-GuidedRoutingMethod = Literal["none", "guided", "classifier", "attention"]
 
 # the attentions that may aggregate their heads by routing, and the field that counts the layers they are in
 HEAD_AGGREGATION_SITES = {
@@ -24,7 +18,7 @@ HEAD_AGGREGATION_SITES = {
 
 
 @capsule_config
-class CapsuleMarianConfig(CapsuleConfig):
+class CapsuleMarianConfig(GuidedConfig):
     r"""
     Configuration of [`CapsuleMarianModel`] and [`CapsuleMarianMTModel`]. With its defaults the model is Marian.
 
@@ -68,8 +62,9 @@ class CapsuleMarianConfig(CapsuleConfig):
         head_aggregation_num_iterations (`int`, defaults to 3):
             Routing iterations.
         guided_routing (`str`, defaults to `"none"`):
-            Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019). Only `"none"` is
-            available in this version.
+            Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
+            baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
+            of [`GuidedConfig`].
         em_lambda_final (`float`, defaults to 0.01):
             End of the schedule of inverse temperatures of EM routing.
         em_min_variance (`float`, defaults to 5e-4):
@@ -82,7 +77,7 @@ class CapsuleMarianConfig(CapsuleConfig):
     """
 
     model_type = "capsule_marian"
-    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "routing_weights"]
+    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {
         "num_attention_heads": "encoder_attention_heads",
         "hidden_size": "d_model",
@@ -132,8 +127,6 @@ class CapsuleMarianConfig(CapsuleConfig):
     head_aggregation_layers: list[int] | tuple[int, ...] | None = None
     head_aggregation_num_capsules: int | None = None
     head_aggregation_num_iterations: int = 3
-
-    guided_routing: GuidedRoutingMethod = "none"
 
     em_lambda_final: float | int = 0.01
     em_min_variance: float | int = 5e-4
@@ -190,8 +183,6 @@ class CapsuleMarianConfig(CapsuleConfig):
             raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
         if self.em_min_variance < 0:
             raise ValueError(f"`em_min_variance` must not be negative, got {self.em_min_variance}")
-        if self.guided_routing != "none":
-            raise ValueError(f'`guided_routing` can only be "none" in this version, got "{self.guided_routing}"')
 
     def validate_layer_aggregation(self) -> None:
         for aggregates, layers in (

@@ -1,7 +1,9 @@
-"""Capsule Marian: Marian's encoder-decoder with a seam after each stack of layers and one in each attention.
+"""Capsule Marian: Marian's encoder-decoder with a seam after each stack of layers, one in each attention, and one
+between the decoder and the vocabulary.
 
 With every switch of its configuration off it is transformers' MarianMTModel, parameter by parameter and bit by bit.
-The seams: `layer_aggregation.py` (Dou et al. 2019) and `head_aggregation.py` (Li et al. 2019).
+The seams: `layer_aggregation.py` (Dou et al. 2019), `head_aggregation.py` (Li et al. 2019) and
+`past_future_guidance.py` (Zheng et al. 2019), whose losses are in `guided_losses.py`.
 
 Legend: B batch, S source positions, T target positions, d model width, V vocabulary. In every mask `True` keeps.
 """
@@ -19,7 +21,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses, GuidedLossParts, build_guided_losses
 from hf_capsule_mt.modeling.head_aggregation import EMRoutingAggregation
 from hf_capsule_mt.modeling.layer_aggregation import (
     EMRoutingCombination,
@@ -36,6 +40,13 @@ from hf_capsule_mt.modeling.outputs import (
     CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
+)
+from hf_capsule_mt.modeling.past_future_guidance import (
+    GuidanceOutput,
+    NoGuidance,
+    build_guidance,
+    once_per_sentence,
+    source_mask,
 )
 from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
@@ -167,7 +178,7 @@ class CapsuleMarianEncoder(TransformerStack):
 
 
 class CapsuleMarianDecoder(TransformerStack):
-    """The decoder: its result is the top layer's output, or the aggregation of all layers' outputs."""
+    """The decoder: its result is the top layer's output, or the aggregation of all layers' outputs, guided or not."""
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
@@ -177,6 +188,7 @@ class CapsuleMarianDecoder(TransformerStack):
         self.layer_aggregation = build_layer_aggregation(
             config, config.decoder_layers, config.aggregates_decoder_layers
         )
+        self.guidance = build_guidance(config, config.d_model)
         self.post_init()
 
     @can_return_tuple
@@ -192,6 +204,7 @@ class CapsuleMarianDecoder(TransformerStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
     ) -> CapsuleDecoderOutput:
         """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d]."""
         output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
@@ -228,15 +241,39 @@ class CapsuleMarianDecoder(TransformerStack):
             states.append(hidden)
         hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
+        guided = self.guide(
+            hidden, encoder_hidden_states, encoder_attention_mask, past_key_values, output_routing_weights
+        )
+        routings["decoder.guidance"] = guided.weights
         has_cross = output_attentions and encoder_hidden_states is not None
         return CapsuleDecoderOutput(
-            last_hidden_state=hidden,
+            last_hidden_state=guided.state,
             past_key_values=past_key_values,
-            hidden_states=(*states[:-1], hidden) if output_hidden_states else None,
+            hidden_states=(*states[:-1], guided.state) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
             cross_attentions=tuple(cross_attentions) if has_cross else None,
             routing_weights=_only_routings(routings) if output_routing_weights else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
+            unguided_state=hidden if output_guided_capsules else None,
         )
+
+    def guide(
+        self,
+        hidden: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None,
+        encoder_attention_mask: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+        output_routing_weights: bool,
+    ) -> GuidanceOutput:
+        """States [B, T, d] and those of the encoder [B, S, d] -> the states with PAST and FUTURE added to them."""
+        guidance: Any = self.guidance
+        if isinstance(guidance, NoGuidance):
+            return guidance(hidden)
+        mask = source_mask(encoder_attention_mask)
+        sources = once_per_sentence(
+            past_key_values, len(self.layers), lambda: guidance.prepare(encoder_hidden_states, mask)
+        )
+        return guidance(hidden, sources, mask, output_routing_weights)
 
 
 def _asked(
@@ -336,8 +373,12 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
     ) -> CapsuleSeq2SeqModelOutput:
-        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d]."""
+        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d].
+
+        With `output_guided_capsules`, the capsules of PAST and FUTURE and the states before they are added come, too.
+        """
         shown = {
             "output_attentions": output_attentions,
             "output_hidden_states": output_hidden_states,
@@ -363,6 +404,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            output_guided_capsules=output_guided_capsules,
             return_dict=True,
             **shown,
         )
@@ -379,10 +421,12 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
             routing_weights=routing_weights,
+            guided_capsules=decoder_outputs.guided_capsules,
+            unguided_state=decoder_outputs.unguided_state,
         )
 
 
-class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedModel, GenerationMixin):
+class CapsuleMarianMTModel(RoutingWeightsInGeneration, PastFutureModel, CapsuleMarianPreTrainedModel, GenerationMixin):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
@@ -406,6 +450,7 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
         self.final_logits_bias: torch.Tensor
         self.register_buffer("final_logits_bias", torch.zeros((1, config.target_vocab_size)))
         self.lm_head: nn.Linear = linear_class(config)(config.d_model, config.target_vocab_size, bias=False)
+        self.guided_losses: GuidedLosses | None = build_guided_losses(config, config.d_model)
         self.post_init()
 
     @classmethod
@@ -419,8 +464,9 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
         """A Marian (OPUS-MT) model with capsules: all its weights, and new ones for what the settings switch on.
 
         The new weights are initialised at random and listed in a log message. Training starts at the function of the
-        old model with `layer_aggregation_residual=True`; without it, and with head aggregation, which stands in the
-        place of the old output projection, the model has to be trained before it translates.
+        old model with `guided_routing`, whose last layer starts at zero, and with `layer_aggregation_residual=True`.
+        Without a residual, and with head aggregation, which stands in the place of the old output projection, the
+        model has to be trained before it translates.
 
         Args:
             model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` is welcome too,
@@ -495,7 +541,8 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
 
         Args:
             labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number.
+                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
+                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
             num_items_in_batch: what to divide by instead: the Trainer gives the number of targets in all batches, on
                 all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
@@ -523,19 +570,35 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             output_routing_weights=output_routing_weights,
+            output_guided_capsules=labels is not None and self.guided_losses is not None,
             return_dict=True,
         )
         logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias  # [B, T, V]
-        nll_loss = None
+        loss = nll_loss = None
+        guided_losses = GuidedLossParts(None, None)
         if labels is not None:
+            if labels.shape != logits.shape[:2]:
+                raise ValueError(
+                    f"`labels` of shape {list(labels.shape)} do not fit the {list(logits.shape[:2])} positions that "
+                    "the decoder was given"
+                )
             nll_loss = cross_entropy(
                 logits,
                 labels,
                 label_smoothing=self.config.label_smoothing,
                 num_items_in_batch=num_items_in_batch,
             )
+            if self.guided_losses is not None:
+                guided_losses = self.guided_losses(
+                    outputs.guided_capsules,
+                    outputs.unguided_state,
+                    labels,
+                    self.lm_head.weight,
+                    num_items_in_batch,
+                )
+            loss = nll_loss + sum(part for part in guided_losses if part is not None)
         return CapsuleSeq2SeqLMOutput(
-            loss=nll_loss,
+            loss=loss,
             logits=logits,
             past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.decoder_hidden_states,
@@ -545,5 +608,7 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, CapsuleMarianPreTrainedMo
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
             nll_loss=nll_loss,
+            bow_loss=guided_losses.bow_loss,
+            bca_loss=guided_losses.bca_loss,
             routing_weights=outputs.routing_weights,
         )

@@ -25,16 +25,25 @@ class CapsuleEncoderOutput(BaseModelOutput):
 
 @dataclass
 class CapsuleDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """The decoder output of transformers and `routing_weights`, if asked for."""
+    """The decoder output of transformers and, if asked for, `routing_weights` and what guided losses are made of.
+
+    guided_capsules: the capsules [batch, positions, 2 n, width] of PAST (the first half) and FUTURE.
+    unguided_state: the decoder's states [batch, positions, d] before PAST and FUTURE are added to them.
+    """
 
     routing_weights: RoutingWeights | None = None
+    guided_capsules: torch.Tensor | None = None
+    unguided_state: torch.Tensor | None = None
 
 
 @dataclass
 class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
-    """[`~transformers.modeling_outputs.Seq2SeqModelOutput`] and `routing_weights` of both stacks, if asked for."""
+    """[`~transformers.modeling_outputs.Seq2SeqModelOutput`] and, if asked for, `routing_weights` of both stacks and
+    the `guided_capsules` and `unguided_state` of the decoder."""
 
     routing_weights: RoutingWeights | None = None
+    guided_capsules: torch.Tensor | None = None
+    unguided_state: torch.Tensor | None = None
 
 
 @dataclass
@@ -42,9 +51,13 @@ class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
     """[`~transformers.modeling_outputs.Seq2SeqLMOutput`], the parts of `loss`, and `routing_weights`, if asked for.
 
     nll_loss: the cross entropy, smoothed and normalised as in `loss`, of which it is a part.
+    bow_loss, bca_loss: the other parts, if the model has guided losses: bag of words and bilingual content agreement,
+        weighted and normalised as in `loss`, which is the sum of the three.
     routing_weights: for each routing of the model, named by where it is, the assignment probabilities
         [batch, positions, N input capsules, M output capsules] of each iteration. Positions of padding have them too.
     """
 
     nll_loss: torch.Tensor | None = None
+    bow_loss: torch.Tensor | None = None
+    bca_loss: torch.Tensor | None = None
     routing_weights: RoutingWeights | None = None

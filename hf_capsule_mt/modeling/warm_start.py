@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianMTModel, PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.past_future_guidance import PastFutureGuidance
 
 warm_start_logger = logging.get_logger("hf_capsule_mt.modeling")
 
@@ -59,6 +60,8 @@ def warm_start(
     config.architectures = [model_class.__name__]
     model = model_class(config).to(source.dtype)
     model.generation_config = copy.deepcopy(source.generation_config)
+    if isinstance(model.model.decoder.guidance, PastFutureGuidance):
+        model.model.decoder.guidance.start_without_effect()
     missing, unexpected = model.load_state_dict(source.state_dict(), strict=False)
     replaced = re.compile(r"\.(self_attn|encoder_attn)\.out_proj\.(weight|bias)$")
     surprising = [name for name in unexpected if not replaced.search(name)]

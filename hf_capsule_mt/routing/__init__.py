@@ -1,19 +1,22 @@
 """Routing by agreement: pure functions on tensors, written once and used by every model."""
 
+from hf_capsule_mt.routing.additive import additive_scores
 from hf_capsule_mt.routing.common import RoutingOutput
 from hf_capsule_mt.routing.dynamic import dynamic_routing
 from hf_capsule_mt.routing.em import em_lambda_schedule, em_routing
 from hf_capsule_mt.routing.forms import RoutingForm, use_routing_form
-from hf_capsule_mt.routing.guided import guided_routing
+from hf_capsule_mt.routing.guided import guided_routing, project_votes
 from hf_capsule_mt.routing.squash import squash
 
 __all__ = [
     "RoutingForm",
     "RoutingOutput",
+    "additive_scores",
     "dynamic_routing",
     "em_lambda_schedule",
     "em_routing",
     "guided_routing",
+    "project_votes",
     "squash",
     "use_routing_form",
 ]

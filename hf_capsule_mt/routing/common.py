@@ -1,6 +1,7 @@
 """What every routing function shares: its result, and the checks of its arguments."""
 
-from typing import NamedTuple
+import contextlib
+from typing import Any, NamedTuple
 
 import torch
 
@@ -50,6 +51,13 @@ def check_shape(name: str, tensor: torch.Tensor, expected: torch.Size, votes: to
 def iteration_dtype(votes: torch.Tensor) -> torch.dtype:
     """Routing iterates in float32, whatever the votes came in, and in float64 only for float64 votes."""
     return torch.promote_types(votes.dtype, torch.float32)
+
+
+def without_autocast(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Inside, products of matrices keep their dtype, whatever autocast the caller is under."""
+    if tensor.device.type == "meta":
+        return contextlib.nullcontext()
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def log_activation(input_activation: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

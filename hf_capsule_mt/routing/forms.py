@@ -46,13 +46,17 @@ def choose_form(votes: torch.Tensor, *, return_weights: bool, detach_routing: bo
     return _preferred
 
 
-def chunk_rows(votes: torch.Tensor) -> int:
-    """How many of the P positions of votes [P, N, M, D] to work on at once.
+def chunk_numbers(tensor: torch.Tensor) -> int:
+    """How many numbers to work on at once.
 
     On a CPU about 2^18 numbers (one MiB) stay in the cache; on a GPU a chunk has to be large enough to keep it busy.
     """
-    numbers = 2**18 if votes.device.type == "cpu" else 2**25
-    return max(1, numbers // votes.shape[1:].numel())
+    return 2**18 if tensor.device.type == "cpu" else 2**25
+
+
+def chunk_rows(votes: torch.Tensor) -> int:
+    """How many of the P positions of votes [P, N, M, D] to work on at once."""
+    return max(1, chunk_numbers(votes) // votes.shape[1:].numel())
 
 
 def on_chunk(function: Callable[..., Any], num_rows: int, votes: torch.Tensor) -> Callable[..., Any]:

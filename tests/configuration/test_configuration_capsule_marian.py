@@ -19,6 +19,17 @@ SWITCHED_ON = {
     "head_aggregation_layers": [0, 3],
     "em_lambda_final": 0.5,
     "label_smoothing": 0.1,
+    "guided_routing": "guided",
+    "guided_num_capsules": 3,
+    "guided_num_redundant_capsules": 0,
+    "guided_capsule_dim": 64,
+    "guided_num_iterations": 2,
+    "guided_ffn_dim": 128,
+    "guided_bow_weight": 0.5,
+    "guided_bca_weight": 2.0,
+    "guided_bow_reduction": "sum",
+    "guided_bow_bags": "exclusive",
+    "guided_bca_reduction": "sum",
 }
 
 
@@ -104,7 +115,18 @@ def test_tuples_are_welcome_as_lists():
             {"head_aggregation": "em_routing", "head_aggregation_sites": ["cross"], "decoder_layers": 0},
             r'has "cross", but `decoder_layers` is 0',
         ),
-        ({"guided_routing": "guided"}, '`guided_routing` can only be "none" in this version'),
+        ({"guided_routing": "gdr"}, r"'guided_routing' expected one of .*'classifier'.* got gdr"),
+        ({"guided_num_capsules": 0}, "`guided_num_capsules` must be at least 1, got 0"),
+        ({"guided_num_capsules": 1.5}, "'guided_num_capsules' expected int"),
+        ({"guided_num_redundant_capsules": -1}, "`guided_num_redundant_capsules` must be at least 0, got -1"),
+        ({"guided_capsule_dim": 0}, "`guided_capsule_dim` must be at least 1, got 0"),
+        ({"guided_num_iterations": 0}, "`guided_num_iterations` must be at least 1, got 0"),
+        ({"guided_ffn_dim": 0}, "`guided_ffn_dim` must be at least 1, got 0"),
+        ({"guided_bow_weight": -1.0}, "`guided_bow_weight` must be a finite number of at least 0, got -1.0"),
+        ({"guided_bca_weight": float("inf")}, "`guided_bca_weight` must be a finite number of at least 0, got inf"),
+        ({"guided_bow_bags": "all"}, "'guided_bow_bags' expected one of"),
+        ({"guided_bow_reduction": "max"}, "'guided_bow_reduction' expected one of"),
+        ({"guided_bca_reduction": "max"}, "'guided_bca_reduction' expected one of"),
     ],
 )
 def test_mistakes_are_value_errors(settings, message):

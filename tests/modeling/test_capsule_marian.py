@@ -22,6 +22,13 @@ SIZES = {
 }
 SPECIAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
 
+GUIDED = {
+    "guided_routing": "guided",
+    "guided_num_redundant_capsules": 3,
+    "guided_capsule_dim": 6,
+    "guided_ffn_dim": 12,
+}
+
 MIXES = {
     "off": {},
     "linear": {"layer_aggregation": "linear"},
@@ -52,6 +59,28 @@ MIXES = {
         "head_aggregation_num_capsules": 8,
         "scale_embedding": True,
     },
+    "guided": GUIDED,
+    "guided once, bag of words": GUIDED
+    | {
+        "guided_num_iterations": 1,
+        "guided_num_capsules": 1,
+        "guided_bca_weight": 0.0,
+        "guided_bow_bags": "exclusive",
+        "guided_bow_reduction": "sum",
+    },
+    "guided classifier": GUIDED | {"guided_routing": "classifier", "guided_bca_reduction": "sum"},
+    "guided attention, content agreement": GUIDED | {"guided_routing": "attention", "guided_bow_weight": 0.0},
+    "guided without losses, layers and heads": GUIDED
+    | {
+        "guided_bow_weight": 0.0,
+        "guided_bca_weight": 0.0,
+        "guided_num_redundant_capsules": 0,
+        "layer_aggregation": "em_routing",
+        "head_aggregation": "simple_routing",
+        "head_aggregation_sites": ["encoder_self", "cross"],
+        "guided_num_iterations": 2,
+        "scale_embedding": True,
+    },
 }
 
 
@@ -77,6 +106,8 @@ class TestCapsuleMarian(ModelChecks):
             layers = config.head_aggregation_layers
             for layer in range(getattr(config, f"{stack}_layers")) if layers is None else layers:
                 places.add(f"{stack}.layers.{layer}.{name}")
+        if config.guided_routing in ("guided", "classifier"):
+            places.add("decoder.guidance")
         return places
 
     def test_eager_equals_sdpa(self, mix):

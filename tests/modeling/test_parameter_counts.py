@@ -31,6 +31,9 @@ BIG = BASE | {
 }
 
 
+GDR = {"guided_routing": "guided"}
+
+
 def count(sizes, **settings):
     with torch.device("meta"):
         model = CapsuleMarianMTModel(CapsuleMarianConfig(**sizes, **settings))
@@ -87,6 +90,18 @@ def test_body(sizes, body):
         (BASE, heads(["encoder_self"], [0]), 2_098_176),
         # table 4: 264M -> 297M
         (BIG, heads(["encoder_self"], [0, 1]), 33_558_528),
+        # Zheng et al., table 1: 66.1M + 2.9M, and the rows below it
+        (BASE, GDR | {"guided_bow_weight": 0, "guided_bca_weight": 0}, 2_884_864),
+        (BASE, GDR | {"guided_bca_weight": 0}, 2_884_864 + 262_144),
+        (BASE, GDR | {"guided_bow_weight": 0}, 2_884_864 + 524_288),
+        (BASE, GDR, 3_671_296),
+        (BASE, GDR | {"guided_num_redundant_capsules": 0}, 3_671_296 - 1_048_576),
+        # one iteration has no scores: without W_b and w
+        (BASE, GDR | {"guided_num_iterations": 1}, 3_671_296 - 262_144 - 256),
+        # the baselines of figure 6, by their parts: values, keys, queries, scores, FF and losses
+        (BASE, GDR | {"guided_routing": "classifier"}, 524_288 + 2 * 131_072 + 3 * 256 + 1_049_600 + 786_432),
+        (BASE, GDR | {"guided_routing": "attention"}, 524_288 + 4 * 131_072 + 2 * 256 + 1_049_600 + 786_432),
+        (BASE, layers("em_routing") | GDR, 56_639_488 + 3_671_296),
         # any mix is the sum of its parts
         (BASE, layers("em_routing") | heads(["cross"], [5]), 56_639_488 + 2_098_176),
     ],

@@ -8,7 +8,7 @@ from transformers import BartConfig, BartForConditionalGeneration, MarianConfig,
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from tests.modeling.model_checks import randomize
-from tests.modeling.test_capsule_marian import MIXES, SIZES, SPECIAL
+from tests.modeling.test_capsule_marian import GUIDED, MIXES, SIZES, SPECIAL
 
 METHODS = ["linear", "dynamic_combination", "dynamic_routing", "em_routing"]
 
@@ -61,6 +61,23 @@ def test_a_residual_starts_at_the_old_function(marian, inputs, method, side):
     gains = [p.grad.abs().max() for n, p in model.named_parameters() if n.endswith("aggregation.layer_norm.weight")]
     assert gains
     assert all(gain > 0 for gain in gains)  # so that the rest of the aggregation learns from the second step on
+
+
+@pytest.mark.parametrize("method", ["guided", "classifier", "attention"])
+def test_past_and_future_start_at_the_old_function(marian, inputs, method):  # SPEC property 46
+    model, info = CapsuleMarianMTModel.from_marian(
+        marian, **{**GUIDED, "guided_routing": method}, output_loading_info=True
+    )
+    assert torch.equal(model.eval()(**inputs).logits, marian(**inputs).logits)
+    assert {name.rsplit(".", 3)[0] for name in info["new_weights"]} <= {"model.decoder", "guided_losses", "model"}
+    assert "model.decoder.guidance.fc2.weight" in info["new_weights"]
+    assert "guided_losses.past_words.weight" in info["new_weights"]
+    model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).nll_loss.backward()
+    assert model.model.decoder.guidance.fc2.weight.grad.abs().max() > 0  # so that the rest learns from the second step
+    # what has been trained stays when more is added
+    randomize(model)
+    again = CapsuleMarianMTModel.from_marian(model, guided_bow_weight=0.5)
+    assert torch.equal(again.model.decoder.guidance.fc2.weight, model.model.decoder.guidance.fc2.weight)
 
 
 def test_what_is_new_is_said(marian, caplog):

@@ -3,10 +3,17 @@
 import pytest
 import torch
 
-from hf_capsule_mt.routing import guided_routing
+from hf_capsule_mt.routing import guided_routing, project_votes, use_routing_form
 from tests.routing import reference
 
 WIDTH, QUERY_WIDTH = 3, 4
+
+
+@pytest.fixture(params=["plain", "chunked"], autouse=True)
+def form(request):
+    previous = use_routing_form(request.param)
+    yield request.param
+    use_routing_form(previous)
 
 
 def make(num_inputs=5, num_outputs=4, num_queries=2, batch=(), dtype=torch.float64):
@@ -108,3 +115,61 @@ def test_refuses_sizes_that_do_not_fit():
         guided_routing(arguments["votes"], torch.randn(2, 2, 4), **weights, num_iterations=1)
     with pytest.raises(ValueError, match=r"`vote_weight` must have shape \[3, 3\] .* got \[3, 4\]"):
         guided_routing(**arguments, **{**weights, "vote_weight": torch.randn(3, 4)}, num_iterations=1)
+
+
+def test_projected_votes_change_nothing():
+    arguments, weights = make(batch=(2,))
+    mask = torch.arange(5).expand(2, 5) < torch.tensor([[5], [3]])
+    expected = guided_routing(**arguments, **weights, num_iterations=3, mask=mask)
+    votes, projected = project_votes(arguments["votes"], weights["vote_weight"], mask)
+    output = guided_routing(
+        votes, arguments["query"], **weights, num_iterations=3, mask=mask, projected_votes=projected
+    )
+    torch.testing.assert_close(output.capsules, expected.capsules)
+    with pytest.raises(ValueError, match=r"`projected_votes` must have shape \[2, 5, 4, 3\]"):
+        guided_routing(votes, arguments["query"], **weights, num_iterations=3, projected_votes=projected[:1])
+
+
+def test_weights_only_if_asked_for():
+    arguments, weights = make()
+    output = guided_routing(**arguments, **weights, num_iterations=3)
+    silent = guided_routing(**arguments, **weights, num_iterations=3, return_weights=False)
+    assert silent.weights is None
+    assert torch.equal(silent.capsules, output.capsules)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_iterates_in_float32(dtype):
+    arguments, weights = make(dtype=torch.float32)
+    expected = guided_routing(**arguments, **weights, num_iterations=3)
+    with torch.autocast("cpu", dtype=dtype):
+        under_autocast = guided_routing(**arguments, **weights, num_iterations=3)
+    torch.testing.assert_close(under_autocast.capsules, expected.capsules)
+    votes, query = arguments["votes"].to(dtype), arguments["query"].to(dtype)
+    assert guided_routing(votes, query, **weights, num_iterations=3).capsules.dtype == dtype
+
+
+@pytest.mark.parametrize("num_iterations", [1, 2, 3])
+def test_both_forms_have_the_same_gradients(num_iterations):
+    arguments, weights = make(num_inputs=7, num_queries=5, batch=(2,))
+    mask = torch.rand(2, 7) > 0.3
+    tensors = [tensor.requires_grad_() for tensor in (*arguments.values(), *weights.values())]
+    grad, results = torch.randn(2, 5, 4, WIDTH, dtype=torch.float64), []
+    for name in ("plain", "chunked"):
+        use_routing_form(name)
+        capsules = guided_routing(**arguments, **weights, num_iterations=num_iterations, mask=mask).capsules
+        results.append(torch.autograd.grad(capsules, tensors, grad, allow_unused=True, materialize_grads=True))
+    for plain, chunked in zip(*results, strict=True):
+        torch.testing.assert_close(plain, chunked)
+
+
+def test_compiles_without_a_graph_break():
+    arguments, weights = make(dtype=torch.float32)
+    compiled = torch.compile(
+        lambda votes, query: guided_routing(votes, query, **weights, num_iterations=3).capsules,
+        fullgraph=True,
+        backend="eager",
+    )
+    torch.testing.assert_close(
+        compiled(**arguments), guided_routing(**arguments, **weights, num_iterations=3).capsules
+    )

@@ -1,0 +1,66 @@
+"""The fields of guided dynamic routing (Zheng et al. 2019), the same for every family that has it."""
+
+import math
+from typing import Literal
+
+from hf_capsule_mt.configuration.common import CapsuleConfig, check_at_least
+
+GuidedRoutingMethod = Literal["none", "guided", "classifier", "attention"]
+
+
+class GuidedConfig(CapsuleConfig):
+    r"""
+    Base of the configurations of models that tell what is translated (PAST) from what is not (FUTURE).
+
+    Args:
+        guided_routing (`str`, defaults to `"none"`):
+            Between the decoder's top state and the projection to the vocabulary: `"none"`, or what makes PAST and
+            FUTURE of the source words at each step and adds it to the state. `"guided"` is guided dynamic routing;
+            `"classifier"` (one softmax over PAST, FUTURE and neither for each word) and `"attention"` (two attention
+            modules) are the paper's baselines.
+        guided_num_capsules (`int`, defaults to 2):
+            Capsules of each of PAST and FUTURE.
+        guided_num_redundant_capsules (`int`, defaults to 8):
+            Capsules for words that belong to neither, which nothing reads; 0 for none. `"guided"` only.
+        guided_capsule_dim (`int`, defaults to 256):
+            Width of a capsule.
+        guided_num_iterations (`int`, defaults to 3):
+            Routing iterations. `"guided"` only.
+        guided_ffn_dim (`int`, defaults to 512):
+            Width of the hidden layer that joins capsules and decoder state.
+        guided_bow_weight (`float`, defaults to 1.0):
+            Weight of the bag-of-words loss in training; 0 for none, and no parameters for it.
+        guided_bca_weight (`float`, defaults to 1.0):
+            Weight of the loss of bilingual content agreement in training; 0 for none, and no parameters for it.
+        guided_bow_reduction (`str`, defaults to `"mean"`):
+            Over the words of a bag: `"mean"`, or the paper's `"sum"`, which weighs a bag by its size.
+        guided_bow_bags (`str`, defaults to `"inclusive"`):
+            Whether the word that a step predicts is in both its PAST and its FUTURE bag (`"inclusive"`, as printed) or
+            in neither (`"exclusive"`).
+        guided_bca_reduction (`str`, defaults to `"mean"`):
+            Over the squared differences of a step: `"mean"`, or the paper's `"sum"`.
+    """
+
+    guided_routing: GuidedRoutingMethod = "none"
+    guided_num_capsules: int = 2
+    guided_num_redundant_capsules: int = 8
+    guided_capsule_dim: int = 256
+    guided_num_iterations: int = 3
+    guided_ffn_dim: int = 512
+    guided_bow_weight: float | int = 1.0
+    guided_bca_weight: float | int = 1.0
+    guided_bow_reduction: Literal["mean", "sum"] = "mean"
+    guided_bow_bags: Literal["inclusive", "exclusive"] = "inclusive"
+    guided_bca_reduction: Literal["mean", "sum"] = "mean"
+
+    @property
+    def has_guided_losses(self) -> bool:
+        """Whether training adds a loss that teaches PAST and FUTURE."""
+        return self.guided_routing != "none" and (self.guided_bow_weight > 0 or self.guided_bca_weight > 0)
+
+    def validate_guided_routing(self) -> None:
+        check_at_least(self, 1, "guided_num_capsules", "guided_capsule_dim", "guided_num_iterations", "guided_ffn_dim")
+        check_at_least(self, 0, "guided_num_redundant_capsules")
+        for name in ("guided_bow_weight", "guided_bca_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}")

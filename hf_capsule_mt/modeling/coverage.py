@@ -1,0 +1,155 @@
+"""Which source words a translation left out, as the model's PAST and FUTURE tell (Zheng et al. 2019).
+
+Legend: B batch, S source positions, T target positions, n capsules of each of PAST and FUTURE, M all capsules.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+
+
+class PastFutureCurves(NamedTuple):
+    """For each source word, how its assignment changes as the translation grows: [B, S, T] each, summing to one.
+
+    At step t the words before the t-th have been read, and the t-th is predicted. Padded source words are 0 in all.
+    """
+
+    past: torch.Tensor
+    future: torch.Tensor
+    redundant: torch.Tensor
+
+
+def past_future_curves(weights: torch.Tensor, num_capsules: int) -> PastFutureCurves:
+    """The assignment probabilities of one iteration, `routing_weights["decoder.guidance"][-1]`, as curves.
+
+    Args:
+        weights: [B, T, S, M], the first `num_capsules` of the M for PAST, as many for FUTURE, the rest redundant.
+        num_capsules: `config.guided_num_capsules`; 1 for the classifier.
+    """
+    if num_capsules < 1 or weights.shape[-1] < 2 * num_capsules:
+        raise ValueError(
+            f"`num_capsules` ({num_capsules}) of each of PAST and FUTURE do not fit `weights` of shape "
+            f"{list(weights.shape)}"
+        )
+    groups = weights.split([num_capsules, num_capsules, weights.shape[-1] - 2 * num_capsules], dim=-1)
+    return PastFutureCurves(*(group.sum(dim=-1).transpose(1, 2) for group in groups))
+
+
+@dataclass
+class CoverageScore:
+    """What PAST and FUTURE say of given translations.
+
+    past, future, redundant: [B, S], the shares of each source word when the whole translation has been read; 0 for
+        padding.
+    covered: [B, S], past / (past + future): how much of what had to be translated is translated. 0 for padding.
+    words: [B, S], which positions count: neither padding nor one of the special tokens.
+    untranslated: [B, S], the words whose coverage is below the threshold: never translated.
+    score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
+    """
+
+    past: torch.Tensor
+    future: torch.Tensor
+    redundant: torch.Tensor
+    covered: torch.Tensor
+    words: torch.Tensor
+    untranslated: torch.Tensor
+    score: torch.Tensor
+
+
+class PastFutureModel:
+    """Mixin of the generation models: coverage of given translations, and leaving the guided losses behind."""
+
+    @torch.no_grad()
+    def score_coverage(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        *,
+        labels: torch.Tensor,
+        threshold: float = 0.5,
+    ) -> CoverageScore:
+        """How much of each source word any given translation covers, by forcing the model to produce it.
+
+        What counts is the last routing at the step that has read the whole translation: the model then knows all that
+        was said, and what it still holds in FUTURE is what it would have gone on to say. Words that it assigns to
+        neither PAST nor FUTURE count by the rest of their share.
+
+        Args:
+            input_ids: source tokens [B, S].
+            attention_mask: [B, S]; without it everything but `pad_token_id` counts as a word.
+            labels: the translations [B, T], padded on the right with -100 or `pad_token_id`, with or without an end
+                token.
+            threshold: words whose coverage is less count as untranslated.
+        """
+        config: Any = self.config  # type: ignore[attr-defined]
+        if config.guided_routing not in ("guided", "classifier"):
+            raise ValueError(
+                '`score_coverage` reads PAST and FUTURE, which need `guided_routing` "guided" or "classifier", got '
+                f'"{config.guided_routing}"'
+            )
+        if attention_mask is None:
+            attention_mask = input_ids.ne(config.pad_token_id).long()
+        forced, last = _decoder_inputs(labels.to(input_ids.device), config)
+        was_training = self.training  # type: ignore[attr-defined]
+        self.eval()  # type: ignore[attr-defined]
+        try:
+            output = self(  # type: ignore[operator]
+                input_ids,
+                attention_mask=attention_mask,
+                decoder_input_ids=forced,
+                use_cache=False,
+                output_routing_weights=True,
+                return_dict=True,
+            )
+        finally:
+            self.train(was_training)  # type: ignore[attr-defined]
+        weights = output.routing_weights["decoder.guidance"][-1].float()  # [B, T, S, M]
+        curves = past_future_curves(weights, config.guided_num_capsules if config.guided_routing == "guided" else 1)
+        steps = last[:, None, None].expand(-1, input_ids.shape[1], 1)
+        past, future, redundant = (curve.gather(-1, steps).squeeze(-1) for curve in curves)
+        covered = past / (past + future).clamp(min=torch.finfo(past.dtype).tiny)
+        words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(config, input_ids))
+        return CoverageScore(
+            past=past,
+            future=future,
+            redundant=redundant,
+            covered=covered,
+            words=words,
+            untranslated=words & (covered < threshold),
+            score=torch.where(words, covered, 0).sum(dim=-1).div(words.sum(dim=-1).clamp(min=1))
+            + (~words.any(dim=-1)).float(),
+        )
+
+    def drop_guided_losses(self) -> None:
+        """Takes away what only the guided losses need: decoding does not, and an exported checkpoint is smaller."""
+        self.guided_losses: Any = None
+        self.config.guided_bow_weight = 0.0  # type: ignore[attr-defined]
+        self.config.guided_bca_weight = 0.0  # type: ignore[attr-defined]
+
+
+def _decoder_inputs(labels: torch.Tensor, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels [B, T] -> what the decoder reads [B, T + 1], and the position [B] at which it has read all words."""
+    if labels.dim() != 2:
+        raise ValueError(f"`labels` must be [batch, target], got shape {list(labels.shape)}")
+    ends = _end_tokens(config, labels)
+    words = labels.ne(IGNORE_INDEX) & labels.ne(config.pad_token_id) & ~torch.isin(labels, ends)
+    positions = torch.arange(1, labels.shape[1] + 1, device=labels.device)
+    last = (words * positions).amax(dim=-1)  # [B]
+    start = labels.new_full((len(labels), 1), config.decoder_start_token_id)
+    read = labels.masked_fill(positions > last.unsqueeze(-1), config.pad_token_id)
+    return torch.cat([start, read], dim=-1)[:, : int(last.max()) + 1], last
+
+
+def _end_tokens(config: Any, like: torch.Tensor) -> torch.Tensor:
+    ends = config.eos_token_id if isinstance(config.eos_token_id, (list, tuple)) else [config.eos_token_id]
+    return torch.tensor([end for end in ends if end is not None], device=like.device, dtype=like.dtype)
+
+
+def _special_tokens(config: Any, like: torch.Tensor) -> torch.Tensor:
+    """The tokens of a source sentence that no translation has to cover."""
+    others = (config.pad_token_id, config.bos_token_id, config.decoder_start_token_id)
+    ids = [token for token in others if token is not None]
+    return torch.cat([_end_tokens(config, like), torch.tensor(ids, device=like.device, dtype=like.dtype)])

@@ -1,0 +1,280 @@
+"""PAST and FUTURE (Zheng et al. 2019): what was translated and what was not, between decoder and vocabulary.
+
+At each step, capsules gather the source words that are translated (PAST) and those that are not yet (FUTURE); a small
+network adds them to the decoder's state, from which the next word is predicted.
+
+Legend: B batch, S source positions, T target positions, n capsules of each group, M all capsules, D width of a
+capsule, d width of the decoder's state. In every mask `True` keeps.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
+
+from hf_capsule_mt.configuration.guided import GuidedConfig
+from hf_capsule_mt.modeling.linear import FastLinear
+from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.routing import additive_scores, guided_routing, project_votes
+
+# What guidance computes once per sentence: two tensors [B, capsules, S, D], as a decoding cache holds keys and values
+GuidanceSources = tuple[torch.Tensor, torch.Tensor]
+
+
+class GuidanceOutput(NamedTuple):
+    """What guidance makes of the decoder's states.
+
+    state: o [B, T, d], which takes the place of the decoder's state.
+    capsules: PAST (the first half) and FUTURE [B, T, 2 n, D]; `None` without guidance.
+    weights: assignment probabilities [B, T, S, M] for each iteration, if they were asked for and there are any.
+    """
+
+    state: torch.Tensor
+    capsules: torch.Tensor | None
+    weights: IterationWeights | None
+
+
+class NoGuidance(nn.Module):
+    """No PAST and no FUTURE: the decoder's state as it is."""
+
+    def forward(self, state: torch.Tensor) -> GuidanceOutput:
+        return GuidanceOutput(state, None, None)
+
+
+class PastFutureGuidance(nn.Module):
+    """Section 3.2: o_t = z_t + FF(z_t, PAST, FUTURE); what gathers the capsules is up to the subclass."""
+
+    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
+        """`width` is that of the decoder's states, `source_width` that of the encoder's, if it is another."""
+        super().__init__()
+        self.width = width
+        self.source_width = source_width or width
+        self.num_capsules = config.guided_num_capsules
+        self.capsule_dim = config.guided_capsule_dim
+        self.dropout = config.dropout
+        self.fc1 = FastLinear(width + 2 * self.num_capsules * self.capsule_dim, config.guided_ffn_dim)
+        self.fc2 = FastLinear(config.guided_ffn_dim, width)
+
+    @torch.no_grad()
+    def start_without_effect(self) -> None:
+        """Sets the last layer to zero: o_t is z_t exactly, until training changes it."""
+        self.fc2.weight.zero_()
+        self.fc2.bias.zero_()
+
+    def prepare(self, encoder_states: torch.Tensor | None, mask: torch.Tensor | None) -> GuidanceSources:
+        """What depends on the encoder's states [B, S, ...] alone, for all steps of a sentence."""
+        if encoder_states is None:
+            raise ValueError(
+                "`guided_routing` assigns source words, so the decoder needs `encoder_hidden_states`, got None"
+            )
+        return self.project(encoder_states, mask)
+
+    def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
+        raise NotImplementedError
+
+    def gather(
+        self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        """States z [B, T, d] -> PAST and FUTURE capsules [B, T, 2 n, D], and the weights [B, T, S, M]."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        state: torch.Tensor,
+        sources: GuidanceSources,
+        mask: torch.Tensor | None,
+        output_routing_weights: bool = False,
+    ) -> GuidanceOutput:
+        """States z [B, T, d], what `prepare` returned and the mask [B, S] of source words -> `GuidanceOutput`."""
+        capsules, weights = self.gather(state, sources, mask, output_routing_weights)
+        joined = torch.cat([state, capsules.flatten(-2).to(state.dtype)], dim=-1)  # [B, T, d + 2 n D]
+        added = self.fc2(nn.functional.relu(self.fc1(joined)))
+        added = nn.functional.dropout(added, p=self.dropout, training=self.training)
+        return GuidanceOutput(state + added, capsules, weights)
+
+    def _split(self, capsules: torch.Tensor, num_capsules: int) -> torch.Tensor:
+        """[B, S, M * D] -> [B, M, S, D]."""
+        return capsules.unflatten(-1, (num_capsules, self.capsule_dim)).transpose(1, 2).contiguous()
+
+
+class GuidedRoutingGuidance(PastFutureGuidance):
+    """Section 3.1: guided dynamic routing of the source words to PAST, FUTURE and redundant capsules."""
+
+    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
+        super().__init__(config, width, source_width)
+        self.num_iterations = config.guided_num_iterations
+        self.num_outputs = 2 * self.num_capsules + config.guided_num_redundant_capsules
+        self.votes = FastLinear(self.source_width, self.num_outputs * self.capsule_dim, bias=False)  # W_j
+        # W_b in three parts, and w. One iteration has no scores, and so no parameters for them
+        if self.num_iterations > 1:
+            self.query_projection = FastLinear(width, self.capsule_dim, bias=False)
+            self.vote_projection = FastLinear(self.capsule_dim, self.capsule_dim, bias=False)
+            self.capsule_projection = FastLinear(self.capsule_dim, self.capsule_dim, bias=False)
+            self.score = FastLinear(self.capsule_dim, 1, bias=False)
+
+    def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
+        """The votes and their projection."""
+        votes = self._split(self.votes(encoder_states), self.num_outputs)  # [B, M, S, D]
+        if self.num_iterations == 1:
+            votes = votes if mask is None else votes.masked_fill(~mask[:, None, :, None], 0)
+            return votes, votes
+        votes, projected = project_votes(votes.transpose(1, 2), self.vote_projection.weight, mask)
+        return votes.transpose(1, 2), projected.transpose(1, 2)
+
+    def gather(
+        self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        votes, projected = (tensor.transpose(1, 2) for tensor in sources)  # [B, S, M, D]
+        output = guided_routing(
+            votes,
+            state,
+            **self._scorer(votes),
+            num_iterations=self.num_iterations,
+            mask=mask,
+            projected_votes=projected,
+            return_weights=output_routing_weights,
+        )
+        return output.capsules[..., : 2 * self.num_capsules, :], output.weights
+
+    def _scorer(self, votes: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self.num_iterations == 1:
+            square = votes.new_zeros(self.capsule_dim, self.capsule_dim)
+            return {
+                "query_weight": votes.new_zeros(self.capsule_dim, self.width),
+                "vote_weight": square,
+                "capsule_weight": square,
+                "score_weight": square[0],
+            }
+        return {
+            "query_weight": self.query_projection.weight,
+            "vote_weight": self.vote_projection.weight,
+            "capsule_weight": self.capsule_projection.weight,
+            "score_weight": self.score.weight[0],
+        }
+
+
+class ClassifierGuidance(PastFutureGuidance):
+    """The baseline CLF of Figure 6: one softmax over PAST, FUTURE and neither for each source word.
+
+    p_tn = softmax_x(w_x . tanh(W_z z_t + W_h h_n)), and the capsules of x are sum_n p_tn^x W^x h_n.
+    """
+
+    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
+        super().__init__(config, width, source_width)
+        self.values = FastLinear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
+        self.keys = FastLinear(self.source_width, self.capsule_dim, bias=False)
+        self.query_projection = FastLinear(width, self.capsule_dim, bias=False)
+        self.score = FastLinear(self.capsule_dim, 3, bias=False)
+
+    def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
+        """Keys [B, 1, S, D] and values [B, 2 n, S, D]."""
+        if mask is not None:
+            encoder_states = encoder_states.masked_fill(~mask.unsqueeze(-1), 0)
+        return self.keys(encoder_states).unsqueeze(1), self._split(self.values(encoder_states), 2 * self.num_capsules)
+
+    def gather(
+        self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        keys, values = sources
+        query = self.query_projection(state)  # [B, T, D]
+        logits = [additive_scores(query, keys[:, 0], weight) for weight in self.score.weight]
+        probabilities = torch.stack(logits, dim=-1).softmax(dim=-1)  # [B, T, S, 3]
+        if mask is not None:
+            probabilities = probabilities * mask[:, None, :, None]
+        weights = (probabilities.to(state.dtype),)
+        capsules = _weighted_sums(probabilities[..., :2], values, self.num_capsules)
+        return capsules, weights if output_routing_weights else None
+
+
+class AttentionGuidance(PastFutureGuidance):
+    """The baseline ATTN of Figure 6: two attention modules, one that looks for PAST and one for FUTURE.
+
+    Its weights are distributions over the source words, not over PAST and FUTURE, so it assigns no word to either and
+    has no routing weights.
+    """
+
+    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
+        super().__init__(config, width, source_width)
+        self.values = FastLinear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
+        self.keys = FastLinear(self.source_width, 2 * self.capsule_dim, bias=False)
+        self.query_projection = FastLinear(width, 2 * self.capsule_dim, bias=False)
+        self.score = FastLinear(self.capsule_dim, 2, bias=False)
+
+    def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
+        """Keys [B, 2, S, D] and values [B, 2 n, S, D]."""
+        if mask is not None:
+            encoder_states = encoder_states.masked_fill(~mask.unsqueeze(-1), 0)
+        return (
+            self._split(self.keys(encoder_states), 2),
+            self._split(self.values(encoder_states), 2 * self.num_capsules),
+        )
+
+    def gather(
+        self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        keys, values = sources
+        query = self._split(self.query_projection(state), 2)  # [B, 2, T, D]
+        logits = [
+            additive_scores(query[:, group], keys[:, group], weight) for group, weight in enumerate(self.score.weight)
+        ]
+        scores = torch.stack(logits, dim=-1)  # [B, T, S, 2]
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, :, None], torch.finfo(scores.dtype).min)
+        return _weighted_sums(scores.softmax(dim=-2), values, self.num_capsules), None
+
+
+def _weighted_sums(weights: torch.Tensor, values: torch.Tensor, num_capsules: int) -> torch.Tensor:
+    """Weights [B, T, S, 2] of PAST and FUTURE, values [B, 2 n, S, D] -> capsules [B, T, 2 n, D]."""
+    shares = weights.permute(0, 3, 1, 2).repeat_interleave(num_capsules, dim=1).to(values.dtype)  # [B, 2 n, T, S]
+    return torch.matmul(shares, values).transpose(1, 2)
+
+
+GUIDANCES: dict[str, type[PastFutureGuidance]] = {
+    "guided": GuidedRoutingGuidance,
+    "classifier": ClassifierGuidance,
+    "attention": AttentionGuidance,
+}
+
+
+def build_guidance(config: GuidedConfig, width: int, source_width: int | None = None) -> nn.Module:
+    """What stands between the decoder's states [B, T, width] and the projection to the vocabulary."""
+    if config.guided_routing == "none":
+        return NoGuidance()
+    return GUIDANCES[config.guided_routing](config, width, source_width)
+
+
+def source_mask(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """The padding mask [B, S] as bools; `None` where it keeps everything."""
+    if attention_mask is None:
+        return None
+    if attention_mask.dim() != 2:
+        raise ValueError(
+            f"guided routing needs the padding mask [batch, source] of the encoder, got shape "
+            f"{list(attention_mask.shape)}"
+        )
+    mask = attention_mask.bool()
+    if not torch.compiler.is_compiling() and not torch.jit.is_tracing() and bool(mask.all()):
+        return None
+    return mask
+
+
+def once_per_sentence(
+    cache: EncoderDecoderCache | None, layer: int, compute: Callable[[], GuidanceSources]
+) -> GuidanceSources:
+    """The two tensors that `compute` makes, kept as one more layer of cross-attention.
+
+    There they follow beams, batches and speculative decoding like everything else that is known of the source.
+    """
+    if cache is None:
+        return compute()
+    layers: list[Any] = cache.cross_attention_cache.layers
+    if not cache.is_updated.get(layer):
+        sources = compute()
+        while len(layers) <= layer:
+            layers.append(DynamicLayer())
+        layers[layer].lazy_initialization(*sources)
+        layers[layer].keys, layers[layer].values = sources
+        cache.is_updated[layer] = True
+    return layers[layer].keys, layers[layer].values

@@ -1,0 +1,107 @@
+"""Scores of an additive network, w . tanh(q + k), for all pairs of queries and keys: what guides guided routing
+(equation 7 of Zheng et al. 2019), and the scores of Bahdanau et al. 2015.
+
+Legend: T queries, N keys, D width.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from hf_capsule_mt.routing.common import iteration_dtype, without_autocast
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form, chunk_numbers
+
+# e^(2q) and e^(2k) of numbers up to this size and their product are either good float32 numbers, or so large or small
+# that the tanh of the sum is one
+LARGEST_SEPARABLE = 40.0
+
+
+def additive_scores(query: torch.Tensor, keys: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """w . tanh(q_t + k_n) for all t and n, without ever holding more than a slice of the [..., T, N, D] tensor.
+
+    Args:
+        query: q [..., T, D].
+        keys: k [..., N, D], with the same leading sizes.
+        weight: w [D].
+
+    Returns:
+        Scores [..., T, N], in float32 at least.
+    """
+    dtype = iteration_dtype(keys)
+    query, keys, weight = query.to(dtype), keys.to(dtype), weight.to(dtype)
+    with without_autocast(keys):
+        if choose_form(keys, return_weights=False, detach_routing=False) is RoutingForm.PLAIN:
+            return torch.matmul(torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3)), weight)
+        rows = keys.shape[:-2].numel()
+        scores = _AdditiveScores.apply(
+            query.reshape(rows, *query.shape[-2:]), keys.reshape(rows, *keys.shape[-2:]), weight
+        )
+        return scores.view(*query.shape[:-1], keys.shape[-2])
+
+
+class _AdditiveScores(torch.autograd.Function):
+    """With r = sigmoid(-2 (q + k)): tanh(q + k) = 1 - 2 r, and its slope is 4 r (1 - r).
+
+    The gates r are computed a chunk at a time, and once more in the backward pass. On a CPU, where a tanh costs as
+    much as forty multiplications, r = 1 / (1 + e^(2q) e^(2k)): exponentials of queries and keys, not of their pairs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: torch.Tensor, keys: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """[R, T, D], [R, N, D] and [D] -> [R, T, N]."""
+        ctx.save_for_backward(query, keys, weight)
+        scores = query.new_empty(*query.shape[:2], keys.shape[1])
+        for rows, steps, gates in _chunks_of_gates(query, keys):
+            scores[rows, steps] = torch.mv(gates.view(-1, len(weight)), weight).view(gates.shape[:-1])
+        return scores.mul_(-2).add_(weight.sum())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        query, keys, weight = ctx.saved_tensors
+        grad_query, grad_keys = torch.zeros_like(query), torch.zeros_like(keys)
+        grad_weight = torch.zeros_like(weight)
+        with without_autocast(query):
+            for rows, steps, gates in _chunks_of_gates(query, keys):
+                grad = grad_scores[rows, steps]  # [R, T, N]
+                grad_weight += torch.mv(gates.view(-1, len(weight)).t(), grad.reshape(-1))
+                slopes = torch.ops.aten.sigmoid_backward(grad.unsqueeze(-1), gates)  # g r (1 - r) [R, T, N, D]
+                grad_query[rows, steps] = slopes.sum(dim=2)
+                grad_keys[rows] += slopes.sum(dim=1)
+        grad_weight = grad_scores.sum() - 2 * grad_weight
+        return grad_query.mul_(4 * weight), grad_keys.mul_(4 * weight), grad_weight
+
+
+def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[slice, slice, torch.Tensor]]:
+    """The gates r of queries [R, T, D] and keys [R, N, D] by chunks: the rows, the queries and r [R', T', N, D]."""
+    num_rows, num_queries, _ = query.shape
+    if query.numel() == 0 or keys.numel() == 0:
+        return
+    of_a_query = keys[0].numel()
+    numbers = chunk_numbers(keys)
+    queries_at_once = min(num_queries, max(1, numbers // of_a_query))
+    rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
+    separable = query.is_cpu and _all_below(LARGEST_SEPARABLE, query, keys)
+    buffer = query.new_empty(rows_at_once * queries_at_once * of_a_query)
+    one = query.new_ones(())
+    for row in range(0, num_rows, rows_at_once):
+        rows = slice(row, row + rows_at_once)
+        of_keys = (2 * keys[rows]).exp_() if separable else keys[rows]
+        of_keys = of_keys.unsqueeze(1)  # [R', 1, N, D]
+        for step in range(0, num_queries, queries_at_once):
+            steps = slice(step, step + queries_at_once)
+            of_queries = (2 * query[rows, steps]).exp_() if separable else query[rows, steps]
+            of_queries = of_queries.unsqueeze(2)  # [R', T', 1, D]
+            shape = (of_queries.shape[0], of_queries.shape[1], *of_keys.shape[2:])
+            gates = buffer[: torch.Size(shape).numel()].view(shape)
+            if separable:
+                torch.addcmul(one, of_queries, of_keys, out=gates)
+                yield rows, steps, gates.reciprocal_()
+            else:
+                torch.add(of_queries, of_keys, out=gates)
+                yield rows, steps, gates.mul_(-2).sigmoid_()
+
+
+def _all_below(limit: float, *tensors: torch.Tensor) -> bool:
+    return all(bool(tensor.abs().amax() < limit) for tensor in tensors)

@@ -1,0 +1,214 @@
+"""PAST and FUTURE in the model: SPEC properties 39 to 42, 45 and 46, and what is given to whom."""
+
+import pytest
+import torch
+from torch import nn
+
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
+from hf_capsule_mt.modeling.past_future_guidance import build_guidance
+from tests.modeling.model_checks import TOLERANCE, randomize
+from tests.modeling.test_capsule_marian import GUIDED, SIZES, SPECIAL
+
+METHODS = ["guided", "classifier", "attention"]
+
+
+def make(**settings):
+    settings = {**SIZES, **SPECIAL, **GUIDED, "tie_word_embeddings": False, **settings}
+    return randomize(CapsuleMarianMTModel(CapsuleMarianConfig(**settings))).eval()
+
+
+@pytest.fixture
+def batch():
+    input_ids = torch.randint(4, 31, (3, 7))
+    mask = (torch.arange(7) < torch.tensor([7, 4, 5])[:, None]).long()
+    labels = torch.randint(4, 31, (3, 6))
+    labels[1, 4:] = labels[2, 2:] = -100
+    return {"input_ids": input_ids.masked_fill(mask == 0, 1), "attention_mask": mask, "labels": labels}
+
+
+def assignments(model, batch):
+    return model(**batch, output_routing_weights=True).routing_weights["decoder.guidance"]
+
+
+@pytest.mark.parametrize("method", ["guided", "classifier"])
+def test_padding_is_assigned_nowhere(batch, method):  # property 39
+    model = make(guided_routing=method)
+    for weights in assignments(model, batch):
+        assert weights.shape[:3] == (3, 6, 7)
+        keep = batch["attention_mask"][:, None, :].expand(3, 6, 7).bool()
+        assert (weights[~keep] == 0).all()
+        torch.testing.assert_close(weights.sum(dim=-1)[keep], torch.ones(int(keep.sum())))
+
+
+def test_iterations(batch):
+    weights = assignments(make(guided_num_iterations=4), batch)
+    assert len(weights) == 4
+    torch.testing.assert_close(weights[0][0], torch.full((6, 7, 7), 1 / 7))
+    assert not torch.allclose(weights[1][0, 0], weights[1][0, 1])  # the state guides
+    model = make()
+    nn.init.zeros_(model.model.decoder.guidance.score.weight)  # property 40
+    for iteration in assignments(model, batch):
+        torch.testing.assert_close(iteration[0], torch.full((6, 7, 7), 1 / 7))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_losses_leave_the_logits_alone(batch, method, tmp_path):  # property 41
+    model = make(guided_routing=method)
+    expected = model(**batch)
+    names = set(model.state_dict())
+    model.drop_guided_losses()
+    output = model(**batch)
+    assert torch.equal(output.logits, expected.logits)
+    assert output.bow_loss is None
+    assert output.bca_loss is None
+    torch.testing.assert_close(output.loss, expected.nll_loss)
+    assert {name.split(".")[0] for name in names - set(model.state_dict())} == {"guided_losses"}
+    model.save_pretrained(tmp_path)
+    loaded, info = CapsuleMarianMTModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    torch.testing.assert_close(loaded.eval()(**batch).logits, expected.logits, **TOLERANCE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parts_of_the_loss(batch, method):  # property 45
+    model = make(guided_routing=method, guided_bow_weight=0.5, guided_bca_weight=2.0)
+    output = model(**batch)
+    torch.testing.assert_close(output.loss, output.nll_loss + output.bow_loss + output.bca_loss)
+    assert min(output.nll_loss, output.bow_loss, output.bca_loss) > 0
+    model.config.guided_bow_weight = model.config.guided_bca_weight = 0.0
+    plain = CapsuleMarianMTModel(model.config).eval()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    without = plain(**batch)
+    assert torch.equal(without.logits, output.logits)
+    torch.testing.assert_close(without.loss, output.nll_loss)
+    torch.testing.assert_close(
+        without.loss, nn.functional.cross_entropy(output.logits.flatten(0, 1), batch["labels"].flatten())
+    )
+
+
+def test_padded_targets_change_no_loss(batch):
+    model = make()
+    expected = model(**batch)
+    longer = {**batch, "labels": nn.functional.pad(batch["labels"], (0, 3), value=-100)}
+    output = model(**longer)
+    for name in ("nll_loss", "bow_loss", "bca_loss"):
+        torch.testing.assert_close(output[name], expected[name], **TOLERANCE)
+    alone = [
+        model(
+            input_ids=batch["input_ids"][row : row + 1, :length],
+            labels=batch["labels"][row : row + 1, :target_length],
+            num_items_in_batch=12,
+        )
+        for row, (length, target_length) in enumerate(((7, 6), (4, 4), (5, 2)))
+    ]
+    for name in ("loss", "nll_loss", "bow_loss", "bca_loss"):
+        torch.testing.assert_close(sum(output[name] for output in alone), expected[name], **TOLERANCE)
+
+
+def test_redundant_capsules_compete_but_are_not_read():  # property 42
+    config = CapsuleMarianConfig(**SIZES, **SPECIAL, **GUIDED)
+    guidance = randomize(build_guidance(config, 16)).double()
+    state = torch.randn(2, 3, 16, dtype=torch.float64)
+    source = torch.randn(2, 5, 16, dtype=torch.float64)
+    guidance(state, guidance.prepare(source, None), None).state.sum().backward()
+    of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
+    assert len(of_capsules) == 2 * 2 + 3
+    assert (of_capsules[4:] > 0).all()
+    # with the assignment held fixed, nothing of a redundant capsule is left
+    guidance.zero_grad()
+    nn.init.zeros_(guidance.score.weight)
+    guidance(state, guidance.prepare(source, None), None).state.sum().backward()
+    of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
+    assert (of_capsules[4:] == 0).all()
+    assert (of_capsules[:4] > 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_effect_it_is_the_plain_model(batch, method):  # property 46
+    model = make(guided_routing=method)
+    model.model.decoder.guidance.start_without_effect()
+    plain = make(guided_routing="none")
+    plain.load_state_dict(model.state_dict(), strict=False)
+    assert torch.equal(model(**batch).logits, plain(**batch).logits)
+
+
+def test_the_bags_are_tied_to_the_embeddings(batch):
+    model = make(tie_word_embeddings=True, guided_bca_weight=0.0)
+    model(**batch).bow_loss.backward()
+    untouched = sorted(
+        set(range(31)) - set(batch["input_ids"].flatten().tolist()) - set(batch["labels"].flatten().tolist())
+    )
+    assert untouched  # these words get a gradient from the softmax over the bags alone
+    assert (model.lm_head.weight.grad[untouched].abs().amax(dim=-1) > 0).all()
+    model.zero_grad()
+    model.resize_token_embeddings(40)
+    model(**batch).bow_loss.backward()
+    assert (model.lm_head.weight.grad.abs().amax(dim=-1) > 0).all()
+    assert len(model.lm_head.weight.grad) == 40
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_sentence_costs_once_is_in_the_cache(batch, method, monkeypatch):
+    model = make(guided_routing=method)
+    calls, guidance = [], model.model.decoder.guidance
+    project = guidance.project
+    monkeypatch.setattr(guidance, "project", lambda *arguments: calls.append(1) or project(*arguments))
+    source = {key: batch[key] for key in ("input_ids", "attention_mask")}
+    for settings in ({}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}):
+        calls.clear()
+        output = model.generate(**source, **settings, max_new_tokens=6, min_new_tokens=6, return_dict_in_generate=True)
+        assert calls == [1]
+        layer = output.past_key_values.cross_attention_cache.layers[2]
+        rows = 3 * max(settings.get("num_beams", 1), settings.get("num_return_sequences", 1))
+        assert layer.keys.shape[::2] == layer.values.shape[::2] == (rows, 7)
+
+
+def test_a_cache_of_other_sentences_is_not_used(batch):
+    """The tensors of a sentence follow the rows of a cache that are selected, repeated or put in another order."""
+    model = make()
+    encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
+    inputs = {"encoder_outputs": encoded, "attention_mask": batch["attention_mask"]}
+    tokens = torch.randint(4, 31, (3, 2))
+    expected = model(**inputs, decoder_input_ids=tokens, use_cache=False).logits
+    order = torch.tensor([2, 0, 0])
+    for move in ("reorder_cache", "batch_select_indices"):
+        cache = model(**inputs, decoder_input_ids=tokens[:, :1], use_cache=True).past_key_values
+        getattr(cache, move)(order)
+        encoded_in_order = type(encoded)(last_hidden_state=encoded.last_hidden_state[order])
+        logits = model(
+            encoder_outputs=encoded_in_order,
+            attention_mask=batch["attention_mask"][order],
+            decoder_input_ids=tokens[order, 1:],
+            past_key_values=cache,
+        ).logits
+        torch.testing.assert_close(logits, expected[order, 1:], **TOLERANCE)
+
+
+def test_capsules_on_demand(batch):
+    model = make()
+    source = {key: batch[key] for key in ("input_ids", "attention_mask")}
+    decoder_input_ids = batch["labels"].clamp(min=4)
+    output = model.model(**source, decoder_input_ids=decoder_input_ids, output_guided_capsules=True)
+    assert output.guided_capsules.shape == (3, 6, 4, 6)
+    assert output.unguided_state.shape == output.last_hidden_state.shape
+    assert model.model(**source, decoder_input_ids=decoder_input_ids).guided_capsules is None
+
+
+def test_compiles_with_labels(batch):
+    model = make()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    expected, actual = model(**batch), compiled(**batch)
+    for name in ("nll_loss", "bow_loss", "bca_loss"):
+        torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
+
+
+def test_bad_input(batch):
+    model = make()
+    with pytest.raises(ValueError, match="needs `encoder_hidden_states`, got None"):
+        model.model.decoder(input_ids=batch["input_ids"])
+    with pytest.raises(ValueError, match=r"CapsuleMarianDecoder got a sequence of 49 tokens.*is 48"):
+        model(batch["input_ids"], labels=torch.full((3, 49), 5))
+    with pytest.raises(ValueError, match=r"`labels` of shape \[3, 6\] do not fit the \[3, 2\] positions"):
+        model(**batch, decoder_input_ids=torch.full((3, 2), 5))
+    with pytest.raises(ValueError, match=r"needs the padding mask .* got shape \[3, 1, 1, 7\]"):
+        model(batch["input_ids"], attention_mask=torch.ones(3, 1, 1, 7), labels=batch["labels"])
