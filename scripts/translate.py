@@ -3,6 +3,7 @@
     cat text.en | python scripts/translate.py outputs/demo > text.de
     python scripts/translate.py outputs/demo --input text.en --output text.de --num-beams 4
     python scripts/translate.py outputs/demo --input text.en --output text.de --n-best 5   # number ||| text ||| score
+    python scripts/translate.py outputs/gdr --input text.en --output text.de --coverage text.coverage.tsv
     python scripts/translate.py outputs/a outputs/b --input text.en --output text.de       # an ensemble
     accelerate launch scripts/translate.py outputs/demo --input text.en --output text.de   # on all GPUs
     torchrun --nproc-per-node 2 scripts/translate.py outputs/demo --cpu --input text.en --output text.de
@@ -12,6 +13,7 @@ a text: sentences in it are translated one by one, an empty line stays empty. Pr
 """
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -28,7 +30,15 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.pipelines.files import Window, WindowedOutput, one_line, read_lines, windows_of
+from hf_capsule_mt.pipelines.files import (
+    Window,
+    WindowedOutput,
+    coverage_json,
+    coverage_tsv,
+    one_line,
+    read_lines,
+    windows_of,
+)
 
 WINDOW = 2048
 
@@ -45,6 +55,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-new-tokens", type=int, help="limit of a translation (default: by its source's length)")
     parser.add_argument("--length-penalty", type=float, help="above 0 favours long translations in beam search")
     parser.add_argument("--n-best", type=int, default=1, metavar="N", help="the N best, as number ||| text ||| score")
+    parser.add_argument(
+        "--coverage",
+        type=Path,
+        metavar="FILE",
+        help="what was left out, for models with guided routing; .jsonl has every word, .tsv the line's number and score, "
+        "its untranslated words and what is repeated",
+    )
+    parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is less")
+    parser.add_argument("--coverage-retry", type=int, metavar="BEAMS", help="translate those again with so many beams")
+    parser.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave in FUTURE")
     parser.add_argument("--src-lang", help="the language of the text, for the tokenizer and the rules about sentences")
     parser.add_argument("--tgt-lang", help="the language of the translation, for tokenizers that have several")
     parser.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
@@ -55,6 +75,8 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.n_best > (arguments.num_beams or 1):
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
+    if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
+        parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
     return arguments
 
 
@@ -69,6 +91,10 @@ def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "num_beams": arguments.num_beams,
         "max_new_tokens": arguments.max_new_tokens,
         "length_penalty": arguments.length_penalty,
+        "return_coverage": True if arguments.coverage else None,
+        "coverage_threshold": arguments.coverage_threshold,
+        "coverage_retry": arguments.coverage_retry,
+        "coverage_weight": arguments.coverage_weight,
         "src_lang": arguments.src_lang,
         "tgt_lang": arguments.tgt_lang,
         "split_sentences": False if arguments.no_split else None,
@@ -78,18 +104,27 @@ def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def translate_window(translator: Any, window: Window, n_best: int, settings: dict[str, Any]) -> list[list[str]]:
+def translate_window(
+    translator: Any, window: Window, arguments: argparse.Namespace, settings: dict[str, Any]
+) -> list[list[str]]:
     """The lines of each output file for a window of the input."""
     results = translator(window.lines, **settings)
-    if n_best == 1:
-        return [[one_line(record["translation_text"]) for record in results]]
-    return [
-        [
-            f"{number} ||| {one_line(record['translation_text'])} ||| {record.get('score', 0.0):.4f}"
-            for number, records in enumerate(results, start=window.first_line)
-            for record in records
+    numbered = list(enumerate(results, start=window.first_line))
+    if arguments.n_best == 1:
+        columns = [[one_line(record["translation_text"]) for record in results]]
+        numbered = [(number, [record]) for number, record in numbered]
+    else:
+        columns = [
+            [
+                f"{number} ||| {one_line(record['translation_text'])} ||| {record.get('score', 0.0):.4f}"
+                for number, records in numbered
+                for record in records
+            ]
         ]
-    ]
+    if arguments.coverage is not None:
+        line_of = coverage_json if arguments.coverage.suffix == ".jsonl" else coverage_tsv
+        columns.append([line_of(number, record["coverage"]) for number, records in numbered for record in records])
+    return columns
 
 
 def open_input(arguments: argparse.Namespace) -> tuple[BinaryIO, str]:
@@ -133,23 +168,28 @@ def main() -> None:
         raise SystemExit("several processes need --input and --output")
     translator = load_translator(arguments, state)
     settings = {**generation_settings(arguments), "batch_tokens": arguments.batch_tokens}
+    files = [path for path in (arguments.output, arguments.coverage) if path is not None]
     output = None
     if arguments.output is not None:
         described = {**settings, "model": arguments.model, "window": arguments.window, "dtype": arguments.dtype}
         with state.main_process_first():
-            output = WindowedOutput([arguments.output], described, arguments.restart and state.is_main_process)
+            output = WindowedOutput(files, described, arguments.restart and state.is_main_process)
     progress = tqdm(total=count_lines(arguments.input), unit=" lines", disable=not state.is_main_process)
     translated, started = 0, time.perf_counter()
-    for window in input_windows(arguments):
-        if output is None:
-            (lines,) = translate_window(translator, window, arguments.n_best, settings)
-            sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
-            sys.stdout.buffer.flush()
-            translated += len(window.lines)
-        elif not output.has(window) and window.number % state.num_processes == state.process_index:
-            output.write(translate_window(translator, window, arguments.n_best, settings))
-            translated += len(window.lines)
-        progress.update(len(window.lines))
+    with contextlib.ExitStack() as stack:
+        streams = [] if output else [sys.stdout.buffer, *(stack.enter_context(open(path, "wb")) for path in files)]
+        for window in input_windows(arguments):
+            if output is None:
+                for stream, lines in zip(
+                    streams, translate_window(translator, window, arguments, settings), strict=True
+                ):
+                    stream.write("".join(f"{line}\n" for line in lines).encode())
+                    stream.flush()
+                translated += len(window.lines)
+            elif not output.has(window) and window.number % state.num_processes == state.process_index:
+                output.write(translate_window(translator, window, arguments, settings))
+                translated += len(window.lines)
+            progress.update(len(window.lines))
     seconds = time.perf_counter() - started
     progress.close()
     state.wait_for_everyone()

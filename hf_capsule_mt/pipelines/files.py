@@ -42,6 +42,16 @@ def one_line(text: str) -> str:
     return LINE_BREAKS_IN_A_LINE.sub(" ", text)
 
 
+def coverage_json(number: int, coverage: dict[str, Any]) -> str:
+    return json.dumps({"line": number, **coverage}, ensure_ascii=False)
+
+
+def coverage_tsv(number: int, coverage: dict[str, Any]) -> str:
+    """The number of a line from 0, its score, its untranslated words and the phrases that are said twice in a row."""
+    untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
+    return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}"
+
+
 class WindowedOutput:
     """Output files that are put together of parts, one for each window of the input.
 

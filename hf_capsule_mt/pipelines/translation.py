@@ -38,7 +38,7 @@ pipeline_logger = logging.get_logger("hf_capsule_mt.pipelines")
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 # of FUTURE against the average log-probability of a token, where nobody sets another
-DEFAULT_COVERAGE_WEIGHT = 1.0
+DEFAULT_COVERAGE_WEIGHT = 5.0
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
 # the same for batches by tokens
@@ -76,7 +76,7 @@ class TranslationPipeline(Pipeline):
     - `clean_up_tokenization_spaces`;
     - `return_coverage`, for models with guided routing: add `coverage`, a dictionary of the `score` of the text, its
       `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has its share
-      of PAST at the end, how much of it is `covered`, and whether it counts as `untranslated`; a repetition is a phrase
+      of PAST at the end, how much of it is `covered`, and whether it counts as `untranslated`; a repetition is what is
       said twice in a row;
     - `coverage_threshold`: warn of sentences whose score is less, and mark them; with `coverage_retry`, a number of
       beams, translate them again with so many and take what `coverage_weight` finds best, if it covers more;

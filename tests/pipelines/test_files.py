@@ -14,8 +14,10 @@ import pytest
 import torch
 from transformers import pipeline
 
+from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.pipelines.files import WindowedOutput, one_line, read_lines, windows_of
 from tests.fixtures.tiny import save_tiny_checkpoint
+from tests.fixtures.word_for_word import sentences, train_word_for_word
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "translate.py"
@@ -179,6 +181,36 @@ def test_memory_does_not_grow_with_the_file(checkpoint, tmp_path):
         return int(done.stdout.strip().splitlines()[-1])
 
     assert peak(20_000) < 1.05 * peak(1_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["tsv", "jsonl"])
+def test_coverage_beside_the_text(tmp_path, ending):
+    model, tokenizer = train_word_for_word()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    lines = ["", *sentences(6, seed=5)]
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    coverage = tmp_path / f"coverage.{ending}"
+    done = run(tmp_path / "model", "--coverage", coverage, "--cpu", input=(tmp_path / "text").read_bytes())
+    assert done.returncode == 0, done.stderr.decode()
+    translations = done.stdout.decode().removesuffix("\n").split("\n")
+    expected = TranslationPipeline(model=model, tokenizer=tokenizer)(lines, return_coverage=True)
+    assert translations == [record["translation_text"] for record in expected]
+    rows = coverage.read_text().removesuffix("\n").split("\n")
+    assert len(rows) == len(lines)
+    for number, (row, record) in enumerate(zip(rows, expected, strict=True)):
+        wanted = record["coverage"]
+        if ending == "jsonl":
+            found = json.loads(row)
+            assert found["line"] == number
+            assert found["score"] == pytest.approx(wanted["score"], abs=1e-5)
+            assert [word["word"] for word in found["words"]] == [word["word"] for word in wanted["words"]]
+        else:
+            line, score, untranslated, _ = row.split("\t")
+            assert int(line) == number
+            assert float(score) == pytest.approx(wanted["score"], abs=1e-4)
+            assert untranslated.split() == [word["word"] for word in wanted["words"] if word["untranslated"]]
 
 
 def test_errors(checkpoint, tmp_path):
