@@ -59,7 +59,7 @@ def parse_arguments() -> argparse.Namespace:
         "--coverage",
         type=Path,
         metavar="FILE",
-        help="what was left out, for models with guided routing; .jsonl has every word, .tsv the line's number and score, "
+        help="what was left out, for models with guided routing; .jsonl has every word, .tsv the line, its score, "
         "its untranslated words and what is repeated",
     )
     parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is less")

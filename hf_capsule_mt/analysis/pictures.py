@@ -1,7 +1,7 @@
 """Pictures of what routings do."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -37,6 +37,30 @@ def draw_layer_routing(iterations: Sequence[torch.Tensor], path: str | os.PathLi
     axes[-1, 0].set_xlabel(f"output capsules ({num_outputs}), sorted by the layer they take most from")
     axes[-1, 0].set_xticks([])
     figure.colorbar(image, ax=axes[:, 0].tolist(), label="share, 1 = uniform")
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+    return Path(path)
+
+
+def draw_heat_maps(
+    maps: Mapping[str, torch.Tensor], rows: Sequence[str], columns: Sequence[str], path: str | os.PathLike[str]
+) -> Path:
+    """Heat maps of shares between 0 and 1, side by side, with the same named rows and columns.
+
+    Args:
+        maps: a matrix [rows, columns] for each title.
+        path: where the picture goes, as PNG, PDF or SVG by its ending.
+    """
+    from matplotlib import pyplot as plt
+
+    width, height = 1.6 + 0.45 * len(columns) * len(maps), 1.8 + 0.3 * len(rows)
+    figure, axes = plt.subplots(1, len(maps), figsize=(max(width, 4.0), height), squeeze=False, sharey=True)
+    for (title, matrix), axis in zip(maps.items(), axes[0], strict=True):
+        image = axis.imshow(matrix.detach().float().cpu().numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=1)
+        axis.set_title(title)
+        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right")
+        axis.set_yticks(range(len(rows)), rows)
+    figure.colorbar(image, ax=axes[0].tolist(), label="share")
     figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)
     return Path(path)
