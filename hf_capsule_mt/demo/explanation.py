@@ -61,9 +61,7 @@ def explain(translator: Any, text: str, folder: str | os.PathLike[str]) -> Expla
         _add_coverage(explanation, record["coverage"], words)
         if model.config.guided_routing == "guided":
             _add_curves(explanation, forced_curves(model, **batch, labels=labels), words, ends)
-    explanation.pictures = _pictures(
-        model, batch, labels, explanation, words, ends, Path(folder or tempfile.mkdtemp())
-    )
+    explanation.pictures = _pictures(model, batch, labels, explanation, words, ends, Path(folder))
     return explanation
 
 

@@ -1,16 +1,17 @@
 """The page: a Gradio app that stays on this machine unless told otherwise."""
 
+import base64
 import functools
 import html
 import os
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio as gr
-from PIL import Image
 from transformers import pipeline
 
 from hf_capsule_mt.demo.explanation import Explanation, SourceWord, explain
@@ -26,6 +27,9 @@ STYLE = """
 .words span.read { font-weight: 600; }
 .words span.unread { color: #6b7280; }
 .swatch { display: inline-block; width: 1em; height: 1em; border-radius: 3px; vertical-align: -0.1em; }
+.figures { display: flex; flex-wrap: wrap; gap: 16px; }
+.figures figure { margin: 0; flex: 1 1 320px; max-width: 640px; }
+.figures img { max-width: 100%; background: white; }
 footer { display: none !important; }
 """
 
@@ -76,8 +80,9 @@ def render(explanation: Explanation | None, step: int) -> str:
         for number, word in enumerate(explanation.target_words)
     ]
     return (
-        f'<div class="words" id="source-words">{"".join(source)}</div><p>after {step} of '
-        f'{len(explanation.target_words)} words of</p><div class="words" id="target-words">{"".join(target)}</div>'
+        f'<div class="words" id="source-words">{"".join(source)}</div>'
+        f"<p>after {step} of {len(explanation.target_words)} words of the translation:</p>"
+        f'<div class="words" id="target-words">{"".join(target)}</div>'
     )
 
 
@@ -103,11 +108,11 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
         return pipeline("translation", model=models[name])  # type: ignore[call-overload]
 
     def translate(text: str, name: str) -> tuple[Any, ...]:
-        problem, explanation, pictures = "", None, []
+        problem, explanation, pictures = "", None, ""
         try:
             with tempfile.TemporaryDirectory() as folder:
                 explanation = checked(load(name), text, folder)
-                pictures = [(opened(path), title) for path, title in explanation.pictures]
+                pictures = figures(explanation)
         except Exception as error:  # whatever it is, the visitor reads a sentence
             problem = f"⚠️ {str(error) or type(error).__name__}"
         words = len(explanation.target_words) if explanation else 1
@@ -134,7 +139,7 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
         slider = gr.Slider(0, 1, 1, step=1, label="Target words so far", interactive=False, elem_id="slider")
         words = gr.HTML(elem_id="words")
         gr.HTML(legend())
-        pictures = gr.Gallery(label="Heat maps of the routings", columns=2, object_fit="contain", elem_id="pictures")
+        pictures = gr.HTML(elem_id="pictures")
         outputs = [state, translation, said, slider, words, pictures]
         gr.on([button.click, text.submit], translate, [text, model], outputs, api_name="translate")
         slider.change(render, [state, slider], words, show_progress="hidden", queue=False)
@@ -142,10 +147,16 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
     return page
 
 
-def opened(path: str) -> Image.Image:
-    """A picture whose file may be deleted."""
-    with Image.open(path) as picture:
-        return picture.copy()
+def figures(explanation: Explanation) -> str:
+    """The pictures, whose files may be deleted, as HTML."""
+    shown = []
+    for path, title in explanation.pictures:
+        data = base64.b64encode(Path(path).read_bytes()).decode()
+        shown.append(
+            f"<figure><figcaption>{html.escape(title)}</figcaption>"
+            f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}"></figure>'
+        )
+    return f'<div class="figures">{"".join(shown)}</div>'
 
 
 def checked(translator: Any, text: str, folder: str) -> Explanation:

@@ -1,5 +1,6 @@
 """The page: what it computes, what it shows, and itself in a real browser."""
 
+import itertools
 import os
 import re
 import shutil
@@ -11,7 +12,6 @@ from transformers import pipeline
 
 pytest.importorskip("gradio")
 
-from hf_capsule_mt import CapsuleMarianMTModel, TranslationPipeline
 from hf_capsule_mt.demo.explanation import explain, target_steps
 from hf_capsule_mt.demo.page import build_page, checked, render, serve, summary
 from tests.fixtures.tiny import save_tiny_checkpoint
@@ -23,7 +23,11 @@ def guided(tmp_path_factory):
     """A checkpoint with PAST and FUTURE, and with routed layers to draw."""
     folder = tmp_path_factory.mktemp("guided")
     model, tokenizer = train_word_for_word(
-        layer_aggregation="dynamic_routing", layer_aggregation_num_capsules=16, encoder_layers=2, decoder_layers=2
+        steps=250,
+        encoder_layers=2,
+        layer_aggregation="dynamic_routing",
+        layer_aggregation_side="encoder",
+        layer_aggregation_num_capsules=16,
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -41,7 +45,7 @@ def translator(guided):
     return pipeline("translation", model=guided)
 
 
-TEXT = sentences(1, seed=3)[0]
+TEXT = next(text for text in sentences(20, seed=3) if len(text.split()) == 7)
 
 
 def test_past_grows_word_by_word(translator, tmp_path):
@@ -62,7 +66,6 @@ def test_past_grows_word_by_word(translator, tmp_path):
     assert [word.past[-1] for word in explanation.source_words] == pytest.approx(at_the_end, abs=1e-4)
     assert [Path(path).name for path, _ in explanation.pictures] == [
         "encoder.layer_aggregation.png",
-        "decoder.layer_aggregation.png",
         "capsules.png",
         "past_future.png",
     ]
@@ -76,7 +79,7 @@ def test_steps_of_subwords(plain):
     assert words == ["The", "twenty-three", "🙂", "apples"]
     assert ends[0] == 0
     assert ends == sorted(ends)
-    assert tokenizer.decode(ids[: ends[2]]) == "The twenty-three"
+    assert tokenizer.decode(ids[: ends[2]]).strip() == "The twenty-three"
     assert ends[-1] == len(ids) - 1  # without the end token
 
 
@@ -86,14 +89,14 @@ def test_shading(translator, tmp_path):
     colours = [re.findall(r"background: (#\w{6})", page) for page in pages]
     assert all(len(shades) == len(TEXT.split()) for shades in colours)
     assert colours[0] != colours[-1]
-    for shades, later in zip(colours, colours[1:], strict=False):
+    for shades, later in itertools.pairwise(colours):
         assert shades != later
     assert pages[1].count('class="word read"') == 1
     assert f"{explanation.score:.0%}" in summary(explanation)
     explanation.source_words[0].untranslated = True
     assert 'class="word untranslated"' in render(explanation, 99)
     assert 'class="word untranslated"' not in render(explanation, 0)
-    assert f"**{explanation.source_words[0].text}**" in summary(explanation)
+    assert explanation.source_words[0].text in summary(explanation)
 
 
 def test_text_is_not_markup(translator, tmp_path):
@@ -126,7 +129,7 @@ def test_limits_and_loopback(guided, monkeypatch):
     try:
         assert page.local_url.startswith("http://127.0.0.1:")
         assert page.share_url is None
-        assert page.max_size == 16 or page._queue.max_size == 16
+        assert page._queue.max_size == 16
         assert page._queue.default_concurrency_limit == 1
     finally:
         page.close()
@@ -163,10 +166,7 @@ def test_in_a_browser(guided, plain, tmp_path):
                 page.locator("#sentence textarea").fill(TEXT)
                 page.locator("#translate").click()
                 page.wait_for_selector("#source-words .word", timeout=60_000)
-                expected = TranslationPipeline(
-                    model=CapsuleMarianMTModel.from_pretrained(guided),
-                    tokenizer=pipeline("translation", guided).tokenizer,
-                )(TEXT)[0]["translation_text"]
+                expected = pipeline("translation", model=guided)(TEXT)[0]["translation_text"]
                 assert page.locator("#translation textarea").input_value() == expected
 
                 def colours(page=page):
