@@ -91,7 +91,7 @@ def _init_gates(weight: torch.Tensor, initialize: Any) -> None:
             initialize(part)
 
 
-class RecurrentStack(CapsuleRNMTPreTrainedModel):
+class RNMTStack(CapsuleRNMTPreTrainedModel):
     """What the encoder and the decoder share: embeddings and the questions asked of a forward pass."""
 
     embed_tokens: nn.Embedding
@@ -117,7 +117,7 @@ class RecurrentStack(CapsuleRNMTPreTrainedModel):
         return mask.bool()
 
 
-class CapsuleRNMTEncoder(RecurrentStack):
+class CapsuleRNMTEncoder(RNMTStack):
     """The encoder: bidirectional GRU layers."""
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:
@@ -197,7 +197,7 @@ class ConditionalGRULayer(GradientCheckpointingLayer):
         return self.layer_norm(output), states, attentions
 
 
-class CapsuleRNMTDecoder(RecurrentStack):
+class CapsuleRNMTDecoder(RNMTStack):
     """The decoder: a conditional GRU layer that attends to the source, and GRU layers above it, guided or not.
 
     Its first states are made of the mean of the source states.
