@@ -6,8 +6,15 @@ Importing the package registers its models with the Auto classes, and the task "
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-from hf_capsule_mt.configuration import CapsuleMarianConfig
-from hf_capsule_mt.modeling import CapsuleMarianModel, CapsuleMarianMTModel
+from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleMarianConfig, CapsuleRNMTConfig
+from hf_capsule_mt.modeling import (
+    CapsNMTForConditionalGeneration,
+    CapsNMTModel,
+    CapsuleMarianModel,
+    CapsuleMarianMTModel,
+    CapsuleRNMTForConditionalGeneration,
+    CapsuleRNMTModel,
+)
 from hf_capsule_mt.pipelines import TranslationPipeline, restore_translation_task
 
 __version__ = "0.1.0"
@@ -15,12 +22,24 @@ __version__ = "0.1.0"
 AutoConfig.register(CapsuleMarianConfig.model_type, CapsuleMarianConfig, exist_ok=True)
 AutoModel.register(CapsuleMarianConfig, CapsuleMarianModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(CapsuleMarianConfig, CapsuleMarianMTModel, exist_ok=True)
+AutoConfig.register(CapsuleRNMTConfig.model_type, CapsuleRNMTConfig, exist_ok=True)
+AutoModel.register(CapsuleRNMTConfig, CapsuleRNMTModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(CapsuleRNMTConfig, CapsuleRNMTForConditionalGeneration, exist_ok=True)
+AutoConfig.register(CapsNMTConfig.model_type, CapsNMTConfig, exist_ok=True)
+AutoModel.register(CapsNMTConfig, CapsNMTModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(CapsNMTConfig, CapsNMTForConditionalGeneration, exist_ok=True)
 restore_translation_task()
 
 __all__ = [
+    "CapsNMTConfig",
+    "CapsNMTForConditionalGeneration",
+    "CapsNMTModel",
     "CapsuleMarianConfig",
     "CapsuleMarianMTModel",
     "CapsuleMarianModel",
+    "CapsuleRNMTConfig",
+    "CapsuleRNMTForConditionalGeneration",
+    "CapsuleRNMTModel",
     "TranslationPipeline",
     "__version__",
 ]

@@ -5,6 +5,7 @@
     python scripts/benchmark.py --sections train --systems em_routing heads_em_2
     python scripts/benchmark.py --sections train decode memory --systems guided guided_bow_bca --tokens 512
     python scripts/benchmark.py --sections memory --systems guided --tokens 1024 --length 64
+    python scripts/benchmark.py --lengths                         # CapsNMT and Marian by sentence length, five minutes
     python scripts/benchmark.py --size tiny --repeats 1           # does it run?
 
 What is compared runs in turns in one process, and every ratio is one of medians of the same run. "floor" is the same
@@ -23,7 +24,14 @@ import torch
 from tqdm import tqdm
 from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
+from hf_capsule_mt import (
+    CapsNMTConfig,
+    CapsNMTForConditionalGeneration,
+    CapsuleMarianConfig,
+    CapsuleMarianMTModel,
+)
+from hf_capsule_mt.analysis.lengths import measure_lengths, render_lengths
+from hf_capsule_mt.analysis.pictures import draw_lengths
 from hf_capsule_mt.analysis.timing import Timing, peak_memory, routing_replaced_by_mean, time_in_turns
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash, use_routing_form
@@ -398,6 +406,35 @@ def render(result: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
+def by_length(arguments: argparse.Namespace) -> None:
+    """CapsNMT next to Marian of the same width, by the lengths of source and target: a result, tables, a picture."""
+    size = SIZES[arguments.size]
+    torch.manual_seed(0)
+    capsnmt = CapsNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
+    models = {
+        "Marian": build("stock", size, arguments.device).eval(),
+        "CapsNMT": CapsNMTForConditionalGeneration(capsnmt).to(arguments.device).eval(),
+    }
+    synchronize = torch.cuda.synchronize if arguments.device != "cpu" else None
+    result: dict[str, Any] = {"size": arguments.size, "repeats": arguments.repeats, "num_beams": arguments.num_beams}
+    with tqdm(total=2 * 2 * len(models) * len(arguments.lengths) * (arguments.repeats + 1)) as bar:
+        result["sweeps"] = measure_lengths(
+            models,
+            arguments.lengths,
+            num_beams=arguments.num_beams,
+            repeats=arguments.repeats,
+            synchronize=synchronize,
+            progress=lambda: bar.update() and None,
+        )
+    path = write_result(arguments.output, result)
+    result = read_result(path)
+    report = render_lengths(result, path.with_suffix(".png").name)
+    path.with_suffix(".md").write_text(report, encoding="utf-8")
+    draw_lengths(result["sweeps"], path.with_suffix(".png"))
+    print(report)
+    print(f"Written to {path}, {path.with_suffix('.md')} and {path.with_suffix('.png')}.")
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="what to measure")
@@ -410,6 +447,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
     parser.add_argument("--compile", action="store_true", help="measure the compiled routing, too")
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmark.json"), help="the result file")
+    parser.add_argument(
+        "--lengths",
+        nargs="*",
+        type=int,
+        help="instead of the sections, measure CapsNMT by sentence length (default: 10 25 50 100 200 400)",
+    )
+    parser.add_argument("--num-beams", type=int, default=1, help="beams of the measurement by length")
     return parser.parse_args()
 
 
@@ -417,6 +461,10 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    if arguments.lengths is not None:
+        arguments.lengths = arguments.lengths or [10, 25, 50, 100, 200, 400]
+        by_length(arguments)
+        return
     benchmark = Benchmark(arguments)
     result: dict[str, Any] = {
         "size": arguments.size,

@@ -49,4 +49,4 @@ def forced_curves(
         output_routing_weights=True,
         use_cache=False,
     ).routing_weights["decoder.guidance"][-1]
-    return past_future_curves(weights, model.config.guided_num_capsules)
+    return past_future_curves(weights, model.capsules_per_group)

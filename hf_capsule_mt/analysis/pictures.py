@@ -1,8 +1,9 @@
-"""Pictures of what routings do."""
+"""Pictures of what routings do, and of what models cost."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,6 +39,35 @@ def draw_layer_routing(iterations: Sequence[torch.Tensor], path: str | os.PathLi
     axes[-1, 0].set_xticks([])
     figure.colorbar(image, ax=axes[:, 0].tolist(), label="share, 1 = uniform")
     figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+    return Path(path)
+
+
+def draw_lengths(sweeps: dict[str, Any], path: str | os.PathLike[str]) -> Path:
+    """The time of a whole translation and of each word, by the length of the source and by that of the target.
+
+    Args:
+        sweeps: what `analysis.lengths.measure_lengths` returns.
+        path: where the picture goes, as PNG, PDF or SVG by its ending.
+    """
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(2, len(sweeps), figsize=(4.5 * len(sweeps), 6), squeeze=False, sharex="col")
+    for column, (side, sweep) in enumerate(sweeps.items()):
+        lengths = [row[f"{side}_length"] for row in sweep["rows"]]
+        for name in sweep["slopes"]:
+            totals = [row["seconds"][f"{name} translate"]["median"] for row in sweep["rows"]]
+            per_word = [row["milliseconds_per_word"][name] for row in sweep["rows"]]
+            axes[0, column].plot(lengths, totals, marker="o", label=name)
+            axes[1, column].plot(lengths, per_word, marker="o", label=name)
+        axes[1, column].set_xlabel(f"words of the {side}")
+        for row, label in enumerate(("seconds per sentence", "decoding, ms per word")):
+            axes[row, column].set_ylabel(label)
+            axes[row, column].set_ylim(bottom=0)
+            axes[row, column].grid(alpha=0.3)
+    axes[0, 0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
     plt.close(figure)
     return Path(path)
 
@@ -78,6 +108,30 @@ def draw_past_future(
         axis.tick_params(length=0)
     axes[0, 0].set_yticks(range(len(source)), list(source), fontsize=9)
     figure.colorbar(image, ax=axes[0].tolist(), label="share of PAST (P) and FUTURE (F)", fraction=0.02, pad=0.02)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+    return Path(path)
+
+
+def draw_heat_maps(
+    maps: Mapping[str, torch.Tensor], rows: Sequence[str], columns: Sequence[str], path: str | os.PathLike[str]
+) -> Path:
+    """Heat maps of shares between 0 and 1, side by side, with the same named rows and columns.
+
+    Args:
+        maps: a matrix [rows, columns] for each title.
+        path: where the picture goes, as PNG, PDF or SVG by its ending.
+    """
+    from matplotlib import pyplot as plt
+
+    width, height = 1.6 + 0.45 * len(columns) * len(maps), 1.8 + 0.3 * len(rows)
+    figure, axes = plt.subplots(1, len(maps), figsize=(max(width, 4.0), height), squeeze=False, sharey=True)
+    for (title, matrix), axis in zip(maps.items(), axes[0], strict=True):
+        image = axis.imshow(matrix.detach().float().cpu().numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=1)
+        axis.set_title(title)
+        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right")
+        axis.set_yticks(range(len(rows)), rows)
+    figure.colorbar(image, ax=axes[0].tolist(), label="share")
     figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)
     return Path(path)

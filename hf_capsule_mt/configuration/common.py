@@ -85,6 +85,11 @@ class CapsuleConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         _refuse_misspelt(type(self), kwargs)
+        if not type(self).__module__.startswith("transformers_modules"):
+            # they name the code that comes with an exported checkpoint, in whose place the package runs: kept, they
+            # would demand `trust_remote_code=True`, and point at nothing once the model is saved elsewhere
+            kwargs.pop("auto_map", None)
+            kwargs.pop("custom_pipelines", None)
         for keyword in kwargs.keys() - TRANSFORMERS_KEYWORDS - GenerationConfig().to_dict().keys():
             config_logger.warning(
                 f"{type(self).__name__} has no field `{keyword}`: it is kept as an attribute and changes nothing."

@@ -33,7 +33,7 @@ class BPEDropout:
     def __init__(self, tokenizer: Any, dropout: float, seed: int = 0) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must be a probability in [0, 1), got {dropout}")
-        backends = {"source": getattr(tokenizer, "backend_tokenizer", None)}
+        backends: dict[str, Any] = {"source": getattr(tokenizer, "backend_tokenizer", None)}
         if isinstance(tokenizer, SeparateVocabulariesTokenizer):
             backends["target"] = tokenizer._target_backend
         self.segmenters = {}

@@ -100,6 +100,8 @@ def clean(
     """The pairs that break no rule, and the report; that of a stream grows while it is read."""
     cleaner = Cleaner(rules)
     if isinstance(dataset, IterableDataset):
+        if rules.drop_duplicates:
+            raise ValueError("`drop_duplicates` has to remember all pairs, which a stream is read to avoid")
         kept = dataset.filter(
             lambda row: cleaner.keeps(*(row["translation"][k] for k in (source_language, target_language)))
         )

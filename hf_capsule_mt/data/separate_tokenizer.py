@@ -50,7 +50,7 @@ class SeparateVocabulariesTokenizer(PreTrainedTokenizerFast):
         return self._target_backend.get_vocab_size()
 
     def _switch_to_input_mode(self) -> None:
-        self._tokenizer = self._source_backend
+        self._tokenizer: Any = self._source_backend
 
     def _switch_to_target_mode(self) -> None:
         self._tokenizer = self._target_backend

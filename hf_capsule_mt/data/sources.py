@@ -5,7 +5,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def load_translation_data(
     *,
     streaming: bool = False,
     num_proc: int | None = None,
-    allow_empty: bool = False,
+    allow_empty: Container[str] = (),
 ) -> DatasetDict | IterableDatasetDict:
     """Parts such as "train" and "validation", each from a source or from several, one after the other.
 
@@ -66,7 +66,7 @@ def load_translation_data(
     Args:
         streaming: read lazily, for what does not fit on the disk: the parts are then `IterableDataset`s.
         num_proc: processes that read files, when a source consists of several.
-        allow_empty: keep pairs with an empty side, for a cleaning that drops them.
+        allow_empty: names of parts that keep pairs with an empty side, for a cleaning that drops them.
     """
     loaded: dict[str, Any] = {}
     sizes = {
@@ -83,7 +83,9 @@ def load_translation_data(
                 piece: Any = _embedded(source, name, sizes, (source_language, target_language), streaming)
             else:
                 load = _load_hub if kind == "hub" else _load_files
-                piece = load(source, name, (source_language, target_language), streaming, num_proc, allow_empty)
+                piece = load(
+                    source, name, (source_language, target_language), streaming, num_proc, name in allow_empty
+                )
             pieces.append(piece.take(source["first"]) if source.get("first") is not None else piece)
         loaded[name] = concatenate_datasets(pieces) if len(pieces) > 1 else pieces[0]
     return (IterableDatasetDict if streaming else DatasetDict)(loaded)

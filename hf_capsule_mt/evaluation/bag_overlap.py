@@ -40,7 +40,8 @@ def overlap_rate(
             f"{list(future_scores.shape)}"
         )
     left_out = set(excluded)
-    past, future = [], []
+    past: list[float] = []
+    future: list[float] = []
     for step in range(1, len(words) + 1):
         for rates, scores, bag, count in (
             (past, past_scores[step - 1], words[:step], step),

@@ -30,7 +30,7 @@ def past_future_curves(weights: torch.Tensor, num_capsules: int) -> PastFutureCu
 
     Args:
         weights: [B, T, S, M], the first `num_capsules` of the M for PAST, as many for FUTURE, the rest redundant.
-        num_capsules: `config.guided_num_capsules`; 1 for the classifier.
+        num_capsules: `model.capsules_per_group`.
     """
     if num_capsules < 1 or weights.shape[-1] < 2 * num_capsules:
         raise ValueError(
@@ -115,7 +115,7 @@ class PastFutureModel:
         finally:
             self.train(was_training)  # type: ignore[attr-defined]
         weights = output.routing_weights["decoder.guidance"][-1].float()  # [B, T, S, M]
-        curves = past_future_curves(weights, config.guided_num_capsules if config.guided_routing == "guided" else 1)
+        curves = past_future_curves(weights, self.capsules_per_group)
         steps = last[:, None, None].expand(-1, input_ids.shape[1], 1)
         past, future, redundant = (curve.gather(-1, steps).squeeze(-1) for curve in curves)
         was_read = torch.arange(forced.shape[1] - 1, device=last.device) < last.unsqueeze(-1)  # [B, T - 1]
@@ -140,6 +140,12 @@ class PastFutureModel:
             score=torch.where(words, covered, 0).sum(dim=-1).div(words.sum(dim=-1).clamp(min=1))
             + (~words.any(dim=-1)).float(),
         )
+
+    @property
+    def capsules_per_group(self) -> int:
+        """How many columns of `routing_weights["decoder.guidance"]` belong to PAST, and how many to FUTURE."""
+        config: Any = self.config  # type: ignore[attr-defined]
+        return config.guided_num_capsules if config.guided_routing == "guided" else 1
 
     def drop_guided_losses(self) -> None:
         """Takes away what only the guided losses need: decoding does not, and an exported checkpoint is smaller."""

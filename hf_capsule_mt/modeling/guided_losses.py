@@ -32,6 +32,9 @@ class GuidedLosses(nn.Module):
     def __init__(self, config: GuidedConfig, width: int, embedding_width: int | None = None) -> None:
         """`width` is that of the decoder's states, `embedding_width` that of the target words, if it is another."""
         super().__init__()
+        # Deviation: by default both average where the paper prints a sum: over the words of a bag, and over the
+        # squares of a difference. With weights of 1 the sums would outweigh the cross entropy by the length of a
+        # sentence and by the width of the capsules; the authors' code averages as well
         self.bow_weight = config.guided_bow_weight
         self.bca_weight = config.guided_bca_weight
         self.bow_reduction = config.guided_bow_reduction

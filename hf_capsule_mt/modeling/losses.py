@@ -2,8 +2,31 @@
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 IGNORE_INDEX = -100
+
+
+def decoder_inputs_from_labels(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
+    """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
+    if config.pad_token_id is None or config.decoder_start_token_id is None:
+        raise ValueError(
+            "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
+            f"{config.pad_token_id} and {config.decoder_start_token_id}"
+        )
+    shifted = labels.roll(1, dims=-1)
+    shifted[:, 0] = config.decoder_start_token_id
+    return shifted.masked_fill(shifted == IGNORE_INDEX, config.pad_token_id)
+
+
+def refuse_lost_labels(labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None) -> None:
+    """The Trainer counts targets that it does not hand on when it smooths labels itself: an error, not a lost loss."""
+    if labels is None and num_items_in_batch is not None:
+        raise ValueError(
+            "The Trainer counted the targets of this batch but kept the labels to itself, so the model cannot "
+            "compute its loss. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead. "
+            "If you have a `compute_loss_func`, set `model.accepts_loss_kwargs = False` before making the Trainer."
+        )
 
 
 def cross_entropy(

@@ -32,7 +32,7 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     build_layer_aggregation,
 )
 from hf_capsule_mt.modeling.linear import linear_class
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX, cross_entropy
+from hf_capsule_mt.modeling.losses import cross_entropy, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -40,6 +40,7 @@ from hf_capsule_mt.modeling.outputs import (
     CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
+    asked_to_show,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
@@ -55,6 +56,7 @@ from hf_capsule_mt.modeling.transformer import (
     bidirectional_mask,
     causal_mask,
 )
+from hf_capsule_mt.modeling.vocabulary import VocabularyOfGeneration, VocabularyOfModel
 from hf_capsule_mt.modeling.warm_start import warm_start
 
 
@@ -157,7 +159,7 @@ class CapsuleMarianEncoder(TransformerStack):
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
         """Token ids [B, S] and their mask [B, S] -> states [B, S, d]."""
-        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
         states, attentions, routings = [hidden], [], {}
@@ -207,7 +209,7 @@ class CapsuleMarianDecoder(TransformerStack):
         output_guided_capsules: bool = False,
     ) -> CapsuleDecoderOutput:
         """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d]."""
-        output_attentions, output_hidden_states = _asked(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
         if use_cache is None:
             use_cache = self.config.use_cache
         if self.gradient_checkpointing and self.training:
@@ -276,16 +278,6 @@ class CapsuleMarianDecoder(TransformerStack):
         return guidance(hidden, sources, mask, output_routing_weights)
 
 
-def _asked(
-    config: CapsuleMarianConfig, output_attentions: bool | None, output_hidden_states: bool | None
-) -> tuple[bool, bool]:
-    """What a forward pass should show: what it was asked, or else what the configuration says."""
-    return (
-        bool(config.output_attentions if output_attentions is None else output_attentions),
-        bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
-    )
-
-
 def _aggregate(
     layer_aggregation: nn.Module, states: list[torch.Tensor], output_routing_weights: bool
 ) -> tuple[torch.Tensor, IterationWeights | None]:
@@ -298,7 +290,7 @@ def _only_routings(weights: dict[str, IterationWeights | None]) -> RoutingWeight
     return {place: iterations for place, iterations in weights.items() if iterations is not None}
 
 
-class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
+class CapsuleMarianModel(VocabularyOfModel, CapsuleMarianPreTrainedModel):
     """Encoder and decoder without the projection to the vocabulary."""
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
@@ -312,51 +304,6 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
         self.encoder = CapsuleMarianEncoder(config)
         self.decoder = CapsuleMarianDecoder(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.encoder.embed_tokens = value
-        if self.config.share_encoder_decoder_embeddings:
-            self.shared = value
-            self.decoder.embed_tokens = value
-
-    def get_decoder_input_embeddings(self) -> nn.Embedding:
-        self._refuse_shared_embeddings("get_decoder_input_embeddings", "get_input_embeddings")
-        return self.decoder.embed_tokens
-
-    def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
-        self._refuse_shared_embeddings("set_decoder_input_embeddings", "set_input_embeddings")
-        self.decoder.embed_tokens = value
-
-    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
-        if not self.config.share_encoder_decoder_embeddings:
-            self.encoder.embed_tokens = self._get_resized_embeddings(
-                self.encoder.embed_tokens, new_num_tokens, *args, **kwargs
-            )
-        elif self.config.tie_word_embeddings:
-            self.set_input_embeddings(
-                self._get_resized_embeddings(self.encoder.embed_tokens, new_num_tokens, *args, **kwargs)
-            )
-        else:  # one vocabulary, but three matrices
-            for owner, name in ((self, "shared"), (self.encoder, "embed_tokens"), (self.decoder, "embed_tokens")):
-                resized = self._get_resized_embeddings(getattr(owner, name), new_num_tokens, *args, **kwargs)
-                setattr(owner, name, resized)
-        if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = self.encoder.embed_tokens.num_embeddings
-        return self.encoder.embed_tokens
-
-    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
-        """For a separate target vocabulary."""
-        self._refuse_shared_embeddings("resize_decoder_token_embeddings", "resize_token_embeddings")
-        self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, new_num_tokens)
-        self.config.decoder_vocab_size = self.decoder.embed_tokens.num_embeddings
-        return self.decoder.embed_tokens
-
-    def _refuse_shared_embeddings(self, method: str, instead: str) -> None:
-        if self.config.share_encoder_decoder_embeddings:
-            raise ValueError(f"`{method}` needs `share_encoder_decoder_embeddings=False`, use `{instead}`")
 
     @can_return_tuple
     def forward(
@@ -426,7 +373,9 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel):
         )
 
 
-class CapsuleMarianMTModel(RoutingWeightsInGeneration, PastFutureModel, CapsuleMarianPreTrainedModel, GenerationMixin):
+class CapsuleMarianMTModel(
+    VocabularyOfGeneration, RoutingWeightsInGeneration, PastFutureModel, CapsuleMarianPreTrainedModel, GenerationMixin
+):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
@@ -477,9 +426,6 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, PastFutureModel, CapsuleM
         model, info = warm_start(cls, model_or_path, settings)
         return (model, info) if output_loading_info else model
 
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        self.lm_head = new_embeddings
-
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
@@ -488,36 +434,15 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, PastFutureModel, CapsuleM
             self._resize_final_logits_bias(embeddings.num_embeddings)
         return embeddings
 
-    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
-        embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        if self.config.share_encoder_decoder_embeddings and not self.config.tie_word_embeddings:
-            self.lm_head = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
-        return embeddings
-
     def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
         """For a separate target vocabulary."""
-        embeddings = self.model.resize_decoder_token_embeddings(new_num_tokens)
-        if not self.config.tie_word_embeddings:
-            self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens)
-        self.tie_weights()
-        self.lm_head.out_features = new_num_tokens
+        embeddings = super().resize_decoder_token_embeddings(new_num_tokens)
         self._resize_final_logits_bias(new_num_tokens)
         return embeddings
 
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
         kept = self.final_logits_bias[:, :new_num_tokens]
         self.final_logits_bias = nn.functional.pad(kept, (0, new_num_tokens - kept.shape[1]))
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
-        if self.config.pad_token_id is None or self.config.decoder_start_token_id is None:
-            raise ValueError(
-                "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
-                f"{self.config.pad_token_id} and {self.config.decoder_start_token_id}"
-            )
-        shifted = labels.roll(1, dims=-1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
 
     @can_return_tuple
     def forward(
@@ -547,16 +472,11 @@ class CapsuleMarianMTModel(RoutingWeightsInGeneration, PastFutureModel, CapsuleM
                 all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
         """
+        refuse_lost_labels(labels, num_items_in_batch)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        elif num_items_in_batch is not None:
-            raise ValueError(
-                "The Trainer counted the targets of this batch but kept the labels to itself, so the model cannot "
-                "compute its loss. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead. "
-                "If you have a `compute_loss_func`, set `model.accepts_loss_kwargs = False` before making the Trainer."
-            )
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from transformers import PreTrainedConfig
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -21,6 +22,16 @@ class CapsuleEncoderOutput(BaseModelOutput):
     """[`~transformers.modeling_outputs.BaseModelOutput`] and `routing_weights`, if asked for."""
 
     routing_weights: RoutingWeights | None = None
+
+
+@dataclass
+class SourceCapsulesOutput(CapsuleEncoderOutput):
+    """What the encoder of CapsNMT returns: the states of the source, and what the decoder gets of them.
+
+    capsules: [B, M, d], the source in a fixed number of vectors.
+    """
+
+    capsules: torch.Tensor | None = None
 
 
 @dataclass
@@ -61,3 +72,13 @@ class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
     bow_loss: torch.Tensor | None = None
     bca_loss: torch.Tensor | None = None
     routing_weights: RoutingWeights | None = None
+
+
+def asked_to_show(
+    config: PreTrainedConfig, output_attentions: bool | None, output_hidden_states: bool | None
+) -> tuple[bool, bool]:
+    """What a forward pass should show: what it was asked, or else what the configuration says."""
+    return (
+        bool(config.output_attentions if output_attentions is None else output_attentions),
+        bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
+    )

@@ -53,6 +53,7 @@ class PastFutureGuidance(nn.Module):
         self.source_width = source_width or width
         self.num_capsules = config.guided_num_capsules
         self.capsule_dim = config.guided_capsule_dim
+        # Deviation: dropout before the residual, as after the models' other feed-forward networks; none is printed
         self.dropout = config.dropout
         self.fc1 = FastLinear(width + 2 * self.num_capsules * self.capsule_dim, config.guided_ffn_dim)
         self.fc2 = FastLinear(config.guided_ffn_dim, width)

@@ -21,6 +21,13 @@ from hf_capsule_mt.modeling.linear import linear_class
 from hf_capsule_mt.modeling.outputs import IterationWeights
 
 
+def sinusoids(num_positions: int, width: int, device: torch.device | None = None) -> torch.Tensor:
+    """[positions, d] in float64: the sines in the first half of the width, the cosines in the second."""
+    exponents = 2 * (torch.arange(width, dtype=torch.float64, device=device) // 2) / width
+    angles = torch.arange(num_positions, dtype=torch.float64, device=device)[:, None] / 10000**exponents
+    return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1)
+
+
 class SinusoidalPositions(nn.Embedding):
     """Marian's fixed positions: the sines in the first half of the width, the cosines in the second."""
 
@@ -29,10 +36,7 @@ class SinusoidalPositions(nn.Embedding):
 
     def create_weight(self) -> torch.Tensor:
         """[positions, d], computed in float64 as Marian does."""
-        num_positions, width = self.weight.shape
-        exponents = 2 * (torch.arange(width, dtype=torch.float64) // 2) / width
-        angles = torch.arange(num_positions, dtype=torch.float64)[:, None] / 10000**exponents  # [positions, d]
-        return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1).to(self.weight.dtype)
+        return sinusoids(*self.weight.shape).to(self.weight.dtype)
 
     @torch.no_grad()
     def forward(self, length: int, start: int | torch.Tensor = 0) -> torch.Tensor:  # type: ignore[override]

@@ -6,17 +6,20 @@ from hf_capsule_mt.routing.dynamic import dynamic_routing
 from hf_capsule_mt.routing.em import em_lambda_schedule, em_routing
 from hf_capsule_mt.routing.forms import RoutingForm, use_routing_form
 from hf_capsule_mt.routing.guided import guided_routing, project_votes
+from hf_capsule_mt.routing.separable import ScoringNetwork, separable_routing
 from hf_capsule_mt.routing.squash import squash
 
 __all__ = [
     "RoutingForm",
     "RoutingOutput",
+    "ScoringNetwork",
     "additive_scores",
     "dynamic_routing",
     "em_lambda_schedule",
     "em_routing",
     "guided_routing",
     "project_votes",
+    "separable_routing",
     "squash",
     "use_routing_form",
 ]

@@ -84,11 +84,17 @@ def _cells(lengths: np.ndarray) -> np.ndarray:
     return cells.reshape(-1)
 
 
+def _largest_of_cell(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """[2, examples]: the largest lengths in the cell of each example."""
+    largest = np.zeros((2, cells.max() + 1), dtype=lengths.dtype)
+    for side in (0, 1):
+        np.maximum.at(largest[side], cells, lengths[side])
+    return largest[:, cells]
+
+
 def _snake_order(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
     """Examples by source length, those of alike sources by target length, up and down in turn."""
-    largest = np.zeros((2, cells.max() + 1), dtype=lengths.dtype)  # of each cell
-    np.maximum.at(largest, (slice(None), cells), lengths)
-    source, target = largest[:, cells]
+    source, target = _largest_of_cell(lengths, cells)
     _, row = np.unique(source, return_inverse=True)
     return np.lexsort((cells, np.where(row.reshape(-1) % 2, -target, target), source))
 
@@ -110,11 +116,9 @@ def _merge_small_cells(lengths: np.ndarray, cells: np.ndarray, order: np.ndarray
 
 def _batch_sizes(lengths: np.ndarray, max_tokens: int, cells: np.ndarray, multiple_of: int) -> np.ndarray:
     """How many places, of those in order, stand in each batch; any example of a cell must fit into its places."""
-    largest = np.zeros((2, cells.max() + 1), dtype=lengths.dtype)
-    np.maximum.at(largest, (slice(None), cells), lengths)
     sizes: list[int] = []
     count = longest_source = longest_target = 0
-    for source, target in zip(*largest[:, cells].tolist(), strict=True):
+    for source, target in zip(*_largest_of_cell(lengths, cells).tolist(), strict=True):
         wider_source, wider_target = max(longest_source, source), max(longest_target, target)
         if count and (count + 1) * (wider_source + wider_target) > max_tokens:
             sizes.append(count)

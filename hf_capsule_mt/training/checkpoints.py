@@ -113,7 +113,7 @@ def read_weights(checkpoint: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     names = ["model.safetensors"]
     if index.exists():
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    weights = {}
+    weights: dict[str, torch.Tensor] = {}
     for name in names:
         with safe_open(folder / name, framework="pt") as file:
             weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no mapping
@@ -150,7 +150,7 @@ def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: s
     save_atomically(output, model.save_pretrained, AutoTokenizer.from_pretrained(checkpoints[-1]).save_pretrained)
 
 
-def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
+def load_weights(model: Any, weights: dict[str, torch.Tensor]) -> None:
     """Into a model, all of them; those that a checkpoint leaves out must be tied to others."""
     unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
     if unexpected:

@@ -51,7 +51,7 @@ def build_model(model: dict[str, Any], tokenizer: Any, init_from: str | None = N
     check_model_fields(model, "recipe")
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
-    model_class = AutoModelForSeq2SeqLM._model_mapping[config_class]
+    model_class: Any = AutoModelForSeq2SeqLM._model_mapping[config_class]
     source_config = AutoConfig.from_pretrained(init_from)
     if hasattr(model_class, "from_marian") and source_config.model_type in ("marian", config_class.model_type):
         result = model_class.from_marian(init_from, **settings)

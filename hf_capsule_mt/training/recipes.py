@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt.data import Cleaning
@@ -29,8 +29,8 @@ class Recipe:
         data_dir: what relative names of files in `data` are relative to.
         data: `train`, `validation` and `test`, each a source or a list of them
             ([`~hf_capsule_mt.data.load_translation_data`]); `max_length`, the tokens of a side above which a training
-            pair is dropped; `cleaning` of the training pairs ([`~hf_capsule_mt.data.Cleaning`]); `streaming`,
-            `shuffle_buffer` and `num_proc`.
+            pair is dropped (of a stream: cut); `cleaning` of the training pairs ([`~hf_capsule_mt.data.Cleaning`]);
+            `streaming`, `shuffle_buffer` and `num_proc`.
         tokenizer: `load`, a folder or a name; or what to train: `model` (bpe or unigram), `vocab_size`, `separate` for
             a vocabulary for each side, with `target_vocab_size`; `sentences`, on how many pairs, all by default.
         init_from: a checkpoint to start from, of a Marian model or of the same family; its tokenizer is taken, too,
@@ -74,8 +74,8 @@ CLEANING_KEYS = frozenset(entry.name for entry in fields(Cleaning))
 def load_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """Reads a recipe and those that it is based on, applies overrides, and checks every key."""
     values = _read_with_bases(Path(path), ())
-    name = Path(path).resolve()
-    recipe = Recipe(**{"output_dir": f"outputs/{name.parent.name}_{name.stem}", **values})
+    place = Path(path).resolve()
+    recipe = Recipe(**{"output_dir": f"outputs/{place.parent.name}_{place.stem}", **values})
     for name, value in (overrides or {}).items():
         recipe = _override(recipe, name, value)
     check_recipe(recipe, str(path))
@@ -218,4 +218,5 @@ def _override(recipe: Recipe, name: str, value: Any) -> Recipe:
         section, key = sections[0], name
     if section not in keys:
         _refuse_unknown([section], keys, "the recipe")
-    return replace(recipe, **{section: {**getattr(recipe, section), key: value}})
+    changed: dict[str, Any] = {section: {**getattr(recipe, section), key: value}}
+    return replace(recipe, **changed)

@@ -1,13 +1,15 @@
 """A recipe from text to a trained checkpoint; the same call again goes on where it was interrupted."""
 
 import dataclasses
+import functools
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import yaml  # type: ignore[import-untyped]
+import yaml
+from accelerate import PartialState
 from datasets import Dataset, IterableDataset
 from sacrebleu.metrics import BLEU
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
@@ -58,8 +60,7 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
         processing_class=tokenizer,
         word_distillation=_word_distillation(recipe),
     )
-    if trainer.is_world_process_zero():
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters; training set: {_size(parts['train'])}")
+    _say(f"{sum(p.numel() for p in model.parameters()):,} parameters; training set: {_size(parts['train'])}")
     trainer.train(resume_from_checkpoint="last")
     if trainer.stopped:
         return None
@@ -67,7 +68,7 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
 
 
 def _training_settings(recipe: Recipe) -> dict[str, Any]:
-    """The recipe's, with BLEU on the validation set wherever there is one to evaluate on."""
+    """The recipe's over what is the same for all of them."""
     settings = {
         "predict_with_generate": True,
         "per_device_eval_batch_size": 50,
@@ -79,6 +80,10 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
         raise ValueError(
             "`data.streaming` knows no lengths to make batches of `max_tokens_per_batch` from: use "
             "`per_device_train_batch_size` and `max_steps`, or no streaming"
+        )
+    if settings.get("fsdp") and (settings.get("average_last") or settings.get("average_best")):
+        raise ValueError(
+            "with `fsdp` no process has the whole model to average: use scripts/average_checkpoints.py afterwards"
         )
     return settings
 
@@ -143,23 +148,26 @@ def load_corpus(recipe: Recipe) -> Any:
     languages = (recipe.languages["source"], recipe.languages["target"])
     rules = Cleaning.from_settings(settings.get("cleaning") or {})
     parts = {name: _in_folder(settings[name], recipe.data_dir) for name in DATA_PARTS if settings.get(name)}
-    shared = {"num_proc": settings.get("num_proc"), "allow_empty": rules.drop_empty}
-    streaming = bool(settings.get("streaming"))
-    corpus = load_translation_data({"train": parts.pop("train")}, *languages, streaming=streaming, **shared)
+    allow_empty = ["train"] if rules.drop_empty else []
+    if settings.get("streaming"):
+        stream = load_translation_data(
+            {"train": parts.pop("train")}, *languages, streaming=True, allow_empty=allow_empty
+        )
+        train, _ = clean(stream["train"], rules, *languages)
+        train = train.shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer", 10_000))
+        return {"train": train, **(load_translation_data(parts, *languages) if parts else {})}
+    num_proc = settings.get("num_proc")
+    corpus = dict(load_translation_data(parts, *languages, num_proc=num_proc, allow_empty=allow_empty))
     if rules != Cleaning():
         corpus["train"], report = clean(corpus["train"], rules, *languages)
-        if not streaming:
-            print(f"Cleaning: {report}")
-    if streaming:
-        corpus["train"] = corpus["train"].shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer", 10_000))
-    held_out = load_translation_data(parts, *languages) if parts else {}
-    # the parts of the embedded corpus are drawn one after the other, so they must know each other's sizes
-    if any("embedded" in str(source) for source in parts.values()):
-        everything = {"train": _in_folder(settings["train"], recipe.data_dir), **parts}
-        whole = load_translation_data(everything, *languages, **shared)
-        corpus["train"] = whole["train"] if rules == Cleaning() else clean(whole["train"], rules, *languages)[0]
-        held_out = {name: whole[name] for name in parts}
-    return {**corpus, **held_out}
+        _say(f"Cleaning: {report}")
+    return corpus
+
+
+def _say(text: str) -> None:
+    """Prints, in one process of several."""
+    if PartialState().is_main_process:
+        print(text)
 
 
 def _in_folder(sources: Any, folder: str | None) -> Any:
@@ -193,6 +201,7 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Any, folder: Path) -> Any:
     def texts(*languages: str) -> Any:
         return (row["translation"][language] for row in train for language in languages)
 
+    tokenizer: Any
     if settings.get("separate"):
         tokenizer = train_separate_tokenizers(
             texts(sides[0]), texts(sides[1]), size, settings.get("target_vocab_size"), model, show_progress=True
@@ -223,7 +232,7 @@ def _encoded(recipe: Recipe, corpus: Any, name: str, tokenizer: Any) -> Any:
     if max_length is not None:
         encoded, dropped = drop_long(encoded, max_length)
         if dropped:
-            print(f"{dropped} training pairs with more than {max_length} tokens on a side are left out")
+            _say(f"{dropped} training pairs with more than {max_length} tokens on a side are left out")
     return encoded
 
 
@@ -272,7 +281,7 @@ def _bleu_of(part: Dataset, tokenizer: Any, recipe: Recipe) -> Any:
 def _finish(trainer: TranslationTrainer, recipe: Recipe, parts: Any, tokenizer: Any) -> dict[str, Any]:
     """Averages if asked to, evaluates with the recipe's search, saves the model and a result file."""
     arguments = trainer.args
-    output = Path(arguments.output_dir)
+    output = Path(recipe.output_dir)
     model = unwrapped(trainer.model)
     averaged = []
     if arguments.average_last or arguments.average_best:
@@ -302,8 +311,10 @@ def _finish(trainer: TranslationTrainer, recipe: Recipe, parts: Any, tokenizer: 
         "averaged": [checkpoint.name for checkpoint in averaged],
         "log": [entry for entry in trainer.state.log_history if "eval_bleu" in entry],
     }
+    gathered = trainer.accelerator.get_state_dict(trainer.model_wrapped) if trainer.is_fsdp_enabled else None
     if trainer.is_world_process_zero():
-        save_atomically(output, model.save_pretrained, tokenizer.save_pretrained)
+        save_model = functools.partial(model.save_pretrained, state_dict=gathered)
+        save_atomically(output, save_model, tokenizer.save_pretrained)
         write_result(output / RESULT_FILE, result)
     trainer.accelerator.wait_for_everyone()
     return result

@@ -50,6 +50,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args: Any, word_distillation: WordDistillation | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.output_dir = Path(str(self.args.output_dir))
         # Rotating by the Trainer would delete a checkpoint before the one that replaces it is known to be complete
         self.keep_checkpoints = self.args.save_total_limit
         self.args.save_total_limit = None
@@ -105,7 +106,8 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def set_epoch(self, epoch: int) -> None:
         """Tells the sampler and the data which epoch begins; through a wrapper that skips batches nobody would."""
-        for follower in (self._train_sampler, self.train_dataset):
+        followers: tuple[Any, ...] = (self._train_sampler, self.train_dataset)
+        for follower in followers:
             if hasattr(follower, "set_epoch"):
                 follower.set_epoch(epoch)
 
@@ -163,15 +165,16 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
         """The sequence-to-sequence Trainer writes a `max_length` into what is saved with the model."""
-        generation_config = copy.deepcopy(self.model.generation_config)
+        model: Any = self.model
+        generation_config = copy.deepcopy(model.generation_config)
         try:
             return super().prediction_step(*args, **kwargs)
         finally:
-            self.model.generation_config = generation_config
+            model.generation_config = generation_config
 
     # -------------------------------------------------------------------------------------------------------- training
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        output_dir = self.args.output_dir
+        output_dir = self.output_dir
         if resume_from_checkpoint in ("last", True):
             last = last_checkpoint(output_dir)
             resume_from_checkpoint = None if last is None else str(last)
@@ -181,6 +184,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.wait_for_everyone()
         if resume_from_checkpoint is not None and self._has_nothing_left(str(resume_from_checkpoint)):
             self._load_from_checkpoint(str(resume_from_checkpoint))
+            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+                self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
         # processes differ in their dropout; one that resumes gets its generators' states from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)
@@ -201,20 +206,22 @@ class TranslationTrainer(Seq2SeqTrainer):
 
         def note(number: int, frame: Any) -> None:
             self.stop_signal = number
-            for known, handler in before.items():
-                signal.signal(known, handler)
+            restore()
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
         before: dict[int, Any] = {}
         try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                before[number] = signal.signal(number, note)
+            for caught in (signal.SIGTERM, signal.SIGINT):
+                before[caught] = signal.signal(caught, note)
         except ValueError:  # not in the main thread, which alone gets signals
             pass
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            restore()
 
     def everybody_stops(self) -> bool:
         """Whether any process has been told to stop; they must agree on when."""
@@ -225,7 +232,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """The Trainer's, then the marker that makes it count, then those that are kept no longer are deleted."""
-        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        folder = self.output_dir / f"checkpoint-{self.state.global_step}"
         with self._meter.paused():
             if self.args.should_save:
                 remove_checkpoint(folder)
@@ -240,7 +247,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _delete_old_checkpoints(self) -> None:
         if not self.keep_checkpoints:
             return
-        checkpoints = find_checkpoints(self.args.output_dir)
+        checkpoints = find_checkpoints(self.output_dir)
         kept = set(checkpoints[-max(self.keep_checkpoints, self.args.average_last) :])
         metric = self.args.metric_for_best_model
         if metric is not None:

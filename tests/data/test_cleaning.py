@@ -39,7 +39,7 @@ def test_every_rule_and_the_report():
 
 
 def test_a_stream_is_cleaned_the_same_way():
-    rules = Cleaning(min_words=1, max_characters=8, drop_duplicates=True)
+    rules = Cleaning(min_words=1, max_characters=8)
     kept, report = clean(dataset(), rules, "de", "en")
     streamed, streamed_report = clean(dataset().to_iterable_dataset(), rules, "de", "en")
     assert list(streamed) == list(kept)
@@ -47,8 +47,9 @@ def test_a_stream_is_cleaned_the_same_way():
     assert report.dropped == {
         "with fewer than 1 words": 1,
         "with more than 8 characters": 2,
-        "seen before": 1,
     }
+    with pytest.raises(ValueError, match="`drop_duplicates` has to remember all pairs"):
+        clean(dataset().to_iterable_dataset(), Cleaning(drop_duplicates=True), "de", "en")
 
 
 def test_no_rule_drops_nothing():

@@ -47,11 +47,12 @@ def test_equals_the_loops(source, labels, method):
     for row, (length, target_length) in enumerate(((7, 5), (4, 4), (5, 2))):
         words = [word for word in labels[row].tolist() if word not in (-100, EOS)]
         assert len(words) == target_length
-        output = model(
-            source[0][row : row + 1, :length],
-            decoder_input_ids=torch.tensor([[3, *words]]),
-            output_routing_weights=True,
-        )
+        with torch.no_grad():
+            output = model(
+                source[0][row : row + 1, :length],
+                decoder_input_ids=torch.tensor([[3, *words]]),
+                output_routing_weights=True,
+            )
         weights = output.routing_weights["decoder.guidance"][-1][0]  # [T + 1, S, M]
         group = 2 if method == "guided" else 1
         future = weights[..., group : 2 * group].sum(dim=-1)

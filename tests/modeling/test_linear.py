@@ -1,16 +1,27 @@
-"""The linear map that is fast when a CPU translates."""
+"""The linear maps that are fast when a CPU translates."""
 
+import copy
+import pickle
+
+import pytest
 import torch
 from torch import nn
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
-from hf_capsule_mt.modeling.linear import FastLinear, fits_onednn
+from hf_capsule_mt.modeling.linear import FastLinear, PackedLinear, fits_onednn
 from tests.modeling.test_capsule_marian import SIZES, SPECIAL
 
 
-def test_same_numbers_with_and_without_gradients():
-    for rows, bias in ((1, True), (5, False), (300, True)):
-        linear = FastLinear(512, 300, bias=bias)
+@pytest.mark.parametrize("linear_class", [FastLinear, PackedLinear])
+def test_same_numbers_with_and_without_gradients(linear_class):
+    for rows, bias, out_features in (
+        (1, True, 300),
+        (1, False, 307),
+        (1, True, 301),
+        (5, False, 300),
+        (300, True, 300),
+    ):
+        linear = linear_class(512, out_features, bias=bias)
         for hidden in (torch.randn(rows, 512), torch.randn(rows, 3, 512), torch.randn(512, rows).t()):
             expected = linear(hidden)
             assert expected.requires_grad
@@ -19,14 +30,50 @@ def test_same_numbers_with_and_without_gradients():
                 torch.testing.assert_close(linear(hidden), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_sees_new_weights_at_once():
-    linear, hidden = FastLinear(512, 512), torch.randn(2, 512)
+@pytest.mark.parametrize("linear_class", [FastLinear, PackedLinear])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_sees_new_weights_at_once(linear_class, rows):
+    linear, hidden = linear_class(512, 512), torch.randn(rows, 512)
+
+    def scale_data():
+        linear.weight.data.mul_(2)
+
+    def change_one_number():
+        linear.weight[3, 5] += 1
+
+    def load():
+        linear.load_state_dict({name: torch.randn_like(value) for name, value in linear.state_dict().items()})
+
+    def replace():
+        linear.weight = nn.Parameter(torch.randn(512, 512))
+
     with torch.no_grad():
         assert fits_onednn(hidden, linear.weight)
-        linear(hidden)
-        linear.weight.data.mul_(2)
+        for change in (scale_data, change_one_number, load, replace):
+            linear(hidden)
+            change()
+            torch.testing.assert_close(
+                linear(hidden), nn.functional.linear(hidden, linear.weight, linear.bias), atol=1e-4, rtol=1e-5
+            )
+
+
+def test_packed_weights_are_kept_and_stay_at_home():
+    linear, hidden = PackedLinear(512, 512), torch.randn(5, 512)
+    with torch.no_grad():
+        expected = linear(hidden)
+        packed = linear.packed.of(linear.weight)
+        assert linear.packed.of(linear.weight) is packed
+        assert set(linear.state_dict()) == {"weight", "bias"}
+        for copied in (copy.deepcopy(linear), pickle.loads(pickle.dumps(linear))):
+            assert copied.packed is not linear.packed
+            torch.testing.assert_close(copied(hidden), expected)
+    with torch.inference_mode():
+        made_in_inference = PackedLinear(512, 512)
         torch.testing.assert_close(
-            linear(hidden), nn.functional.linear(hidden, linear.weight, linear.bias), atol=1e-5, rtol=1e-5
+            made_in_inference(hidden),
+            nn.functional.linear(hidden, made_in_inference.weight, made_in_inference.bias),
+            atol=1e-5,
+            rtol=1e-5,
         )
 
 

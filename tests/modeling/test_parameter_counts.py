@@ -6,7 +6,12 @@ Models are built on the meta device: nothing is allocated.
 import pytest
 import torch
 
-from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
+from hf_capsule_mt import (
+    CapsuleMarianConfig,
+    CapsuleMarianMTModel,
+    CapsuleRNMTConfig,
+    CapsuleRNMTForConditionalGeneration,
+)
 
 BASE = {
     "vocab_size": 1000,
@@ -115,3 +120,43 @@ def test_added_parameters(sizes, settings, expected):
 def test_one_side_has_half(side, method):  # Dou et al., table 4
     both = added(BASE, **layers(method))
     assert 2 * added(BASE, **layers(method, side=side)) == both
+
+
+def rnmt(**settings):
+    with torch.device("meta"):
+        model = CapsuleRNMTForConditionalGeneration(CapsuleRNMTConfig(vocab_size=1000, **settings))
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # Zheng et al., table 1: +3.7M (50.2M -> 53.9M), and what its rows take away
+        ({}, 3_671_296),
+        ({"guided_bow_weight": 0.0, "guided_bca_weight": 0.0}, 2_884_864),
+        ({"guided_bca_weight": 0.0}, 2_884_864 + 262_144),
+        ({"guided_bow_weight": 0.0}, 2_884_864 + 524_288),
+        ({"guided_num_redundant_capsules": 0}, 3_671_296 - 8 * 512 * 256),
+    ],
+)
+def test_guidance_adds_to_rnmt_what_it_adds_to_the_transformer(settings, expected):
+    assert rnmt(guided_routing="guided", **settings) - rnmt() == expected
+
+
+def test_body_of_rnmt():
+    width, embedding, vocabulary = 512, 256, 1000
+
+    def gru(inputs, states):
+        return 3 * states * (inputs + states + 2)
+
+    encoder = 2 * (gru(embedding, width // 2) + gru(width, width // 2)) + 2 * (2 * width)
+    attention = width * width + (width * width + width) + width
+    conditional = gru(embedding, width) + attention + gru(width, width)
+    readout = (2 * width + embedding) * width + width + 2 * width
+    decoder = 2 * (width * width + width) + conditional + readout + gru(width, width) + 2 * width
+    embeddings = vocabulary * embedding + 2 * (2 * embedding) + width * embedding
+    assert rnmt(hidden_size=width, embedding_size=embedding) == encoder + decoder + embeddings
+    table = vocabulary * embedding
+    assert rnmt(hidden_size=width, embedding_size=embedding, tie_word_embeddings=False) == (
+        encoder + decoder + embeddings + 3 * table
+    )

@@ -110,3 +110,39 @@ def guided_routing(votes, query, query_weight, vote_weight, capsule_weight, scor
                 hidden = [math.tanh(sum(w * x for w, x in zip(row, joint, strict=True))) for row in joint_weight]
                 logits[n][m] += sum(w * h for w, h in zip(score_weight, hidden, strict=True))
     return capsules, history
+
+
+def scoring_network(values, inner_weight, inner_bias, outer_weight, outer_bias):
+    hidden = [
+        max(0.0, sum(w * x for w, x in zip(r, values, strict=True)) + b)
+        for r, b in zip(inner_weight, inner_bias, strict=True)
+    ]
+    return [
+        sum(w * x for w, x in zip(r, hidden, strict=True)) + b for r, b in zip(outer_weight, outer_bias, strict=True)
+    ]
+
+
+def separable_routing(votes, capsule_positions=None, inputs=None, scoring=None, mask=None):
+    """Votes [T][N][M][D], of each iteration its own."""
+    num_inputs, num_outputs, width = len(votes[0]), len(votes[0][0]), len(votes[0][0][0])
+    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    logits = [[0.0] * num_outputs for _ in range(num_inputs)]
+    history = []
+    for current in votes:
+        weights = [softmax(logits[n]) if n in kept else [0.0] * num_outputs for n in range(num_inputs)]
+        history.append(weights)
+        capsules = [
+            squash([sum(weights[n][m] * current[n][m][d] for n in kept) for d in range(width)])
+            for m in range(num_outputs)
+        ]
+        for m in range(num_outputs):
+            compared = capsules[m]
+            if capsule_positions is not None:
+                compared = [x + p for x, p in zip(compared, capsule_positions[m], strict=True)]
+            for n in kept:
+                if scoring is None:
+                    logits[n][m] += sum(x * v for x, v in zip(compared, current[n][m], strict=True))
+                else:
+                    ours, theirs = scoring_network(compared, *scoring), scoring_network(inputs[n], *scoring)
+                    logits[n][m] += sum(x * y for x, y in zip(ours, theirs, strict=True))
+    return capsules, history

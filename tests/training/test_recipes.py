@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt.data.sources import _as_list, _kind
 from hf_capsule_mt.training import TranslationTrainingArguments, build_config, load_recipe, parse_overrides
@@ -16,43 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "scripts/recipes").rglob("*.yaml"))
 PAPER_INDEX = ROOT / "docs/paper_index.md"
 
-# Families and seams that this version does not have yet. The test below fails as soon as it has one, so that its
-# recipes cannot stay unchecked.
-NOT_YET = {"capsule_rnmt", "capsnmt", "guided_routing"}
-
-
-def has(feature):
-    if feature == "guided_routing":
-        try:
-            CONFIG_MAPPING["capsule_marian"](guided_routing="guided")
-        except ValueError:
-            return False
-        return True
-    return feature in CONFIG_MAPPING
-
-
-def needs(path):
-    """What a recipe needs that this version may not have."""
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    found = set()
-    while True:
-        model = values.get("model", {})
-        found |= {model.get("model_type")} | ({"guided_routing"} if "guided_routing" in model else set())
-        if "model_type" in model or "base" not in values:
-            return found & NOT_YET
-        path = path.parent / values["base"]
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("feature", sorted(NOT_YET))
-def test_what_is_not_there_yet_is_not_there(feature):
-    assert not has(feature), f"{feature} has arrived: remove it from NOT_YET"
-
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(ROOT / "scripts/recipes")))
 def test_every_recipe(path, monkeypatch, tmp_path):
-    if needs(path):
-        pytest.skip(f"NOT_YET: {needs(path)}")
     recipe = load_recipe(path)
     assert recipe.about.endswith(".")
     separate = {"decoder_vocab_size": 700, "share_encoder_decoder_embeddings": False}
@@ -65,7 +30,7 @@ def test_every_recipe(path, monkeypatch, tmp_path):
         for source in _as_list(recipe.data[part]):
             _kind(source, part)
     if recipe.init_from is not None:
-        assert any(recipe.init_from == load_recipe(other).output_dir for other in RECIPES if not needs(other))
+        assert any(recipe.init_from == load_recipe(other).output_dir for other in RECIPES)
     if path.parent.name not in ("embedded", "tatoeba", "multi30k"):
         assert recipe.paper
 

@@ -1,0 +1,148 @@
+"""GRU layers (Cho et al. 2014) over padded sequences, fused where they can be, with a fast step for decoding.
+
+Legend: B batch, T positions, d width of a state. Sequences are compact: their padding, if any, is on the right.
+"""
+
+import torch
+from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from hf_capsule_mt.modeling.linear import fast_linear
+
+
+def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """The new state [B, d] from the projections of the input [B, 3d] and of the old state [B, 3d].
+
+    Of the three parts of a projection, as PyTorch orders them (x of the input, h of the state),
+
+        r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z);  n = tanh(x_n + r * h_n);  new state = (1 - z) n + z state
+    """
+    width = state.shape[-1]
+    reset, update = torch.sigmoid(from_input[..., : 2 * width] + from_state[..., : 2 * width]).chunk(2, dim=-1)
+    new = torch.tanh(from_input[..., 2 * width :] + reset * from_state[..., 2 * width :])
+    return new + update * (state - new)
+
+
+def gru_steps(
+    inputs: torch.Tensor,
+    state: torch.Tensor,
+    weights: tuple[torch.Tensor, ...],
+    lengths: torch.Tensor | None = None,
+    reverse: bool = False,
+) -> torch.Tensor:
+    """A plain loop over inputs [B, T, in] from a first state [B, d] -> the state after each of them [B, T, d].
+
+    Args:
+        weights: W_ih [3d, in], W_hh [3d, d] and the biases of both [3d].
+        lengths: [B], in reverse the number of inputs at which each sequence begins.
+        reverse: from the last input to the first.
+    """
+    input_weight, state_weight, input_bias, state_bias = weights
+    from_inputs = fast_linear(inputs, input_weight, input_bias).unbind(dim=1)
+    states = []
+    positions = range(len(from_inputs))
+    for position in reversed(positions) if reverse else positions:
+        new = gru_update(from_inputs[position], fast_linear(state, state_weight, state_bias), state)
+        if reverse and lengths is not None:
+            new = torch.where((position < lengths)[:, None], new, state)
+        state = new
+        states.append(state)
+    return torch.stack(states[::-1] if reverse else states, dim=1)
+
+
+class FusedGRU(nn.RNNBase):
+    """`nn.GRU` of one layer, apart from what a compiler cannot look into, and with a fast step for decoding.
+
+    It is no subclass of `nn.GRU`, whose mere presence stops `torch.compile`.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
+        super().__init__("GRU", input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
+
+    def forward(
+        self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Inputs [B, T, in] -> the states after each of them [B, T, d], of both directions side by side.
+
+        Args:
+            lengths: [B], how many of the T positions are no padding; `None` where all are none. One direction alone
+                does not need them: padding comes later.
+            state: [B, d], the state before the first position, of one direction; `None` is zero.
+        """
+        directions = 2 if self.bidirectional else 1
+        if state is None:
+            state = hidden.new_zeros(len(hidden), self.hidden_size)
+        if torch.compiler.is_compiling() or (hidden.shape[1] == 1 and not torch.is_grad_enabled()):
+            return self.plain(hidden, lengths, state)
+        first = state.to(hidden.dtype).expand(directions, -1, -1).contiguous()
+        settings = (self.weights, True, 1, 0.0, self.training, self.bidirectional)
+        if lengths is None or not self.bidirectional:
+            return torch.gru(hidden, first, *settings, True)[0]
+        packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states = torch.gru(packed.data, packed.batch_sizes, first, *settings)[0]
+        return nn.utils.rnn.pad_packed_sequence(
+            packed._replace(data=states), batch_first=True, total_length=hidden.shape[1]
+        )[0]
+
+    @property
+    def weights(self) -> list[torch.Tensor]:
+        """W_ih [3d, in], W_hh [3d, d] and their biases [3d] of each direction."""
+        return self._flat_weights  # type: ignore[return-value]
+
+    def plain(self, hidden: torch.Tensor, lengths: torch.Tensor | None, state: torch.Tensor) -> torch.Tensor:
+        """The same as a loop, for compilers and for a single position, with which fused kernels are slow."""
+        states = [gru_steps(hidden, state, tuple(self.weights[:4]))]
+        if self.bidirectional:
+            states.append(gru_steps(hidden, state, tuple(self.weights[4:]), lengths, reverse=True))
+        return torch.cat(states, dim=-1)
+
+
+class GRULayer(GradientCheckpointingLayer):
+    """A GRU, then dropout, a residual connection where input and output are of one width, and layer normalisation."""
+
+    def __init__(self, input_size: int, hidden_size: int, dropout: float, bidirectional: bool = False) -> None:
+        super().__init__()
+        self.gru = FusedGRU(input_size, hidden_size // 2 if bidirectional else hidden_size, bidirectional)
+        self.layer_norm = nn.LayerNorm(hidden_size)
+        self.dropout = dropout
+
+    def forward(
+        self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs [B, T, in] -> outputs [B, T, d], and the states [B, T, d] themselves: see `FusedGRU`."""
+        states = self.gru(hidden, lengths, state)
+        output = nn.functional.dropout(states, p=self.dropout, training=self.training)
+        if hidden.shape[-1] == output.shape[-1]:
+            output = hidden + output
+        return self.layer_norm(output), states
+
+
+class Compaction:
+    """Moves the padding of sequences to their right, wherever it is, and back again.
+
+    lengths: [B], how many positions of each sequence are no padding; `None` if all are none.
+    """
+
+    def __init__(self, mask: torch.Tensor | None) -> None:
+        """mask: [B, T], True keeps."""
+        self.mask = mask
+        self.lengths: torch.Tensor | None = None
+        self.order: torch.Tensor | None = None
+        if mask is None:
+            return
+        if torch.compiler.is_compiling() or not bool(mask.all()):
+            self.lengths = mask.sum(dim=1)
+            if torch.compiler.is_compiling() or bool((mask[:, 1:] > mask[:, :-1]).any()):
+                self.order = (~mask).to(torch.int8).argsort(dim=1, stable=True)  # [B, T]
+
+    def compact(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[B, T, d] -> [B, T, d], padding last."""
+        return hidden if self.order is None else _gather_positions(hidden, self.order)
+
+    def restore(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[B, T, d], padding last -> [B, T, d], padding where it was."""
+        return hidden if self.order is None else _gather_positions(hidden, self.order.argsort(dim=1))
+
+
+def _gather_positions(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    return hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))

@@ -1,0 +1,595 @@
+"""CapsNMT: the source in a fixed number of capsules, and a decoder whose step does not look back at the source.
+
+Wang et al., "Towards Linear Time Neural Machine Translation with Capsule Networks": a bidirectional LSTM encoder, an
+aggregation of its states to M vectors (`source_aggregation.py`), and an LSTM decoder that gets their projection W_c
+[c_1; ..; c_M] with every word. A sentence costs O(M |S| + |T|).
+
+`source_attention` is the hybrid that the paper's abstract names without an equation. Our reading: the decoder's lowest
+layer also attends to the encoder's states, by additive attention, as a residual sub-layer of its own; it costs
+O(|S| |T|) more.
+
+Legend: B batch, S source positions, T target positions, M source vectors, d model width, e embedding width, V
+vocabulary. In every mask `True` keeps.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import can_return_tuple
+
+from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
+from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
+from hf_capsule_mt.modeling.linear import FastLinear, PackedLinear
+from hf_capsule_mt.modeling.losses import cross_entropy, decoder_inputs_from_labels, refuse_lost_labels
+from hf_capsule_mt.modeling.outputs import (
+    CapsuleDecoderOutput,
+    CapsuleSeq2SeqLMOutput,
+    CapsuleSeq2SeqModelOutput,
+    SourceCapsulesOutput,
+    asked_to_show,
+)
+from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, missing_words
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
+from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
+
+# What source attention attends to: the projected keys [B, S, d], the states [B, S, d] and their mask [B, S]
+SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+# the decoder, the inputs u_t [B, d] of one position, the cache and the memory, if there is source attention -> the
+# decoder's states [B, d], with the cache updated
+DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache, SourceMemory | None], torch.Tensor]
+
+
+class CapsNMTPreTrainedModel(PreTrainedModel):
+    """Initialisation, and what transformers wants to know of every class of the family."""
+
+    config: CapsNMTConfig
+    config_class = CapsNMTConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ResidualLSTM", "SourceCapsules"]
+
+    def __init__(self, config: CapsNMTConfig, *args: Any, **kwargs: Any) -> None:
+        config.validate()  # a field may have been set since the configuration was made
+        super().__init__(config, *args, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, nn.LSTM):
+            for name, parameter in module.named_parameters():
+                if getattr(parameter, "_is_hf_initialized", False):  # loaded; the parts below do not know
+                    continue
+                if name.startswith("weight_hh"):
+                    for gate in parameter.chunk(4):
+                        init.orthogonal_(gate)
+                elif name.startswith("bias_hh"):  # a gate that forgets nothing at first
+                    init.ones_(parameter.chunk(4)[1])
+        elif isinstance(module, nn.Linear):
+            init.normal_(module.weight, std=getattr(module, "init_gain", 1.0) / math.sqrt(module.in_features))
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        input_ids = torch.tensor([[0, 6, 10, 4, 2], [0, 8, 12, 2, 2]], device=self.device)
+        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
+
+
+def build_embedding_projection(in_features: int, out_features: int) -> nn.Module:
+    """From the width of the embeddings to that of the states, or back; nothing if they are the same."""
+    return nn.Identity() if in_features == out_features else FastLinear(in_features, out_features, bias=False)
+
+
+class RecurrentStack(CapsNMTPreTrainedModel):
+    """What the encoder and the decoder share: the embedding."""
+
+    embed_tokens: nn.Embedding
+    embedding_projection: nn.Module
+    gradient_checkpointing = False
+
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+        """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, d]."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != self.embed_tokens.embedding_dim:
+            raise ValueError(
+                f"{type(self).__name__} needs `input_ids` [B, T] or `inputs_embeds` [B, T, "
+                f"{self.embed_tokens.embedding_dim}], got embeddings of shape {list(inputs_embeds.shape)}"
+            )
+        if self.config.scale_embedding:
+            inputs_embeds = inputs_embeds * math.sqrt(inputs_embeds.shape[-1])
+        projected: torch.Tensor = self.embedding_projection(inputs_embeds)
+        return projected
+
+
+class CapsNMTEncoder(RecurrentStack):
+    """Bidirectional LSTM layers, and the aggregation of the top layer's states to M vectors."""
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_width, config.pad_token_id)
+        self.embedding_projection = build_embedding_projection(config.embedding_width, config.hidden_size)
+        self.layers = nn.ModuleList(
+            [
+                ResidualLSTM(config.hidden_size, config.dropout, bidirectional=True)
+                for _ in range(config.encoder_layers)
+            ]
+        )
+        self.aggregation = build_source_aggregation(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+    ) -> SourceCapsulesOutput:
+        """Token ids [B, S] and their mask [B, S] -> states [B, S, d], zero at padding, and `capsules` [B, M, d]."""
+        _, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        hidden = self.embed(input_ids, inputs_embeds)
+        mask = self.checked_mask(attention_mask, hidden)
+        hidden = nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
+        states = [hidden]
+        if mask is None:
+            for layer in self.layers:
+                hidden, _ = layer(hidden)
+                states.append(hidden)
+        else:
+            packing = WordPacking(mask)
+            packed = packing.pack(hidden)
+            for number, layer in enumerate(self.layers, start=1):
+                packed = packed._replace(data=layer(*packed)[0])
+                if output_hidden_states or number == len(self.layers):
+                    states.append(packing.unpack(packed))
+        capsules, weights = self.aggregation(states[-1], mask, output_routing_weights)
+        return SourceCapsulesOutput(
+            last_hidden_state=states[-1],
+            hidden_states=tuple(states) if output_hidden_states else None,
+            routing_weights=_named(weights) if output_routing_weights else None,
+            capsules=capsules,
+        )
+
+    def aggregate(
+        self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
+    ) -> SourceCapsulesOutput:
+        """The capsules (and, if asked for, the routing weights) of an encoder output that comes without them."""
+        states = encoded.last_hidden_state
+        if not isinstance(states, torch.Tensor):
+            raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
+        capsules, weights = self.aggregation(states, self.checked_mask(attention_mask, states), output_routing_weights)
+        return SourceCapsulesOutput(
+            last_hidden_state=states,
+            hidden_states=encoded.hidden_states,
+            routing_weights=_named(weights) if output_routing_weights else None,
+            capsules=capsules,
+        )
+
+    @staticmethod
+    def checked_mask(attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
+        """The mask [B, S] of source positions [B, S, d] as bools; `None` where nothing is padding."""
+        if hidden.shape[1] == 0:
+            raise ValueError(f"the source is empty: it has the shape {list(hidden.shape[:2])}")
+        if attention_mask is None:
+            return None
+        if attention_mask.shape != hidden.shape[:2]:
+            raise ValueError(
+                f"`attention_mask` must have the shape {list(hidden.shape[:2])} of the source, got "
+                f"{list(attention_mask.shape)}"
+            )
+        mask = missing_words(attention_mask)
+        if mask is not None and not bool(mask.any(dim=1).all()):
+            rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
+            raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
+        return mask
+
+
+def _named(weights: Any) -> dict[str, Any]:
+    return {} if weights is None else {"encoder.aggregation": weights}
+
+
+class SourceAttention(nn.Module):
+    """The hybrid's sub-layer: LayerNorm(x + dropout(W attention(x))) over the states of the source."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = AdditiveAttention(width, width, width)
+        self.output = FastLinear(width, width, bias=False)
+        self.norm = nn.LayerNorm(width)
+        self.dropout = dropout
+
+    def forward(
+        self, hidden: torch.Tensor, keys: torch.Tensor, states: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """[B, T, d] -> [B, T, d], and the attention weights [B, T, S]."""
+        contexts, weights = self.attention(hidden, keys, states, mask)
+        outputs = nn.functional.dropout(self.output(contexts), p=self.dropout, training=self.training)
+        return self.norm(hidden + outputs), weights
+
+
+def decode_one_word(
+    decoder: "CapsNMTDecoder", inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
+) -> torch.Tensor:
+    """A decoding step in plain PyTorch: two products of a few rows with a matrix for each layer."""
+    states, updated = cache.states, []
+    hidden = inputs
+    for number, layer in enumerate(decoder.layers):
+        hidden, state = layer.step(hidden, None if states is None else states[number])  # type: ignore[operator]
+        updated.append(state)
+        if number == 0 and decoder.source_attention is not None and memory is not None:
+            hidden = decoder.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
+    cache.append(updated)
+    return hidden
+
+
+class CapsNMTDecoder(RecurrentStack):
+    """LSTM layers over u_t = W_c [c_1; ..; c_M] + y_(t-1), the projected source and the previous word (equation 5).
+
+    Deviation: the paper prints y_t, which is the word to be predicted; it can only mean the previous one.
+    """
+
+    # What runs for one word at a time without gradients. A faster step may take its place, for the class or for one
+    # decoder: `model.get_decoder().decoding_step = my_step`.
+    decoding_step: DecodingStep = staticmethod(decode_one_word)
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_width, config.pad_token_id)
+        self.embedding_projection = build_embedding_projection(config.embedding_width, config.hidden_size)
+        self.source_projection = FastLinear(
+            config.num_source_vectors * config.hidden_size, config.hidden_size, bias=False
+        )
+        # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). A
+        # factor beside W_c is a factor in W_c, but with this one its entries are of the size that optimisers expect.
+        self.source_scale = math.sqrt(config.hidden_size) if config.aggregation == "capsules" else 1.0
+        self.layers = nn.ModuleList(
+            [ResidualLSTM(config.hidden_size, config.dropout, False) for _ in range(config.decoder_layers)]
+        )
+        self.source_attention = (
+            SourceAttention(config.hidden_size, config.dropout) if config.source_attention else None
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        capsules: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> CapsuleDecoderOutput:
+        """Token ids [B, T] that follow those in the cache -> states [B, T, d].
+
+        Args:
+            attention_mask: [B, T], or [B, past + T]; padding among the target's words leaves the state as it is.
+            capsules: the source in M vectors [B, M, d].
+            encoder_hidden_states: the states of the source [B, S, d] and, in `encoder_attention_mask`, their mask:
+                what source attention attends to.
+        """
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        if use_cache is None:
+            use_cache = self.config.use_cache
+        if self.gradient_checkpointing and self.training:
+            use_cache, past_key_values = False, None
+        cache = self._checked_cache(past_key_values)
+        if cache is None and use_cache:
+            cache = RecurrentCache(len(self.layers))
+        hidden = self.embed(input_ids, inputs_embeds)
+        length = hidden.shape[1]
+        source, memory = self._projected_source(cache, capsules, encoder_hidden_states, encoder_attention_mask)
+        if len(source) != len(hidden):
+            raise ValueError(f"the source has {len(source)} rows, but the target has {len(hidden)}")
+        hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
+        mask = None if attention_mask is None else missing_words(attention_mask[:, -length:])
+
+        shown = output_attentions or output_hidden_states
+        one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
+        if cache is not None and one_by_one and mask is None and not shown:
+            top = self.decoding_step(self, hidden[:, 0], cache, memory).unsqueeze(1)
+            return CapsuleDecoderOutput(last_hidden_state=top, past_key_values=cache)
+        # while the cache records its past, it needs the state after every single word
+        size = 1 if cache is not None and cache.record_past else max(length, 1)
+        parts = [
+            self._run_layers(
+                hidden[:, start : start + size],
+                None if mask is None else mask[:, start : start + size],
+                memory,
+                cache,
+            )
+            for start in range(0, length, size)
+        ]
+        states = parts[0][0]
+        if len(parts) > 1:
+            states = [torch.cat(of_level, dim=1) for of_level in zip(*(levels for levels, _ in parts), strict=True)]
+        attentions = None
+        if output_attentions and memory is not None:
+            of_parts = [weights for _, weights in parts if weights is not None]
+            attentions = (torch.cat(of_parts, dim=1).unsqueeze(1),)  # [B, 1, T, S]
+        return CapsuleDecoderOutput(
+            last_hidden_state=states[-1],
+            past_key_values=cache,
+            hidden_states=tuple(states) if output_hidden_states else None,
+            cross_attentions=attentions,
+        )
+
+    def _run_layers(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        memory: SourceMemory | None,
+        cache: RecurrentCache | None,
+    ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+        """Runs each layer over all positions [B, T, d] at once; returns the states below and above every layer."""
+        before = None if cache is None else cache.states
+        packing = None
+        if mask is not None:  # a row without a word is computed as if it had one, and its state then left as it was
+            packing = WordPacking(mask | ~mask.any(dim=1, keepdim=True))
+        states, after, attentions = [hidden], [], None
+        for number, layer in enumerate(self.layers):
+            state = None if before is None else before[number]
+            if packing is None:
+                hidden, new_state = layer(hidden, None, None, None, state)
+            else:
+                packed = packing.pack(hidden)
+                data, new_state = layer(*packed, state)
+                hidden = packing.unpack(packed._replace(data=data))
+            after.append(new_state if mask is None else _kept_where_empty(new_state, state, mask))
+            if number == 0 and self.source_attention is not None and memory is not None:
+                hidden, attentions = self.source_attention(hidden, *memory)
+            states.append(hidden)
+        if cache is not None:
+            cache.append(after, hidden.shape[1])
+        return states, attentions
+
+    def _projected_source(
+        self,
+        cache: RecurrentCache | None,
+        capsules: torch.Tensor | None,
+        states: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, SourceMemory | None]:
+        """W_c [c_1; ..; c_M] as [B, d], and what source attention attends to: computed once for each sentence."""
+        kept = {} if cache is None else cache.constants
+        if "source" not in kept:
+            if capsules is None:
+                raise ValueError("the decoder needs the source: give `capsules`, which the encoder returns")
+            if capsules.shape[1:] != (self.config.num_source_vectors, self.config.hidden_size):
+                raise ValueError(
+                    f"`capsules` must be [B, {self.config.num_source_vectors}, {self.config.hidden_size}], got "
+                    f"{list(capsules.shape)}"
+                )
+            kept["source"] = self.source_projection(capsules.flatten(1) * self.source_scale)
+        if self.source_attention is None:
+            return kept["source"], None
+        if states is None:
+            raise ValueError("source attention needs `encoder_hidden_states`")
+        if "keys" not in kept:
+            kept["keys"] = self.source_attention.attention.project_keys(states)
+            mask = missing_words(attention_mask)
+            if mask is not None:
+                kept["mask"] = mask
+        return kept["source"], (kept["keys"], states, kept.get("mask"))
+
+    def _checked_cache(self, cache: Cache | None) -> RecurrentCache | None:
+        if cache is not None and (not isinstance(cache, RecurrentCache) or len(cache) != len(self.layers)):
+            raise ValueError(
+                f"`past_key_values` must be a RecurrentCache of {len(self.layers)} layers, got "
+                f"{type(cache).__name__} of {len(cache)}"
+            )
+        return cache
+
+
+def _kept_where_empty(
+    new_state: tuple[torch.Tensor, ...], old_state: tuple[torch.Tensor, ...] | None, mask: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The new state [B, d], but the old one in rows in which the mask [B, T] keeps no word."""
+    has_words = mask.any(dim=1, keepdim=True)
+    old = old_state or tuple(torch.zeros_like(tensor) for tensor in new_state)
+    return tuple(torch.where(has_words, new, kept) for new, kept in zip(new_state, old, strict=True))
+
+
+class CapsNMTModel(CapsNMTPreTrainedModel):
+    """Encoder and decoder without the projection to the vocabulary, which source and target share."""
+
+    _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.encoder = CapsNMTEncoder(config)
+        self.decoder = CapsNMTDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.encoder.embed_tokens = value
+        if self.config.tie_word_embeddings:
+            self.decoder.embed_tokens = value
+
+    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
+        self.set_input_embeddings(
+            self._get_resized_embeddings(self.encoder.embed_tokens, new_num_tokens, *args, **kwargs)
+        )
+        if not self.config.tie_word_embeddings:
+            self.decoder.embed_tokens = self._get_resized_embeddings(
+                self.decoder.embed_tokens, new_num_tokens, *args, **kwargs
+            )
+        return self.encoder.embed_tokens
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+    ) -> CapsuleSeq2SeqModelOutput:
+        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d]."""
+        encoded: Any = encoder_outputs
+        if encoded is None:
+            encoded = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_hidden_states=output_hidden_states,
+                output_routing_weights=output_routing_weights,
+                return_dict=True,
+            )
+        else:
+            if not isinstance(encoded, BaseModelOutput):
+                encoded = BaseModelOutput(**dict(zip(("last_hidden_state", "hidden_states"), encoded, strict=False)))
+            routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
+            if getattr(encoded, "capsules", None) is None or not routed:
+                encoded = self.encoder.aggregate(encoded, attention_mask, output_routing_weights)
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            capsules=encoded.capsules,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        return CapsuleSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            routing_weights=encoded.routing_weights if output_routing_weights else None,
+        )
+
+
+class CapsNMTForConditionalGeneration(  # type: ignore[misc]
+    RoutingWeightsInGeneration, RecurrentGeneration, CapsNMTPreTrainedModel, GenerationMixin
+):
+    """The translation model: a [`CapsNMTModel`] and its projection to the vocabulary."""
+
+    _tied_weights_keys = {
+        "lm_head.weight": "model.encoder.embed_tokens.weight",
+        "model.decoder.embed_tokens.weight": "model.encoder.embed_tokens.weight",
+    }
+    accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.model = CapsNMTModel(config)
+        # When it resumes, the Trainer warns of missing weights unless they are exactly those that are not saved
+        self._keys_to_ignore_on_save = list(self._tied_weights_keys) if config.tie_word_embeddings else []
+        self.output_projection = build_embedding_projection(config.hidden_size, config.embedding_width)
+        self.lm_head: nn.Linear = PackedLinear(config.embedding_width, config.vocab_size, bias=False)
+        self.post_init()
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.lm_head = new_embeddings
+
+    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
+        embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        if not self.config.tie_word_embeddings:
+            resized = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
+            self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
+        return embeddings
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
+        return decoder_inputs_from_labels(labels, self.config)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> CapsuleSeq2SeqLMOutput:
+        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V].
+
+        Args:
+            labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, smoothed by
+                `config.label_smoothing`, summed over the targets and divided by their number.
+            num_items_in_batch: what to divide by instead: the Trainer gives the number of targets in all batches, on
+                all processes, that make one step.
+            output_routing_weights: return the coefficients [B, S, M] of each source word for each capsule at every
+                iteration, under the name "encoder.aggregation".
+        """
+        refuse_lost_labels(labels, num_items_in_batch)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            return_dict=True,
+        )
+        logits = self.lm_head(self.output_projection(outputs.last_hidden_state))  # [B, T, V]
+        nll_loss = None
+        if labels is not None:
+            nll_loss = cross_entropy(
+                logits,
+                labels,
+                label_smoothing=self.config.label_smoothing,
+                num_items_in_batch=num_items_in_batch,
+            )
+        return CapsuleSeq2SeqLMOutput(
+            loss=nll_loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            nll_loss=nll_loss,
+            routing_weights=outputs.routing_weights,
+        )

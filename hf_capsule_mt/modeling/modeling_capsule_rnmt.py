@@ -1,0 +1,551 @@
+"""RNMT: the attentional GRU encoder-decoder of Bahdanau et al. (2015), in the strong form the field gave it.
+
+The encoder is a stack of bidirectional GRU layers. The decoder's lowest layer is a conditional GRU (Sennrich et al.
+2017): a first GRU reads the last word, its state asks the additive attention for a context of the source, a second GRU
+reads that; the word, the state and the context together make its output. GRU layers may follow. Every layer has
+dropout, layer normalisation of its output, and a residual connection where the widths allow it. Normalisation is
+between layers and not inside the recurrences, so that these can be fused.
+
+Between the decoder's top state and the vocabulary is a seam: `past_future_guidance.py` (Zheng et al. 2019), whose
+losses are in `guided_losses.py`.
+
+Legend: B batch, S source positions, T target positions, d width of a state, V vocabulary. In every mask `True` keeps.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import can_return_tuple
+
+from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
+from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
+from hf_capsule_mt.modeling.coverage import PastFutureModel
+from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
+from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses, GuidedLossParts, build_guided_losses
+from hf_capsule_mt.modeling.linear import FastLinear
+from hf_capsule_mt.modeling.losses import cross_entropy, refuse_lost_labels
+from hf_capsule_mt.modeling.outputs import (
+    CapsuleDecoderOutput,
+    CapsuleEncoderOutput,
+    CapsuleSeq2SeqLMOutput,
+    CapsuleSeq2SeqModelOutput,
+    asked_to_show,
+)
+from hf_capsule_mt.modeling.past_future_guidance import (
+    GuidanceOutput,
+    GuidanceSources,
+    NoGuidance,
+    build_guidance,
+    source_mask,
+)
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
+from hf_capsule_mt.modeling.vocabulary import VocabularyOfGeneration, VocabularyOfModel
+
+
+class CapsuleRNMTPreTrainedModel(PreTrainedModel):
+    """Initialisation, and what transformers wants to know of every class of the family."""
+
+    config: CapsuleRNMTConfig
+    config_class = CapsuleRNMTConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["GRULayer", "ConditionalGRULayer"]
+
+    def __init__(self, config: CapsuleRNMTConfig, *args: Any, **kwargs: Any) -> None:
+        config.validate()  # a field may have been set since the configuration was made
+        super().__init__(config, *args, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, (FusedGRU, nn.GRUCell)):
+            for name, parameter in module.named_parameters():
+                if "bias" in name:
+                    init.zeros_(parameter)
+                else:  # for each gate alone; an orthogonal matrix keeps the length of a state
+                    _init_gates(parameter, init.orthogonal_ if "_hh" in name else init.xavier_uniform_)
+        elif isinstance(module, (AdditiveAttention, ConditionalGRULayer, CapsuleRNMTDecoder)):
+            for child in module.children():
+                if isinstance(child, nn.Linear):
+                    init.xavier_uniform_(child.weight)
+        elif isinstance(module, CapsuleRNMTForConditionalGeneration) and isinstance(module.project_out, nn.Linear):
+            init.xavier_uniform_(module.project_out.weight)
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        input_ids = torch.tensor([[3, 6, 10, 4, 2], [5, 8, 12, 2, 2]], device=self.device)
+        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
+
+
+def _init_gates(weight: torch.Tensor, initialize: Any) -> None:
+    """Initialises the three parts of a GRU's matrix [3d, in] one by one, unless it was loaded from a checkpoint."""
+    if not getattr(weight, "_is_hf_initialized", False):  # which the parts do not know
+        for part in weight.chunk(3):
+            initialize(part)
+
+
+class RNMTStack(CapsuleRNMTPreTrainedModel):
+    """What the encoder and the decoder share: embeddings and the questions asked of a forward pass."""
+
+    embed_tokens: nn.Embedding
+    embed_layer_norm: nn.LayerNorm
+
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+        """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, e]."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if inputs_embeds.shape[1] == 0:
+            raise ValueError(f"{type(self).__name__} got sequences of no tokens, shape {list(inputs_embeds.shape)}")
+        hidden = self.embed_layer_norm(inputs_embeds)
+        return nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
+
+    def check_mask(self, name: str, mask: torch.Tensor | None, shape: torch.Size) -> torch.Tensor | None:
+        """A mask [B, T] of any kind of number -> True keeps."""
+        if mask is None:
+            return None
+        if mask.shape != shape:
+            raise ValueError(f"`{name}` of {type(self).__name__} must be {list(shape)}, got {list(mask.shape)}")
+        return mask.bool()
+
+
+class CapsuleRNMTEncoder(RNMTStack):
+    """The encoder: bidirectional GRU layers."""
+
+    def __init__(self, config: CapsuleRNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_width, config.pad_token_id)
+        self.embed_layer_norm = nn.LayerNorm(config.embedding_width)
+        input_sizes = [config.embedding_width] + [config.hidden_size] * (config.encoder_layers - 1)
+        self.layers = nn.ModuleList(
+            [GRULayer(size, config.hidden_size, config.dropout, bidirectional=True) for size in input_sizes]
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+    ) -> CapsuleEncoderOutput:
+        """Token ids [B, S] and their mask [B, S] -> states [B, S, d], zero where there is padding."""
+        _, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        hidden = self.embed(input_ids, inputs_embeds)
+        mask = self.check_mask("attention_mask", attention_mask, hidden.shape[:2])
+        if mask is not None and not torch.compiler.is_compiling() and not bool(mask.any(dim=1).all()):
+            raise ValueError(
+                f"`attention_mask` of {type(self).__name__} leaves no word of sentences "
+                f"{(~mask.any(dim=1)).nonzero().flatten().tolist()}: every source needs at least one"
+            )
+        compaction = Compaction(mask)
+        hidden_states = [hidden]
+        hidden = compaction.compact(hidden)
+        for layer in self.layers:
+            hidden, _ = layer(hidden, compaction.lengths)
+            hidden_states.append(hidden)
+        hidden_states[1:] = [compaction.restore(states) for states in hidden_states[1:]]
+        if mask is not None:
+            hidden_states[-1] = hidden_states[-1].masked_fill(~mask[..., None], 0)
+        return CapsuleEncoderOutput(
+            last_hidden_state=hidden_states[-1],
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            routing_weights={} if output_routing_weights else None,
+        )
+
+
+class ConditionalGRULayer(GradientCheckpointingLayer):
+    """The decoder's lowest layer: a conditional GRU, and an output of each word y, state s and context c.
+
+    output_t = layer_norm(dropout(tanh(W [s_t; c_t; y_t] + b)))
+    """
+
+    def __init__(self, config: CapsuleRNMTConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.recurrence = ConditionalGRU(config.embedding_width, width)
+        self.readout = FastLinear(2 * width + config.embedding_width, width)
+        self.layer_norm = nn.LayerNorm(width)
+        self.dropout = config.dropout
+
+    def forward(
+        self,
+        words: torch.Tensor,
+        state: torch.Tensor,
+        source: torch.Tensor,
+        keys: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Words [B, T, e] -> outputs [B, T, d], states [B, T, d] and attention weights [B, T, S].
+
+        The other arguments are those of `ConditionalGRU`.
+        """
+        states, contexts, attentions = self.recurrence(words, state, source, keys, mask)
+        output = torch.tanh(self.readout(torch.cat([states, contexts, words], dim=-1)))
+        output = nn.functional.dropout(output, p=self.dropout, training=self.training)
+        return self.layer_norm(output), states, attentions
+
+
+class CapsuleRNMTDecoder(RNMTStack):
+    """The decoder: a conditional GRU layer that attends to the source, and GRU layers above it, guided or not.
+
+    Its first states are made of the mean of the source states.
+    """
+
+    def __init__(self, config: CapsuleRNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.target_vocab_size, config.embedding_width, config.pad_token_id)
+        self.embed_layer_norm = nn.LayerNorm(config.embedding_width)
+        self.first_states = FastLinear(config.hidden_size, config.decoder_layers * config.hidden_size)
+        self.attention_layer = ConditionalGRULayer(config)
+        self.layers = nn.ModuleList(
+            [
+                GRULayer(config.hidden_size, config.hidden_size, config.dropout)
+                for _ in range(config.decoder_layers - 1)
+            ]
+        )
+        self.guidance: Any = build_guidance(config, config.hidden_size)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
+    ) -> CapsuleDecoderOutput:
+        """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d].
+
+        Args:
+            attention_mask: [B, T], or with the tokens in the cache [B, past + T].
+        """
+        if encoder_hidden_states is None:
+            raise ValueError(f"{type(self).__name__} needs the source: `encoder_hidden_states` is None")
+        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        source = encoder_hidden_states
+        keep = source_mask(self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]))
+        cache = self.cache_for(past_key_values, use_cache)
+        embedded = self.embed(input_ids, inputs_embeds)
+        if attention_mask is not None:
+            attention_mask = attention_mask[:, -embedded.shape[1] :]
+        mask = self.check_mask("attention_mask", attention_mask, embedded.shape[:2])
+        compaction = Compaction(mask)
+        keys, first_states = self.begin(source, keep, cache)
+        hidden, states, attentions = self.attention_layer(
+            compaction.compact(embedded), first_states[0], source, keys, keep
+        )
+        hidden_states, layer_states = [embedded, compaction.restore(hidden)], [states]
+        for layer, first_state in zip(self.layers, first_states[1:], strict=True):
+            hidden, states = layer(hidden, None, first_state)
+            hidden_states.append(compaction.restore(hidden))
+            layer_states.append(states)
+        unguided_state = hidden_states[-1]
+        guided = self.guide(unguided_state, source, keep, cache, output_routing_weights)
+        hidden_states[-1] = guided.state
+        if cache is not None:
+            self.append(cache, layer_states, first_states, mask if compaction.lengths is not None else None)
+        routing_weights = {} if guided.weights is None else {"decoder.guidance": guided.weights}
+        return CapsuleDecoderOutput(
+            last_hidden_state=guided.state,
+            past_key_values=cache,
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            cross_attentions=(compaction.restore(attentions)[:, None],) if output_attentions else None,
+            routing_weights=routing_weights if output_routing_weights else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
+            unguided_state=unguided_state if output_guided_capsules else None,
+        )
+
+    def guide(
+        self,
+        state: torch.Tensor,
+        source: torch.Tensor,
+        mask: torch.Tensor | None,
+        cache: RecurrentCache | None,
+        output_routing_weights: bool,
+    ) -> GuidanceOutput:
+        """States [B, T, d] and the source [B, S, d] -> the states with PAST and FUTURE added to them."""
+        if isinstance(self.guidance, NoGuidance):
+            return self.guidance(state)
+        names = ("guidance_0", "guidance_1")  # what the cache calls the two tensors that depend on the source alone
+        if cache is not None and names[0] in cache.constants:
+            sources: GuidanceSources = (cache.constants[names[0]], cache.constants[names[1]])
+        else:
+            sources = self.guidance.prepare(source, mask)
+            if cache is not None:
+                cache.constants.update(zip(names, sources, strict=True))
+        return self.guidance(state, sources, mask, output_routing_weights)
+
+    def cache_for(self, past_key_values: Any, use_cache: bool | None) -> RecurrentCache | None:
+        """The cache to read and to write."""
+        if past_key_values is not None and not isinstance(past_key_values, RecurrentCache):
+            raise TypeError(
+                f"`past_key_values` of {type(self).__name__} must be a RecurrentCache, got "
+                f"{type(past_key_values).__name__}"
+            )
+        if self.training and self.attention_layer.gradient_checkpointing:
+            return None
+        if past_key_values is None and (self.config.use_cache if use_cache is None else use_cache):
+            return RecurrentCache(self.config.decoder_layers)
+        return past_key_values
+
+    def begin(
+        self, source: torch.Tensor, mask: torch.Tensor | None, cache: RecurrentCache | None
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The keys of the source [B, S, d], computed once for each sentence, and each layer's state [B, d]."""
+        keys = None if cache is None else cache.constants.get("source_keys")
+        if keys is None:
+            keys = self.attention_layer.recurrence.attention.project_keys(source)
+            if cache is not None:
+                cache.constants["source_keys"] = keys
+                cache.number_sentences(source)
+        if cache is not None and cache.states is not None:
+            return keys, [state[0] for state in cache.states]
+        if mask is None:
+            mean = source.mean(dim=1)  # [B, d]
+        else:
+            weights = mask.to(source.dtype) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+            mean = torch.matmul(weights[:, None], source)[:, 0]
+        return keys, list(torch.tanh(self.first_states(mean)).chunk(self.config.decoder_layers, dim=-1))
+
+    def append(
+        self,
+        cache: RecurrentCache,
+        layer_states: list[torch.Tensor],
+        first_states: list[torch.Tensor],
+        mask: torch.Tensor | None,
+    ) -> None:
+        """Writes the states to the cache: the last of each layer, or those after every token if it records the past.
+
+        Args:
+            layer_states: [B, T, d], compact, of each layer.
+            first_states: [B, d] of each layer, the states before.
+            mask: [B, T], True where there is a token; `None` if everywhere. The state after padding is the one before.
+        """
+        if mask is not None:
+            layer_states = [
+                torch.cat([first_state[:, None], states], dim=1).gather(
+                    1, mask.cumsum(dim=1)[..., None].expand(-1, -1, states.shape[-1])
+                )
+                for states, first_state in zip(layer_states, first_states, strict=True)
+            ]
+        length = layer_states[0].shape[1]
+        if cache.record_past:
+            for position in range(length):
+                cache.append([(states[:, position],) for states in layer_states])
+        else:
+            cache.append([(states[:, -1],) for states in layer_states], length)
+
+
+class CapsuleRNMTModel(VocabularyOfModel, CapsuleRNMTPreTrainedModel):
+    """Encoder and decoder without the projection to the vocabulary."""
+
+    def __init__(self, config: CapsuleRNMTConfig) -> None:
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.embedding_width, config.pad_token_id)
+            self._tied_weights_keys = {
+                "decoder.embed_tokens.weight": "shared.weight",
+                "encoder.embed_tokens.weight": "shared.weight",
+            }
+        self.encoder = CapsuleRNMTEncoder(config)
+        self.decoder = CapsuleRNMTDecoder(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
+    ) -> CapsuleSeq2SeqModelOutput:
+        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d].
+
+        With `output_guided_capsules`, the capsules of PAST and FUTURE and the states before they are added come, too.
+        """
+        shown = {
+            "output_attentions": output_attentions,
+            "output_hidden_states": output_hidden_states,
+            "output_routing_weights": output_routing_weights,
+        }
+        encoded: Any = encoder_outputs
+        if encoded is None:
+            encoded = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                return_dict=True,
+                **shown,
+            )
+        elif not isinstance(encoded, BaseModelOutput):
+            names = ("last_hidden_state", "hidden_states", "attentions")
+            encoded = CapsuleEncoderOutput(**dict(zip(names, encoded, strict=False)))
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_guided_capsules=output_guided_capsules,
+            return_dict=True,
+            **shown,
+        )
+        return CapsuleSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            routing_weights=decoder_outputs.routing_weights,
+            guided_capsules=decoder_outputs.guided_capsules,
+            unguided_state=decoder_outputs.unguided_state,
+        )
+
+
+class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
+    VocabularyOfGeneration,
+    RoutingWeightsInGeneration,
+    PastFutureModel,
+    RecurrentGeneration,
+    CapsuleRNMTPreTrainedModel,
+    GenerationMixin,
+):
+    """The translation model: a [`CapsuleRNMTModel`] and its projection to the vocabulary."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+    accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
+
+    def __init__(self, config: CapsuleRNMTConfig) -> None:
+        super().__init__(config)
+        self.model = CapsuleRNMTModel(config)
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {
+                "lm_head.weight": "model.shared.weight",
+                "model.decoder.embed_tokens.weight": "model.shared.weight",
+                "model.encoder.embed_tokens.weight": "model.shared.weight",
+            }
+        # When it resumes, the Trainer warns of missing weights unless they are exactly those that are not saved
+        self._keys_to_ignore_on_save = [*(self._tied_weights_keys if config.tie_word_embeddings else ())]
+        # from the width of a state to that of an embedding, which the output projection may share
+        self.project_out: nn.Module = nn.Identity()
+        if config.embedding_width != config.hidden_size:
+            self.project_out = FastLinear(config.hidden_size, config.embedding_width, bias=False)
+        self.lm_head: nn.Linear = FastLinear(config.embedding_width, config.target_vocab_size, bias=False)
+        self.guided_losses: GuidedLosses | None = build_guided_losses(
+            config, config.hidden_size, config.embedding_width
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> CapsuleSeq2SeqLMOutput:
+        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V].
+
+        Args:
+            labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, smoothed by
+                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
+                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
+            num_items_in_batch: what to divide by instead: the Trainer gives the number of targets in all batches, on
+                all processes, that make one step.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+        """
+        refuse_lost_labels(labels, num_items_in_batch)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            output_guided_capsules=labels is not None and self.guided_losses is not None,
+            return_dict=True,
+        )
+        logits = self.lm_head(self.project_out(outputs.last_hidden_state))  # [B, T, V]
+        loss = nll_loss = None
+        guided_losses = GuidedLossParts(None, None)
+        if labels is not None:
+            if labels.shape != logits.shape[:2]:
+                raise ValueError(
+                    f"`labels` of shape {list(labels.shape)} do not fit the {list(logits.shape[:2])} positions that "
+                    "the decoder was given"
+                )
+            nll_loss = cross_entropy(
+                logits,
+                labels,
+                label_smoothing=self.config.label_smoothing,
+                num_items_in_batch=num_items_in_batch,
+            )
+            if self.guided_losses is not None:
+                guided_losses = self.guided_losses(
+                    outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
+                )
+            loss = nll_loss + sum(part for part in guided_losses if part is not None)
+        return CapsuleSeq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            nll_loss=nll_loss,
+            bow_loss=guided_losses.bow_loss,
+            bca_loss=guided_losses.bca_loss,
+            routing_weights=outputs.routing_weights,
+        )

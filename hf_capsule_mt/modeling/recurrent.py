@@ -1,0 +1,114 @@
+"""LSTM layers with residual connections and layer normalisation, which padding cannot reach (CapsNMT, section 2).
+
+Legend: B batch, T positions, N words (positions that are not padding), d model width. In every mask `True` keeps.
+"""
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from hf_capsule_mt.modeling.linear import PackedWeight, fast_linear
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
+
+
+class WordPacking:
+    """The words of a batch one after another, in the form that `nn.LSTM` takes, and the way back.
+
+    Padding may be on the left, on the right, or anywhere.
+    """
+
+    def __init__(self, mask: torch.Tensor) -> None:
+        """mask: [B, T], at least one True in each row."""
+        self.mask = mask
+        self.order = mask.int().argsort(dim=1, descending=True, stable=True)  # [B, T], the words first
+        self.inverse = self.order.argsort(dim=1)
+        self.lengths = mask.sum(dim=1).cpu()
+
+    def pack(self, hidden: torch.Tensor) -> PackedSequence:
+        """[B, T, d] -> [N, d], with the sizes and the order of the batch."""
+        words_first = hidden.gather(1, self.order.unsqueeze(-1).expand_as(hidden))
+        return pack_padded_sequence(words_first, self.lengths, batch_first=True, enforce_sorted=False)
+
+    def unpack(self, packed: PackedSequence) -> torch.Tensor:
+        """[N, d] -> [B, T, d], zero where padding is."""
+        words_first, _ = pad_packed_sequence(packed, batch_first=True, total_length=self.order.shape[1])
+        return words_first.gather(1, self.inverse.unsqueeze(-1).expand_as(words_first))
+
+
+class ResidualLSTM(GradientCheckpointingLayer):
+    """One sub-layer: LayerNorm(x + dropout(LSTM(x))); in both directions, each of half the width, or in one."""
+
+    def __init__(self, width: int, dropout: float, bidirectional: bool) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(
+            width, width // 2 if bidirectional else width, batch_first=True, bidirectional=bidirectional
+        )
+        self.norm = nn.LayerNorm(width)
+        self.dropout = dropout
+        # for single steps
+        self.packed_input_weight, self.packed_hidden_weight = PackedWeight(), PackedWeight()
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        batch_sizes: torch.Tensor | None = None,
+        sorted_indices: torch.Tensor | None = None,
+        unsorted_indices: torch.Tensor | None = None,
+        state: RecurrentState | None = None,
+    ) -> tuple[torch.Tensor, RecurrentState]:
+        """States below [B, T, d], or packed [N, d] with what `PackedSequence` has of them -> those of this layer.
+
+        Args:
+            state: (h, c), each [B, d], of a layer of one direction; zero if it is not given.
+
+        Returns:
+            The states of all positions, and (h, c) after the last word.
+        """
+        with _no_cpu_autocast(hidden):
+            hidden = hidden.to(self.norm.weight.dtype) if hidden.is_cpu else hidden
+            inputs = (
+                hidden
+                if batch_sizes is None
+                else PackedSequence(hidden, batch_sizes, sorted_indices, unsorted_indices)
+            )
+            initial = None
+            if state is not None:  # under autocast the state is of another precision than the input
+                initial = tuple(tensor.unsqueeze(0).to(hidden.dtype).contiguous() for tensor in state)
+            outputs, (last_hidden, last_cell) = self.lstm(inputs, initial)
+            outputs = outputs if batch_sizes is None else outputs.data
+            outputs = nn.functional.dropout(outputs, p=self.dropout, training=self.training)
+            return self.norm(hidden + outputs), (last_hidden[-1], last_cell[-1])
+
+    def step(self, hidden: torch.Tensor, state: RecurrentState | None) -> tuple[torch.Tensor, RecurrentState]:
+        """One position of a layer of one direction, without dropout: [B, d] -> [B, d], and the new (h, c)."""
+        lstm: Any = self.lstm
+        gates = fast_linear(hidden, lstm.weight_ih_l0, lstm.bias_ih_l0, self.packed_input_weight)  # [B, 4 d]
+        if state is None:
+            gates = gates + lstm.bias_hh_l0
+        else:
+            gates = gates + fast_linear(state[0], lstm.weight_hh_l0, lstm.bias_hh_l0, self.packed_hidden_weight)
+        input_gate, forget_gate, _, output_gate = gates.sigmoid().chunk(4, dim=-1)
+        width = hidden.shape[-1]
+        cell = input_gate * gates[:, 2 * width : 3 * width].tanh()
+        if state is not None:
+            cell = torch.addcmul(cell, forget_gate, state[1])
+        outputs = output_gate * cell.tanh()
+        return self.norm(hidden + outputs), (outputs, cell)
+
+
+def _no_cpu_autocast(hidden: torch.Tensor) -> contextlib.AbstractContextManager[object]:
+    """On a CPU, autocast to float16 fails in `nn.LSTM`, so that there the recurrence keeps the weights' precision."""
+    if hidden.is_cpu and torch.is_autocast_enabled("cpu"):
+        return torch.autocast("cpu", enabled=False)
+    return contextlib.nullcontext()
+
+
+def missing_words(mask: torch.Tensor | None) -> torch.Tensor | None:
+    """A padding mask [B, T] of any type as bools, or `None` where nothing is padding."""
+    if mask is None or bool(mask.all()):
+        return None
+    return mask.bool()

@@ -1,0 +1,221 @@
+"""The state of a recurrent decoder as a `Cache` of transformers, so that `generate()` can do with it all it does.
+
+A recurrent layer needs its last state alone, whatever the number of tokens: (h, c) of an LSTM, (h,) of a GRU. What a
+decoder computes once for each sentence, such as a projection of the source, is kept beside the states.
+
+Legend: B batch, d model width.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationConfig
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+RecurrentState = tuple[torch.Tensor, ...]  # (h, c) or (h,), each [B, d]
+# what `generate(cache_implementation=...)` may say: a recurrent state has a fixed size, and needs no other form
+CACHE_IMPLEMENTATIONS = (None, "dynamic", "dynamic_full")
+
+
+class RecurrentStateLayer(CacheLayerMixin):
+    """The state of one layer after the tokens seen so far.
+
+    While the past is recorded the states after earlier tokens stay too, so that `crop` can go back to them:
+    speculative decoding drops the tokens that it guessed wrong.
+    """
+
+    is_compileable = False
+    is_sliding = False
+    supports_early_init = False
+
+    def __init__(self, record_past: bool = False) -> None:
+        self.record_past = record_past
+        self.reset()
+
+    def reset(self) -> None:
+        self.state: RecurrentState | None = None
+        self.num_tokens = 0
+        self.past: list[tuple[int, RecurrentState | None]] = []  # the states before and after each recorded append
+
+    def append(self, state: RecurrentState, num_tokens: int = 1) -> None:
+        """The state after `num_tokens` more tokens."""
+        if self.record_past and not self.past:
+            self.past.append((self.num_tokens, self.state))
+        self.state = state
+        self.num_tokens += num_tokens
+        if self.record_past:
+            self.past.append((self.num_tokens, state))
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Goes back by so many tokens; transformers gives their number as a negative one."""
+        target = self.num_tokens - abs(tokens_to_remove)
+        if target != self.num_tokens:
+            recorded = dict(self.past)
+            if target not in recorded:
+                raise ValueError(
+                    f"`crop` cannot go back from {self.num_tokens} to {target} tokens: states are recorded after "
+                    f"{sorted(recorded)} tokens; call `activate_past_recording` first and give the decoder one token "
+                    "at a time"
+                )
+            self.num_tokens, self.state = target, recorded[target]
+        self.past = [(num_tokens, state) for num_tokens, state in self.past if num_tokens <= target]
+
+    def change_rows(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Applies a change of the batch dimension to the state and to those of the past."""
+
+        def changed(state: RecurrentState | None) -> RecurrentState | None:
+            return None if state is None else tuple(change(tensor) for tensor in state)
+
+        self.state = changed(self.state)
+        self.past = [(num_tokens, changed(state)) for num_tokens, state in self.past]
+
+    # ----------------------------------------------------------------- what transformers expects of a layer of a cache
+    @property
+    def is_initialized(self) -> bool:
+        return self.state is not None
+
+    @property
+    def is_croppable(self) -> bool:  # type: ignore[override]
+        return self.record_past
+
+    @property
+    def keys(self) -> torch.Tensor | None:  # type: ignore[override]
+        return None if self.state is None else self.state[0]
+
+    @property
+    def values(self) -> torch.Tensor | None:  # type: ignore[override]
+        """The last tensor of the state; [B, 0] for a layer whose state is one tensor."""
+        if self.state is None:
+            return None
+        return self.state[-1] if len(self.state) > 1 else self.state[0][:, :0]
+
+    def activate_past_recording(self) -> None:
+        self.record_past = True
+
+    def get_seq_length(self) -> int:
+        return self.num_tokens
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.num_tokens + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1  # no maximum
+
+    get_max_cache_shape = get_max_length  # its older name
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        self.change_rows(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.change_rows(lambda tensor: tensor.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        self.change_rows(lambda tensor: tensor[indices.to(tensor.device)])
+
+    def offload(self) -> None:
+        """A state is too small to be worth a transfer."""
+
+    def prefetch(self) -> None:
+        """Nothing was sent away."""
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """The first `append` does it."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("a recurrent layer has no keys and values to add to: use `append`")
+
+
+class RecurrentCache(Cache):
+    """The states of all layers of a recurrent decoder, and what it computed once for the sentence.
+
+    constants: tensors with the batch dimension first, which a step reads and never changes; they follow the rows of
+        the batch as the states do.
+    """
+
+    layers: list[RecurrentStateLayer]  # type: ignore[assignment]
+
+    def __init__(self, num_layers: int, record_past: bool = False) -> None:
+        super().__init__(layers=[RecurrentStateLayer(record_past) for _ in range(num_layers)])
+        self.constants: dict[str, torch.Tensor] = {}
+
+    @property
+    def states(self) -> list[RecurrentState] | None:
+        """The state of each layer; `None` before the first token."""
+        states = [layer.state for layer in self.layers if layer.state is not None]
+        return states or None
+
+    @property
+    def record_past(self) -> bool:
+        """Whether every token's states are asked for, so that they have to be appended one token at a time."""
+        return any(layer.record_past for layer in self.layers)
+
+    def append(self, states: Sequence[RecurrentState], num_tokens: int = 1) -> None:
+        """The states of all layers after `num_tokens` more tokens."""
+        for layer, state in zip(self.layers, states, strict=True):
+            layer.append(state, num_tokens)
+
+    def reset(self) -> None:
+        super().reset()
+        self.constants = {}
+
+    def number_sentences(self, source: torch.Tensor) -> None:
+        """Notes which neighbouring rows have the same source [B, S, d], so that beams do not move their constants."""
+        changes = (source[1:] != source[:-1]).flatten(1).any(dim=1)
+        self.constants["sentences"] = nn.functional.pad(changes.cumsum(dim=0), (1, 0))  # [B]
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        super().reorder_cache(beam_idx)
+        sentences = self.constants.get("sentences")
+        if sentences is not None and torch.equal(sentences[beam_idx.to(sentences.device)], sentences):
+            return  # every beam follows one of its own sentence, of which the constants are the same
+        self._change_constants(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)
+        self._change_constants(lambda tensor: tensor.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        super().batch_select_indices(indices)
+        self._change_constants(lambda tensor: tensor[indices.to(tensor.device)])
+
+    def _change_constants(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.constants = {name: change(tensor) for name, tensor in self.constants.items()}
+
+
+class RecurrentGeneration:
+    """Mixin before `GenerationMixin`: `generate()` makes a `RecurrentCache` of `config.decoder_layers` layers."""
+
+    def new_cache(self) -> RecurrentCache:
+        return RecurrentCache(self.config.decoder_layers)  # type: ignore[attr-defined]
+
+    def check_cache(self, cache: Any) -> RecurrentCache:
+        """Refuses a cache of another kind or another number of layers."""
+        num_layers = self.config.decoder_layers  # type: ignore[attr-defined]
+        if not isinstance(cache, RecurrentCache):
+            raise TypeError(
+                f"`past_key_values` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}"
+            )
+        if len(cache) != num_layers:
+            raise ValueError(f"`past_key_values` has {len(cache)} layers, but `decoder_layers` is {num_layers}")
+        return cache
+
+    def _prepare_cache_for_generation(
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """As in transformers, which writes the cache into `model_kwargs`."""
+        implementation, given = generation_config.cache_implementation, model_kwargs.get("past_key_values")
+        if implementation not in CACHE_IMPLEMENTATIONS:
+            raise ValueError(
+                f'`cache_implementation` "{implementation}" is not for a recurrent model, whose cache has a fixed '
+                "size anyway; leave it out"
+            )
+        if given is not None:
+            if implementation is not None:
+                raise ValueError("give `cache_implementation` or `past_key_values`, not both")
+            self.check_cache(given)._is_user_defined = True  # type: ignore[attr-defined]
+        elif generation_config.use_cache is not False:
+            cache = model_kwargs["past_key_values"] = self.new_cache()
+            if generation_config.is_assistant:
+                cache.activate_past_recording()

@@ -1,0 +1,104 @@
+"""How CapsNMT makes a fixed number of vectors of a source of any length (sections 2 and 3 of the paper).
+
+Legend: B batch, S source positions, M vectors, d model width, T routing iterations. In every mask `True` keeps.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
+from hf_capsule_mt.modeling.linear import FastLinear
+from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.modeling.transformer import sinusoids
+from hf_capsule_mt.routing import ScoringNetwork, dynamic_routing, separable_routing
+
+
+class SourceCapsules(nn.Module):
+    """Routes the states of the source, as child capsules, to M parent capsules.
+
+    A vote is f(h_i, W_j) = ReLU(h_i W_j), and W_j may differ from iteration to iteration.
+    """
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.num_capsules = config.num_capsules
+        self.num_iterations = config.num_iterations
+        self.num_weights = 1 if config.share_iteration_weights else config.num_iterations
+        self.position_aware = config.position_aware
+        self.votes = FastLinear(width, self.num_weights * self.num_capsules * width, bias=False)
+        self.votes.init_gain = math.sqrt(2)  # what the rectifier takes
+        self.scores_separately = config.separable_scoring
+        if config.separable_scoring:
+            self.inner_scoring = nn.Linear(width, width)
+            self.outer_scoring = FastLinear(width, width)
+            self.outer_scoring.init_gain = width**-0.25  # scores of about one, so that no choice is made at the start
+
+    def forward(
+        self, states: torch.Tensor, mask: torch.Tensor | None, output_routing_weights: bool = False
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        """States [B, S, d] of the source and their mask [B, S] -> capsules [B, M, d].
+
+        The routing weights are the coefficients [B, S, M] of each word for each capsule, for every iteration.
+        """
+        width = states.shape[-1]
+        capsule_positions = None
+        if self.position_aware:
+            table = sinusoids(max(states.shape[1], self.num_capsules), width, states.device).to(states.dtype)
+            capsule_positions = table[: self.num_capsules]
+            positions = table[: states.shape[1]]
+            if mask is not None:
+                positions = positions[(mask.cumsum(dim=1) - 1).clamp(min=0)]  # those among the words alone
+            states = states + positions
+        votes = self.votes(states).relu()  # [B, S, num_weights * M * d]
+        votes = votes.unflatten(-1, (self.num_weights, self.num_capsules, width))
+        if self.num_weights == 1 and not (self.position_aware or self.scores_separately):
+            routed = dynamic_routing(
+                votes.squeeze(-3), num_iterations=self.num_iterations, mask=mask, return_weights=output_routing_weights
+            )
+            return routed.capsules, routed.weights
+        of_iteration = votes.unbind(dim=-3) if self.num_weights > 1 else (votes.squeeze(-3),) * self.num_iterations
+        routed = separable_routing(
+            of_iteration,
+            mask=mask,
+            capsule_positions=capsule_positions,
+            inputs=states if self.scores_separately else None,
+            scoring=self._scoring_network(),
+        )
+        return routed.capsules, routed.weights if output_routing_weights else None
+
+    def _scoring_network(self) -> ScoringNetwork | None:
+        if not self.scores_separately:
+            return None
+        inner, outer = self.inner_scoring, self.outer_scoring
+        return ScoringNetwork(inner.weight, inner.bias, outer.weight, outer.bias)
+
+
+class SourcePooling(nn.Module):
+    """The paper's simple baseline (equations 2 to 4): the maximum, the mean, the first and the last state."""
+
+    def forward(
+        self, states: torch.Tensor, mask: torch.Tensor | None, output_routing_weights: bool = False
+    ) -> tuple[torch.Tensor, None]:
+        """States [B, S, d] of the source and their mask [B, S] -> [B, 4, d]."""
+        if mask is None:
+            pooled = [states.amax(dim=1), states.mean(dim=1), states[:, 0], states[:, -1]]
+        else:
+            keep = mask.unsqueeze(-1)  # [B, S, 1]
+            rows = torch.arange(len(states), device=states.device)
+            places = torch.arange(states.shape[1], device=states.device).expand_as(mask)
+            first = places.masked_fill(~mask, states.shape[1]).amin(dim=1)
+            last = places.masked_fill(~mask, -1).amax(dim=1)
+            pooled = [
+                states.masked_fill(~keep, -torch.inf).amax(dim=1),
+                states.masked_fill(~keep, 0).sum(dim=1) / mask.sum(dim=1, keepdim=True).to(states.dtype),
+                states[rows, first],
+                states[rows, last],
+            ]
+        return torch.stack(pooled, dim=1), None
+
+
+def build_source_aggregation(config: CapsNMTConfig) -> nn.Module:
+    return SourceCapsules(config) if config.aggregation == "capsules" else SourcePooling()

@@ -1,0 +1,84 @@
+"""Ensembles: several models of one vocabulary decode together, by the average of their probabilities."""
+
+import math
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, LogitsProcessor
+
+
+def load_members(first: Any, others: Iterable[Any], device: torch.device) -> list[Any]:
+    """The other models of an ensemble, loaded where they are paths, on the device of the first."""
+    members = []
+    for other in others:
+        is_path = isinstance(other, (str, os.PathLike))
+        member = AutoModelForSeq2SeqLM.from_pretrained(other, dtype=first.dtype) if is_path else other
+        ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
+        if ours != theirs:
+            raise ValueError(
+                f"the models of an ensemble must have one vocabulary, got {ours} and {theirs} tokens ({other})"
+            )
+        members.append(member.to(device).eval())
+    return members
+
+
+class EnsembleLogits(LogitsProcessor):
+    """Averages, at every step, the probabilities of the model that decodes with those of the other members.
+
+    Each member keeps a cache of its own. What a member has seen of a hypothesis depends on its tokens alone, so after
+    a step of beam search a row's cache is that of any row of the step before with the same tokens.
+    """
+
+    def __init__(self, members: list[Any], input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
+        """The sources [B, S] and their mask [B, S], 1 keeps."""
+        self.members = members
+        self.input_ids = input_ids
+        self.attention_mask = attention_mask
+        self.encoded: list[Any] = []
+        self.caches: list[Any] = [None] * len(members)
+        self.seen: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The hypotheses [B * beams, T] and the scores of the next token [B * beams, V] -> log-probabilities."""
+        rows = len(input_ids)
+        if not self.encoded:
+            repeats = rows // len(self.input_ids)
+            self.attention_mask = self.attention_mask.repeat_interleave(repeats, dim=0)
+            for member in self.members:
+                encoded = member.get_encoder()(
+                    input_ids=self.input_ids, attention_mask=self.attention_mask[::repeats], return_dict=True
+                )
+                for key, value in encoded.items():
+                    if isinstance(value, torch.Tensor):
+                        encoded[key] = value.repeat_interleave(repeats, dim=0)
+                self.encoded.append(encoded)
+        elif self.seen is not None:
+            self._reorder(input_ids)
+        self.seen = input_ids
+        logs = [scores.float().log_softmax(dim=-1)]
+        for number, member in enumerate(self.members):
+            output = member(
+                encoder_outputs=self.encoded[number],
+                attention_mask=self.attention_mask,
+                decoder_input_ids=input_ids if self.caches[number] is None else input_ids[:, -1:],
+                past_key_values=self.caches[number],
+                use_cache=True,
+            )
+            self.caches[number] = output.past_key_values
+            logs.append(output.logits[:, -1].float().log_softmax(dim=-1))
+        average = torch.stack(logs).logsumexp(dim=0) - math.log(len(logs))
+        return average.masked_fill(scores == -torch.inf, -torch.inf).to(scores.dtype)  # what is forbidden stays so
+
+    def _reorder(self, input_ids: torch.Tensor) -> None:
+        """Gives each row the caches of a row of its source that had its tokens at the step before."""
+        seen: Any = self.seen
+        rows, sources = len(input_ids), len(self.input_ids)
+        source = torch.arange(rows, device=input_ids.device) // (rows // sources)
+        same = (input_ids[:, None, :-1] == seen[None]).all(dim=2) & (source[:, None] == source[None])  # [rows, rows]
+        parents = same.long().argmax(dim=1)
+        if not torch.equal(parents, torch.arange(rows, device=parents.device)):
+            for cache in self.caches:
+                cache.reorder_cache(parents)

@@ -1,0 +1,172 @@
+"""Where a text may be cut: into sentences, and a sentence that is too long into pieces.
+
+A small splitter of rules. What ends a sentence in English, German, French, Spanish, Italian, Portuguese, Dutch and the
+other languages that write `.`, `!` and `?` (Greek's `;` too, if the language is given); the full stops of Chinese and
+Japanese, of Arabic, Persian and Urdu, of the languages of India, of Burmese, Khmer, Armenian and Amharic. Thai and Lao
+have no mark for it: their text is cut at line breaks, and where it is longer than a model takes. In doubt it does not
+cut: a pair of sentences translates better than half a sentence.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """The characters `start` to `end` of a text."""
+
+    start: int
+    end: int
+
+
+# ends of sentences that a space need not follow, and those that one must follow
+UNSPACED_STOPS = "。！？｡．"
+SPACED_STOPS = ".!?…‽؟۔।॥။។։።"
+CLOSING = "\"'”’»)]}›」』）】》〉"
+SPACED_CLOSING = CLOSING + "“‘«‹"  # German closes with what English opens with
+OPENING = "\"'“‘„‚«»([{‹›¿¡「『（【《〈-–—"
+
+ABBREVIATIONS = {
+    "en": "mr mrs ms dr prof st sr jr rev gen col sgt capt lt hon messrs vs e.g i.e cf al fig figs eq vol pp ed eds "
+    "etc inc ltd co corp dept est approx a.m p.m jan feb mar apr jun jul aug sep sept oct nov dec",
+    "de": "hr fr frl dr prof dipl ing st str nr bd hg hrsg vgl bzw ca evtl ggf inkl usw usf z.b d.h u.a o.ä u.ä s.o "
+    "i.d.r z.t z.zt v.a abb aufl jan feb mär apr jun jul aug sep sept okt nov dez mio mrd tel geb gest",
+    "fr": "m mm mme mlle dr pr st ste av bd fig vol p.ex c.-à-d cf env ed éd janv févr avr juil sept oct nov déc",
+    "es": "sr sra srta sres dr dra ud uds d dña prof av avda p.ej pág págs núm vol ed ee.uu etc",
+    "it": "sig sigg sig.ra dott dott.ssa prof ing avv ecc pag pagg es p.es vol cfr art",
+    "pt": "sr sra srta dr dra prof av p.ex pág vol ed etc núm v.exa",
+    "nl": "dhr mevr dr drs ir ing mr prof bijv b.v d.w.z o.a enz nr blz vgl ca jl t.a.v",
+}
+REACH = 40  # how many characters on either side of a full stop are looked at
+
+# "No. 5", but not "Did he? No."
+BEFORE_NUMBERS = frozenset(
+    {"no", "nos", "nr", "n", "art", "p", "pp", "s", "fig", "abb", "kap", "bd", "vol", "sec", "§"}
+)
+# languages that write an ordinal number with a full stop: "am 3. Oktober"
+ORDINAL_LANGUAGES = frozenset(
+    {"de", "da", "nb", "nn", "no", "fi", "cs", "sk", "hu", "pl", "hr", "sl", "sr", "bs", "et"}
+)
+
+_STOPS = re.escape(SPACED_STOPS)
+_ENDS = re.compile(
+    rf"(?<![{_STOPS}])[{_STOPS}]+[{re.escape(SPACED_CLOSING)}]*(?=\s)"
+    rf"|[{re.escape(UNSPACED_STOPS)}]+[{re.escape(CLOSING)}]*"
+)
+_GREEK_ENDS = re.compile(_ENDS.pattern + r"|[;\u037e](?=\s)")
+_LINE_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_CLAUSE_ENDS = re.compile(r"(?<=[,;:،؛、，；：])\s*|\s+(?=[–—(])")
+_SPACES = re.compile(r"\s+")
+
+
+def split_sentences(text: str, language: str | None = None) -> list[Span]:
+    """The spans of the sentences of a text, without the space between them; none for a blank text.
+
+    A line break ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, an abbreviation
+    of any of the languages is one.
+    """
+    code = language_code(language)
+    known = _ABBREVIATIONS.get(code) if code is not None else None
+    abbreviations = _ALL_ABBREVIATIONS if known is None else known
+    has_ordinals = code is None or code in ORDINAL_LANGUAGES
+    spans = []
+    for line in _between(_LINE_BREAKS, text, Span(0, len(text))):
+        start = line.start
+        for match in (_GREEK_ENDS if code == "el" else _ENDS).finditer(text, line.start, line.end):
+            if match.end() < line.end and _ends_sentence(text, start, match, abbreviations, has_ordinals):
+                spans.append(Span(start, match.end()))
+                start = match.end()
+        spans.append(Span(start, line.end))
+    return [stripped for span in spans if (stripped := _strip(text, span)).start < stripped.end]
+
+
+def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Span]:
+    """Cuts a span until each piece fits: after a comma or the like, else at a space, else anywhere, near the middle.
+
+    A single character that does not fit is left for the caller to refuse.
+    """
+    span = _strip(text, span)
+    if span.end - span.start <= 1 or fits(text[span.start : span.end]):
+        return [span]
+    cut = _best_cut(text, span)
+    left, right = (_strip(text, piece) for piece in (Span(span.start, cut), Span(cut, span.end)))
+    return [piece for half in (left, right) if half.start < half.end for piece in split_to_fit(text, half, fits)]
+
+
+def language_code(language: str | None) -> str | None:
+    """The two letters of "de", "de_DE", "deu_Latn" or "german"; the part before "_" where it knows none."""
+    if not language:
+        return None
+    first = re.split(r"[_\-]", language.lower())[0]
+    return _CODES.get(first, first)
+
+
+_CODES = {
+    "eng": "en", "english": "en", "deu": "de", "ger": "de", "german": "de", "fra": "fr", "fre": "fr", "french": "fr",
+    "spa": "es", "spanish": "es", "ita": "it", "italian": "it", "por": "pt", "portuguese": "pt", "nld": "nl",
+    "dut": "nl", "dutch": "nl", "ell": "el", "gre": "el", "greek": "el", "dan": "da", "nob": "nb", "nno": "nn",
+    "fin": "fi", "ces": "cs", "cze": "cs", "slk": "sk", "slo": "sk", "hun": "hu", "pol": "pl", "hrv": "hr",
+    "slv": "sl", "srp": "sr", "bos": "bs", "est": "et",
+}  # fmt: skip
+_ABBREVIATIONS = {code: frozenset(words.split()) for code, words in ABBREVIATIONS.items()}
+_ALL_ABBREVIATIONS = frozenset().union(*_ABBREVIATIONS.values())
+
+
+def _ends_sentence(
+    text: str, start: int, match: re.Match[str], abbreviations: frozenset[str], has_ordinals: bool
+) -> bool:
+    """Whether the sentence that begins at `start` ends with the stop that was found."""
+    stop = match[0]
+    if stop[0] in UNSPACED_STOPS:
+        return True
+    next_word = text[match.end() : match.end() + REACH].lstrip().lstrip(OPENING)
+    if next_word[:1].islower():
+        return False  # "etc. and so on", "Yahoo! is"
+    if stop.rstrip(SPACED_CLOSING) != ".":
+        return True
+    before = text[max(start, match.start() - REACH) : match.start()].rsplit(maxsplit=1)
+    last = before[-1].lstrip(OPENING).lower() if before else ""
+    if not last:
+        return False
+    if last.isdecimal():
+        return not (has_ordinals and len(last) <= 2)
+    if last in BEFORE_NUMBERS and next_word[:1].isdecimal():
+        return False
+    if len(last) == 1 and last.isalpha():
+        return False  # an initial: "J. S. Bach"
+    return last not in abbreviations
+
+
+def _best_cut(text: str, span: Span) -> int:
+    """The best place to cut a span in two: the nearest to its middle of the best kind there is."""
+    middle, quarter = (span.start + span.end) // 2, (span.end - span.start) // 4
+    for pattern, reach in ((_CLAUSE_ENDS, quarter), (_SPACES, quarter), (_SPACES, 2 * quarter)):
+        low, high = max(span.start + 1, middle - reach), min(span.end - 1, middle + reach)
+        places = [match.end() for match in pattern.finditer(text, low, high) if span.start < match.end() < span.end]
+        if places:
+            return min(places, key=lambda place: abs(place - middle))
+    cut = max(middle, span.start + 1)
+    while cut < span.end - 1 and _continues_a_character(text, cut):
+        cut += 1
+    return cut
+
+
+def _continues_a_character(text: str, place: int) -> bool:
+    """Whether the character at `place` belongs to the one before: accents, parts of an emoji."""
+    here, before = text[place], text[place - 1]
+    return unicodedata.category(here) in ("Mn", "Mc", "Me") or "\u200d" in (here, before)
+
+
+def _between(pattern: re.Pattern[str], text: str, span: Span) -> list[Span]:
+    """The spans between the matches of a pattern."""
+    spans, start = [], span.start
+    for match in pattern.finditer(text, span.start, span.end):
+        spans.append(Span(start, match.start()))
+        start = match.end()
+    return [*spans, Span(start, span.end)]
+
+
+def _strip(text: str, span: Span) -> Span:
+    piece = text[span.start : span.end]
+    return Span(span.end - len(piece.lstrip()), span.start + len(piece.rstrip()))

@@ -1,0 +1,75 @@
+"""Publishes a checkpoint: self-contained, with its model card, after a load test.
+
+    python scripts/push_to_hub.py outputs/demo owner/model
+    python scripts/push_to_hub.py outputs/demo owner/model --results docs/results/newstest.json --private
+    python scripts/push_to_hub.py outputs/demo owner/model --export-only exported   # look at it first
+
+What is sent loads without this package, by `trust_remote_code=True`. Log in with `hf auth login`, or set HF_TOKEN.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import hf_capsule_mt  # noqa: F401  registers the models
+from hf_capsule_mt.evaluation import read_result
+from hf_capsule_mt.hub import check_export, export, model_card, push
+
+TRAINING_RESULT = "train_result.json"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, help="a folder with a model and its tokenizer")
+    parser.add_argument("repository", help="owner/name on the hub; made if it is not there")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        nargs="*",
+        default=[],
+        help=f"result files for the card; {TRAINING_RESULT} of the checkpoint is read anyway",
+    )
+    parser.add_argument("--license", help="of the weights, by its name on the hub (default: by the training data)")
+    parser.add_argument("--private", action="store_true", help="make the repository private")
+    parser.add_argument("--export-only", type=Path, metavar="FOLDER", help="write and test this folder, send nothing")
+    return parser.parse_args()
+
+
+def write_folder(arguments: argparse.Namespace, folder: Path) -> None:
+    """The exported checkpoint with its card."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(arguments.checkpoint)
+    export(model, AutoTokenizer.from_pretrained(arguments.checkpoint), folder)
+    files = [arguments.checkpoint / TRAINING_RESULT, *arguments.results]
+    results = [read_result(path) for path in files if path.exists() or path in arguments.results]
+    training = [result for result in results if isinstance(result.get("recipe"), dict)]
+    card = model_card(
+        arguments.repository,
+        model.config.to_dict(),
+        recipe=training[0]["recipe"] if training else None,
+        training=training,
+        evaluations=[result for result in results if result.get("kind") == "evaluation"],
+        speeds=[result for result in results if result.get("kind") == "speed"],
+        license=arguments.license,
+    )
+    (folder / "README.md").write_text(str(card), encoding="utf-8")
+    for picture in arguments.checkpoint.glob("*.png"):
+        (folder / picture.name).write_bytes(picture.read_bytes())
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.export_only is not None:
+        write_folder(arguments, arguments.export_only)
+        check_export(arguments.export_only)
+        print(f"{arguments.export_only} is complete, and loads without the package")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(arguments, Path(folder))
+        commit = push(folder, arguments.repository, private=arguments.private or None)
+    print(commit.commit_url)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""The page: what it computes, what it shows, and itself in a real browser."""
+
+import itertools
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import pipeline
+
+pytest.importorskip("gradio")
+
+from hf_capsule_mt.demo.explanation import explain, target_steps
+from hf_capsule_mt.demo.page import build_page, checked, render, serve, summary
+from tests.fixtures.tiny import save_tiny_checkpoint
+from tests.fixtures.word_for_word import sentences, train_word_for_word
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    """A checkpoint with PAST and FUTURE, and with routed layers to draw."""
+    folder = tmp_path_factory.mktemp("guided")
+    model, tokenizer = train_word_for_word(
+        steps=250,
+        encoder_layers=2,
+        layer_aggregation="dynamic_routing",
+        layer_aggregation_side="encoder",
+        layer_aggregation_num_capsules=16,
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    torch.manual_seed(0)
+    return str(save_tiny_checkpoint(tmp_path_factory.mktemp("plain")))
+
+
+@pytest.fixture
+def translator(guided):
+    return pipeline("translation", model=guided)
+
+
+TEXT = next(text for text in sentences(20, seed=3) if len(text.split()) == 7)
+
+
+def test_past_grows_word_by_word(translator, tmp_path):
+    explanation = explain(translator, f"  {TEXT} ", tmp_path)
+    words = TEXT.split()
+    assert [word.text for word in explanation.source_words] == words
+    assert explanation.source[explanation.source_words[1].start :].startswith(words[1])
+    assert explanation.translation.split() == explanation.target_words
+    steps = len(explanation.target_words)
+    for number, word in enumerate(explanation.source_words):
+        assert len(word.past) == len(word.future) == steps + 1
+        assert word.past[0] < 0.5 or number == 0  # nothing has been said
+        if number < steps:  # said after as many words as its place
+            assert word.past[min(number + 1, steps)] > word.past[0]
+    (record,) = translator(TEXT, return_coverage=True)
+    assert explanation.score == pytest.approx(record["coverage"]["score"], abs=1e-5)
+    at_the_end = [word["past"] for word in record["coverage"]["words"]]
+    assert [word.past[-1] for word in explanation.source_words] == pytest.approx(at_the_end, abs=1e-4)
+    assert [Path(path).name for path, _ in explanation.pictures] == [
+        "encoder.layer_aggregation.png",
+        "capsules.png",
+        "past_future.png",
+    ]
+    assert all(Path(path).stat().st_size > 5_000 for path, _ in explanation.pictures)
+
+
+def test_steps_of_subwords(plain):
+    tokenizer = pipeline("translation", model=plain).tokenizer
+    ids = tokenizer("The twenty-three 🙂 apples")["input_ids"]
+    ends, words = target_steps(tokenizer, ids)
+    assert words == ["The", "twenty-three", "🙂", "apples"]
+    assert ends[0] == 0
+    assert ends == sorted(ends)
+    assert tokenizer.decode(ids[: ends[2]]).strip() == "The twenty-three"
+    assert ends[-1] == len(ids) - 1  # without the end token
+
+
+def test_shading(translator, tmp_path):
+    explanation = explain(translator, TEXT, tmp_path)
+    pages = [render(explanation, step) for step in range(len(explanation.target_words) + 1)]
+    colours = [re.findall(r"background: (#\w{6})", page) for page in pages]
+    assert all(len(shades) == len(TEXT.split()) for shades in colours)
+    assert colours[0] != colours[-1]
+    for shades, later in itertools.pairwise(colours):
+        assert shades != later
+    assert pages[1].count('class="word read"') == 1
+    assert f"{explanation.score:.0%}" in summary(explanation)
+    explanation.source_words[0].untranslated = True
+    assert 'class="word untranslated"' in render(explanation, 99)
+    assert 'class="word untranslated"' not in render(explanation, 0)
+    assert explanation.source_words[0].text in summary(explanation)
+
+
+def test_text_is_not_markup(translator, tmp_path):
+    page = render(explain(translator, "balu <script>alert(1)</script>", tmp_path), 1)
+    assert "<script" not in page
+    assert "&lt;" in page
+
+
+def test_a_model_without_past_and_future(plain, tmp_path):
+    explanation = explain(pipeline("translation", model=plain), "The child sleeps.", tmp_path)
+    assert explanation.score is None
+    assert "no PAST and FUTURE" in render(explanation, 1)
+    assert summary(explanation) == ""
+
+
+def test_what_is_refused(translator, tmp_path):
+    with pytest.raises(ValueError, match=r"Type a sentence first\."):
+        checked(translator, " ", str(tmp_path))
+    with pytest.raises(ValueError, match="has 500 characters; this page takes at most 400"):
+        checked(translator, "a" * 500, str(tmp_path))
+    with pytest.raises(ValueError, match="longer than the 32"):
+        checked(translator, "balu " * 50, str(tmp_path))
+    with pytest.raises(ValueError, match="at least one model"):
+        build_page({})
+
+
+def test_limits_and_loopback(guided, monkeypatch):
+    monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
+    page = serve({"guided": guided}, prevent_thread_lock=True, quiet=True)
+    try:
+        assert page.local_url.startswith("http://127.0.0.1:")
+        assert page.share_url is None
+        assert page._queue.max_size == 16
+        assert page._queue.default_concurrency_limit == 1
+    finally:
+        page.close()
+
+
+@pytest.mark.slow
+def test_in_a_browser(guided, plain, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium here; CHROMIUM names one")
+    screenshots = Path(os.environ.get("PAGE_SCREENSHOTS", tmp_path))
+    screenshots.mkdir(parents=True, exist_ok=True)
+    page_app = serve({"guided": guided, "plain": plain}, prevent_thread_lock=True, quiet=True)
+    problems, outside = [], []
+    try:
+        with playwright.sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            for width, height in ((1280, 900), (375, 800)):
+                page = browser.new_page(viewport={"width": width, "height": height})
+                page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+                page.on("pageerror", lambda error: problems.append(str(error)))
+                page.on(
+                    "request",
+                    lambda request: (
+                        None
+                        if request.url.startswith((page_app.local_url, "data:", "blob:", "ws://127.0.0.1"))
+                        else outside.append(request.url)
+                    ),
+                )
+                page.goto(page_app.local_url)
+                page.locator("#translate").click()
+                page.wait_for_function("document.querySelector('#said').innerText.includes('Type a sentence first.')")
+                page.locator("#sentence textarea").fill(TEXT)
+                page.locator("#translate").click()
+                page.wait_for_selector("#source-words .word", timeout=60_000)
+                expected = pipeline("translation", model=guided)(TEXT)[0]["translation_text"]
+                assert page.locator("#translation textarea").input_value() == expected
+
+                def colours(page=page):
+                    return page.eval_on_selector_all(
+                        "#source-words .word", "words => words.map(word => getComputedStyle(word).backgroundColor)"
+                    )
+
+                at_the_end = colours()
+                assert len(at_the_end) == len(TEXT.split())
+                page.screenshot(path=screenshots / f"page-{width}-end.png", full_page=True)
+                page.locator("#slider input[type=range]").focus()
+                for _ in range(2):
+                    page.keyboard.press("ArrowLeft")
+                steps = len(expected.split())
+                page.wait_for_function(
+                    f"document.querySelector('#words').innerText.includes('after {steps - 2} of {steps}')"
+                )
+                assert colours() != at_the_end
+                page.locator("#pictures img").first.wait_for()
+                page.wait_for_timeout(500)
+                page.screenshot(path=screenshots / f"page-{width}.png", full_page=True)
+                overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+                assert overflow <= 0
+                page.close()
+            browser.close()
+    finally:
+        page_app.close()
+    assert not problems
+    assert not outside
+    assert len(list(screenshots.glob("page-*.png"))) == 4

@@ -1,0 +1,162 @@
+"""Exported checkpoints: they load, and compute the same, where the package is not installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pipeline
+
+from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.hub import LoadTestError, check_export, export
+from hf_capsule_mt.hub import load_test as load_test_program
+from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
+
+TEXT = "The child sleeps. Who laughs?"
+
+# runs where the package cannot be imported
+PROGRAM = f"""
+import json, sys
+sys.path.insert(0, {str(Path(load_test_program.__file__).parent)!r})
+from load_test import Absent
+sys.meta_path.insert(0, Absent("hf_capsule_mt"))
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+folder = sys.argv[1]
+"""
+
+
+def run_without_the_package(program, *arguments, **environment):
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PROGRAM + program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer, layer_aggregation="em_routing", head_aggregation="simple_routing")
+    return export(model.eval(), tokenizer, tmp_path_factory.mktemp("export"))
+
+
+def test_without_the_package(exported, tmp_path):
+    texts = run_without_the_package(
+        """
+model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
+try:
+    AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=False)
+except ValueError as error:
+    refusal = str(error)
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+batch = tokenizer("The child sleeps.", text_target="Das Kind schläft.", return_tensors="pt")
+with torch.no_grad():
+    output = model(**batch, output_routing_weights=True)
+translator = pipeline("translation", model=folder, trust_remote_code=True)
+inferred = pipeline(model=folder, trust_remote_code=True)
+base = AutoModel.from_pretrained(folder, trust_remote_code=True)
+text = "The child sleeps. Who laughs?"
+# saved again, it still loads
+model.save_pretrained(sys.argv[2]); tokenizer.save_pretrained(sys.argv[2])
+again = pipeline("translation", model=sys.argv[2], trust_remote_code=True)
+print(json.dumps({
+    "refusal": refusal,
+    "logits": output.logits.tolist(),
+    "loss": output.loss.item(),
+    "routings": sorted(output.routing_weights),
+    "texts": [translator(text), inferred(text), again(text)],
+    "classes": [type(model).__name__, type(base).__name__, type(translator).__name__],
+    "package": any(name.startswith("hf_capsule_mt") for name in sys.modules),
+}))
+""",
+        exported,
+        tmp_path / "again",
+        HF_MODULES_CACHE=str(tmp_path / "modules"),
+    )
+    model = AutoModelForSeq2SeqLM.from_pretrained(exported)
+    assert isinstance(model, CapsuleMarianMTModel)
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    batch = tokenizer("The child sleeps.", text_target="Das Kind schläft.", return_tensors="pt")
+    with torch.no_grad():
+        output = model(**batch, output_routing_weights=True)
+    torch.testing.assert_close(torch.tensor(texts["logits"]), output.logits, atol=1e-5, rtol=1e-5)
+    assert texts["loss"] == pytest.approx(output.loss.item(), abs=1e-5)
+    assert texts["routings"] == sorted(output.routing_weights)
+    assert texts["texts"] == [pipeline("translation", model=str(exported))(TEXT)] * 3
+    assert texts["classes"] == ["CapsuleMarianMTModel", "CapsuleMarianModel", "TranslationPipeline"]
+    assert not texts["package"]
+    assert "trust_remote_code=True" in texts["refusal"]
+
+
+def test_with_the_package_no_trust_is_needed(exported, tmp_path):
+    config = AutoConfig.from_pretrained(exported)
+    assert not hasattr(config, "custom_pipelines")
+    assert not hasattr(config, "auto_map")
+    translator = pipeline("translation", model=str(exported))
+    assert type(translator).__module__ == "hf_capsule_mt.pipelines.translation"
+    trusted = pipeline("translation", model=str(exported), trust_remote_code=True)
+    assert type(trusted.model).__module__ == "hf_capsule_mt.modeling.modeling_capsule_marian"
+    translator.model.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+    ]
+    assert "auto_map" not in json.loads((tmp_path / "config.json").read_text())
+
+
+@pytest.fixture
+def broken(exported, tmp_path):
+    """A copy of the exported folder, to be broken."""
+    for file in exported.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def test_the_load_test_finds_other_logits(broken):
+    code = (broken / "modeling_hf_capsule_mt.py").read_text()
+    place = "+ self.final_logits_bias  #"
+    assert place in code
+    (broken / "modeling_hf_capsule_mt.py").write_text(code.replace(place, "+ 1e-3 + self.final_logits_bias  #"))
+    with pytest.raises(LoadTestError, match=r"the logits differ by 0\.001"):
+        check_export(broken)
+
+
+@pytest.mark.slow
+def test_the_load_test_finds_missing_code(broken):
+    (broken / "modeling_hf_capsule_mt.py").unlink()
+    with pytest.raises(LoadTestError, match=r"modeling_hf_capsule_mt\.py"):
+        check_export(broken)
+
+
+@pytest.mark.slow
+def test_the_load_test_finds_code_that_needs_the_package(broken):
+    code = (broken / "modeling_hf_capsule_mt.py").read_text()
+    (broken / "modeling_hf_capsule_mt.py").write_text("import hf_capsule_mt\n" + code)
+    with pytest.raises(LoadTestError, match="hf_capsule_mt"):
+        check_export(broken)
+
+
+def test_the_load_test_finds_missing_weights(broken):
+    (broken / "model.safetensors").unlink()
+    with pytest.raises(LoadTestError, match="does not load with the package"):
+        check_export(broken)
+
+
+def test_only_models_of_the_package(tmp_path):
+    save_tiny_marian(tmp_path)
+    tokenizer = tiny_tokenizer()
+    with pytest.raises(TypeError, match=r"takes a translation model of hf_capsule_mt, got a transformers\..*MarianMT"):
+        export(MarianMTModel.from_pretrained(tmp_path), tokenizer, tmp_path / "export")
+    with pytest.raises(TypeError, match=r"got a hf_capsule_mt\..*\.CapsuleMarianModel"):
+        export(tiny_model(tokenizer).model, tokenizer, tmp_path / "export")

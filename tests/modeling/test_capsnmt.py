@@ -1,0 +1,385 @@
+"""CapsNMT: all that every model must do, in every mix of settings, and SPEC properties 35 to 38."""
+
+import re
+
+import pytest
+import torch
+
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsNMTModel
+from hf_capsule_mt.modeling.linear import FastLinear
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache
+from hf_capsule_mt.modeling.source_aggregation import SourceCapsules, SourcePooling
+from tests.modeling.model_checks import EOS, PAD, START, TOLERANCE, Family, ModelChecks, randomize
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 16,
+    "embedding_size": 12,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "num_capsules": 3,
+    "num_iterations": 3,
+}
+
+MIXES = {
+    "capsules": {},
+    "nothing but capsules": {
+        "share_iteration_weights": True,
+        "position_aware": False,
+        "separable_scoring": False,
+        "embedding_size": None,
+        "scale_embedding": False,
+    },
+    "own weights": {"position_aware": False, "separable_scoring": False, "num_iterations": 2},
+    "positions, shared weights": {"share_iteration_weights": True, "separable_scoring": False, "num_capsules": 9},
+    "pooling": {"aggregation": "pooling", "decoder_layers": 1},
+    "hybrid": {"source_attention": True},
+}
+
+
+class TestCapsNMT(ModelChecks):
+    family = Family(
+        CapsNMTConfig,
+        CapsNMTModel,
+        CapsNMTForConditionalGeneration,
+        SIZES,
+        has_attentions=False,
+        has_static_cache=False,
+        pads_left=True,
+        compiles_fullgraph=False,
+        hidden_size_field="hidden_size",
+    )
+    mixes = MIXES
+
+    def expected_routings(self, mix):
+        return {"encoder.aggregation"} if self.config(mix).aggregation == "capsules" else set()
+
+    def test_hidden_states_and_attentions(self, mix):
+        model, batch = self.model(mix), self.batch()
+        output = model(**batch, output_hidden_states=True, output_attentions=True)
+        torch.testing.assert_close(output.logits, model(**batch).logits, **TOLERANCE)
+        assert len(output.encoder_hidden_states) == model.config.encoder_layers + 1
+        assert len(output.decoder_hidden_states) == model.config.decoder_layers + 1
+        assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+        if model.config.source_attention:
+            (attentions,) = output.cross_attentions
+            assert attentions.shape == (3, 1, 6, 7)
+            assert (attentions[1, :, :, 4:] == 0).all()
+            torch.testing.assert_close(attentions.sum(dim=-1), torch.ones(3, 1, 6))
+        else:
+            assert output.cross_attentions is None
+
+    def test_padding_among_the_words_of_the_target(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        keep = torch.tensor([[0, 1, 1, 0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1, 1, 1]])
+        padded = torch.full((3, 9), PAD)
+        padded[keep.bool()] = batch["decoder_input_ids"].flatten()
+        logits = model(**{**batch, "decoder_input_ids": padded}, decoder_attention_mask=keep).logits
+        torch.testing.assert_close(logits[keep.bool()], expected.flatten(0, 1), **TOLERANCE)
+        cache = None
+        encoder_outputs = model.get_encoder()(**self.source(batch))
+        parts = []
+        for start, end in ((0, 2), (2, 6), (6, 7), (7, 9)):
+            output = model(
+                encoder_outputs=encoder_outputs,
+                attention_mask=batch["attention_mask"],
+                decoder_input_ids=padded[:, start:end],
+                decoder_attention_mask=keep[:, :end],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            cache = output.past_key_values
+            parts.append(output.logits)
+        torch.testing.assert_close(torch.cat(parts, dim=1)[keep.bool()], expected.flatten(0, 1), **TOLERANCE)
+
+    def test_continues_prefixes_padded_left(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        whole = model.generate(**source, max_new_tokens=8, min_new_tokens=8)
+        prefixes = torch.full((3, 5), PAD)
+        mask = torch.zeros(3, 5, dtype=torch.long)
+        for row, length in enumerate((5, 2, 3)):
+            prefixes[row, 5 - length :] = whole[row, :length]
+            mask[row, 5 - length :] = 1
+        for settings in ({}, {"use_cache": False}):
+            continued = model.generate(
+                **source,
+                decoder_input_ids=prefixes,
+                decoder_attention_mask=mask,
+                max_new_tokens=3,
+                min_new_tokens=3,
+                **settings,
+            )
+            for row, length in enumerate((5, 2, 3)):
+                assert torch.equal(continued[row, 5:], whole[row, length : length + 3])
+
+    def test_the_capsules_are_made_once_more_where_they_are_missing(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch, output_routing_weights=True)
+        states = (expected.encoder_last_hidden_state,)
+        output = model(
+            encoder_outputs=states,
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=batch["decoder_input_ids"],
+            output_routing_weights=True,
+        )
+        torch.testing.assert_close(output.logits, expected.logits, **TOLERANCE)
+        assert output.routing_weights.keys() == expected.routing_weights.keys()
+
+    def test_the_source_has_a_fixed_size_for_the_decoder(self, mix):  # property 37
+        model = self.model(mix)
+        sizes = {model.get_encoder()(torch.randint(4, 31, (2, length))).capsules.shape for length in (1, 7, 40)}
+        assert sizes == {(2, model.config.num_source_vectors, 16)}
+
+    def test_words_do_not_see_themselves(self, mix):  # property 38: y_t is predicted from y_(t-1)
+        model, source, labels = self.model(mix), self.source(self.batch()), self.labels((6, 6, 6))
+        expected = model(**source, labels=labels).logits
+        for step in range(6):
+            changed = labels.clone()
+            changed[:, step] = 4 + (labels[:, step] - 3) % 27
+            logits = model(**source, labels=changed).logits
+            torch.testing.assert_close(logits[:, : step + 1], expected[:, : step + 1], **TOLERANCE)
+            if step < 5:
+                assert not torch.allclose(logits[:, step + 1], expected[:, step + 1], **TOLERANCE)
+
+    def test_sources_that_are_empty(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"the source is empty: it has the shape \[3, 0\]"):
+            model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
+        mask = batch["attention_mask"].clone()
+        mask[1] = 0
+        with pytest.raises(ValueError, match=r"all padding in row\(s\) \[1\]"):
+            model(**{**batch, "attention_mask": mask})
+        with pytest.raises(ValueError, match=r"all padding in row\(s\) \[1\]"):
+            model.generate(batch["input_ids"], attention_mask=mask)
+
+    def test_sizes_that_do_not_fit(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"`attention_mask` must have the shape \[3, 7\].*got \[3, 6\]"):
+            model(**{**batch, "attention_mask": batch["attention_mask"][:, 1:]})
+        with pytest.raises(ValueError, match=r"the source has 3 rows, but the target has 2"):
+            model(**{**batch, "decoder_input_ids": batch["decoder_input_ids"][:2]})
+        with pytest.raises(ValueError, match=r"CapsNMTEncoder needs .* got embeddings of shape \[3, 7, 5\]"):
+            model(inputs_embeds=torch.zeros(3, 7, 5), decoder_input_ids=batch["decoder_input_ids"])
+        with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
+            model(**self.source(batch))
+        with pytest.raises(ValueError, match=r"must be a RecurrentCache of \d layers"):
+            model(**batch, past_key_values=RecurrentCache(7))
+        with pytest.raises(ValueError, match=r"`capsules` must be \[B, "):
+            model.get_decoder()(input_ids=batch["decoder_input_ids"], capsules=torch.zeros(3, 2, 16))
+        with pytest.raises(ValueError, match="the decoder needs the source"):
+            model.get_decoder()(input_ids=batch["decoder_input_ids"])
+        with pytest.raises(ValueError, match='`cache_implementation` "static"'):
+            model.generate(**self.source(batch), cache_implementation="static")
+
+    def test_initial_scale(self, mix):
+        """New models neither drown the source in the words nor start with a loss far from that of guessing."""
+        torch.manual_seed(3)
+        model = self.family.generation_class(self.config(mix, hidden_size=64, vocab_size=100, embedding_size=64))
+        source = torch.randint(4, 100, (8, 9))
+        projected = model.model.decoder.source_projection(model.get_encoder()(source).capsules.flatten(1))
+        words = model.model.decoder.embed(source, None)
+        assert 0.1 < projected.std() / words.std() < 10
+        loss = model(source, labels=torch.randint(4, 100, (8, 9))).loss
+        assert loss < 2 * torch.tensor(100.0).log()
+
+
+# --------------------------------------------------------------------------------------------------- the fast step
+@pytest.fixture(params=[False, True], ids=["capsules", "hybrid"])
+def larger_model(request):
+    """Large enough for the matrix products that only pay for large matrices."""
+    config = CapsNMTConfig(
+        vocab_size=1003,
+        hidden_size=256,
+        encoder_layers=1,
+        decoder_layers=2,
+        num_capsules=2,
+        source_attention=request.param,
+        tie_word_embeddings=False,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=START,
+    )
+    return randomize(CapsNMTForConditionalGeneration(config), std=0.1).eval()
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 5}], ids=["greedy", "beam"])
+def test_the_fast_step_gives_the_same_translations(larger_model, monkeypatch, settings):
+    source = torch.randint(4, 1003, (1, 9))
+
+    def scores():
+        output = larger_model.generate(
+            source, max_new_tokens=12, return_dict_in_generate=True, output_logits=True, **settings
+        )
+        return output.sequences, torch.stack(output.logits)
+
+    fast_sequences, fast_logits = scores()
+    monkeypatch.setattr(FastLinear, "enabled", False)
+    sequences, logits = scores()
+    assert torch.equal(fast_sequences, sequences)
+    torch.testing.assert_close(fast_logits, logits, atol=1e-3, rtol=1e-4)
+    forced = larger_model(source.expand(len(sequences), -1), decoder_input_ids=sequences[:, :-1]).logits
+    if not settings:
+        torch.testing.assert_close(logits[:, 0], forced[0], atol=1e-3, rtol=1e-4)
+
+
+def test_the_fast_step_sees_new_weights(larger_model):
+    source = torch.randint(4, 1003, (1, 9))
+    larger_model.generate(source, num_beams=3, max_new_tokens=4)
+    randomize(larger_model, std=0.12)
+    generated = larger_model.generate(source, num_beams=3, max_new_tokens=6)
+    afresh = CapsNMTForConditionalGeneration(larger_model.config).eval()
+    afresh.load_state_dict(larger_model.state_dict())
+    assert torch.equal(generated, afresh.generate(source, num_beams=3, max_new_tokens=6))
+
+
+def test_another_step_may_take_its_place():
+    model = randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**{**SIZES, "decoder_start_token_id": 3}))).eval()
+    source, calls = torch.randint(4, 31, (1, 5)), []
+    expected = model.generate(source, max_new_tokens=5, min_new_tokens=5)
+    decoder = model.get_decoder()
+    plain_step = decoder.decoding_step
+
+    def counted(decoder, inputs, cache, memory):
+        calls.append((inputs.shape, memory))
+        return plain_step(decoder, inputs, cache, memory)
+
+    decoder.decoding_step = counted
+    assert torch.equal(model.generate(source, max_new_tokens=5, min_new_tokens=5), expected)
+    assert calls == [((1, 16), None)] * 5
+
+
+def test_the_source_is_projected_once(monkeypatch):
+    model = randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**SIZES, source_attention=True))).eval()
+    calls = []
+    for module in (
+        model.model.decoder.source_projection,
+        model.model.decoder.source_attention.attention.key_projection,
+    ):
+        module.register_forward_hook(lambda *_: calls.append(1))
+    model.generate(torch.randint(4, 31, (2, 5)), max_new_tokens=6, min_new_tokens=6, num_beams=2)
+    assert len(calls) == 2
+
+
+# ------------------------------------------------------------------------------------------------- the aggregation
+@pytest.mark.parametrize("position_aware", [False, True])
+def test_word_order(position_aware):  # property 35
+    config = CapsNMTConfig(**SIZES, position_aware=position_aware)
+    aggregation = randomize(SourceCapsules(config), std=0.5)
+    states = torch.randn(2, 6, 16)
+    capsules, _ = aggregation(states, None)
+    permuted, _ = aggregation(states[:, [3, 1, 5, 0, 2, 4]], None)
+    assert torch.allclose(capsules, permuted, atol=1e-6) != position_aware
+
+
+@pytest.mark.parametrize("side", ["left", "right", "between"])
+@pytest.mark.parametrize("aggregation", ["capsules", "pooling"])
+def test_padding_the_states(aggregation, side):  # property 35
+    module = (
+        randomize(SourceCapsules(CapsNMTConfig(**SIZES)), std=0.5) if aggregation == "capsules" else SourcePooling()
+    )
+    states = torch.randn(2, 6, 16)
+    expected, _ = module(states, None)
+    places = {"left": range(3, 9), "right": range(6), "between": (0, 1, 4, 5, 7, 8)}[side]
+    padded, mask = torch.full((2, 9, 16), 100.0), torch.zeros(2, 9, dtype=torch.bool)
+    padded[:, list(places)], mask[:, list(places)] = states, True
+    torch.testing.assert_close(module(padded, mask)[0], expected, **TOLERANCE)
+
+
+def test_pooling():  # property 37
+    states = torch.tensor([[[-3.0], [-1.0], [-2.0], [9.0]]])
+    mask = torch.tensor([[True, True, True, False]])
+    pooled, weights = SourcePooling()(states, mask)
+    assert pooled.flatten().tolist() == [-1.0, -2.0, -3.0, -2.0]
+    assert weights is None
+
+
+def test_own_weights_of_each_iteration():  # property 36
+    def count(**settings):
+        with torch.device("meta"):
+            return sum(p.numel() for p in SourceCapsules(CapsNMTConfig(**{**SIZES, **settings})).parameters())
+
+    assert count() - count(share_iteration_weights=True) == (3 - 1) * 3 * 16**2
+    assert count() - count(separable_scoring=False) == 2 * (16**2 + 16)
+    assert count() == count(position_aware=False)
+    aggregation = randomize(SourceCapsules(CapsNMTConfig(**SIZES)), std=0.3)
+    aggregation(torch.randn(2, 6, 16), None)[0].square().sum().backward()
+    of_iterations = aggregation.votes.weight.grad.view(3, -1)
+    assert (of_iterations.abs().amax(dim=1) > 0).all()
+
+
+def test_shared_plain_capsules_take_the_fast_routing():
+    """Dynamic routing with and without its weights being asked for: two forms of one function."""
+    config = CapsNMTConfig(**SIZES, share_iteration_weights=True, position_aware=False, separable_scoring=False)
+    aggregation = randomize(SourceCapsules(config), std=0.5)
+    states, mask = torch.randn(2, 6, 16), torch.arange(6).expand(2, 6) < torch.tensor([[6], [4]])
+    plain, weights = aggregation(states, mask, output_routing_weights=True)
+    chunked, none = aggregation(states, mask)
+    torch.testing.assert_close(plain, chunked, **TOLERANCE)
+    assert (len(weights), none) == (3, None)
+    assert (weights[-1][1, 4:] == 0).all()
+
+
+# ------------------------------------------------------------------------------------------------- parameter counts
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("model.encoder.layers", 6_311_936),
+        ("model.encoder.aggregation.votes", 4_718_592),
+        ("model.encoder.aggregation.(inner|outer)_scoring", 525_312),
+        ("model.decoder.source_projection", 1_572_864),
+        ("model.decoder.layers", 6_306_816),
+        ("", 19_435_520 + 50_000 * 512),
+    ],
+)
+def test_parameter_counts(part, expected):  # SPEC section 1C: 6.31M, 4.72M, .53M, 1.57M, 6.31M, and 25.6M embeddings
+    with torch.device("meta"):
+        model = CapsNMTForConditionalGeneration(CapsNMTConfig())
+    assert sum(p.numel() for name, p in model.named_parameters() if re.match(part, name)) == expected
+
+
+def test_big_model():
+    with torch.device("meta"):
+        model = CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=1024))
+    body = sum(p.numel() for name, p in model.named_parameters() if "embed_tokens" not in name)
+    # every matrix is four times that of the base model, every bias and gain twice
+    assert body == 4 * 19_398_656 + 2 * (19_435_520 - 19_398_656)
+
+
+# ---------------------------------------------------------------------------------------------------- configuration
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden_size": 15}, r"`hidden_size` must be even.*got 15"),
+        ({"num_capsules": 0}, r"`num_capsules` must be at least 1, got 0"),
+        ({"num_iterations": 0}, r"`num_iterations` must be at least 1, got 0"),
+        ({"dropout": 1.5}, r"`dropout` must be a probability"),
+        ({"embedding_size": -2}, r"`embedding_size` must be at least 1, got -2"),
+        ({"aggregation": "max"}, r"aggregation"),
+        ({"num_capsule": 3}, r"did you mean `num_capsules`"),
+        ({"vocab_size": 5, "decoder_start_token_id": 5}, r"`decoder_start_token_id` \(5\) must be below `vocab_size`"),
+    ],
+)
+def test_configuration_errors(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CapsNMTConfig(**settings)
+
+
+def test_ablation_rows_are_configurations():
+    """Table 2 of the paper: each strategy on its own switch."""
+    rows = [
+        {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False},
+        {"position_aware": False, "separable_scoring": False},
+        {"separable_scoring": False},
+        {},
+    ]
+    batch = {"input_ids": torch.randint(4, 31, (2, 5)), "labels": torch.randint(4, 31, (2, 5))}
+    for settings in rows:
+        for num_capsules, num_iterations in ((2, 1), (4, 2), (6, 3), (8, 4), (12, 5)):
+            sizes = {**SIZES, "num_capsules": num_capsules, "num_iterations": num_iterations}
+            model = CapsNMTForConditionalGeneration(CapsNMTConfig(**sizes, **settings))
+            output = model(**batch, output_routing_weights=True)
+            assert output.loss.isfinite()
+            weights = output.routing_weights["encoder.aggregation"]
+            assert len(weights) == num_iterations
+            assert weights[0].shape == (2, 5, num_capsules)

@@ -1,0 +1,389 @@
+"""RNMT: all that every model must do, in every mix of settings, and what is its own."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import DynamicCache
+
+from hf_capsule_mt import CapsuleRNMTConfig, CapsuleRNMTForConditionalGeneration, CapsuleRNMTModel
+from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from tests.modeling.model_checks import EOS, PAD, START, TOLERANCE, Family, ModelChecks
+
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 16,
+    "embedding_size": 12,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+}
+
+GUIDED = {
+    "guided_routing": "guided",
+    "guided_num_redundant_capsules": 3,
+    "guided_capsule_dim": 6,
+    "guided_ffn_dim": 12,
+}
+
+MIXES = {
+    "plain": {},
+    "one layer, one width": {"encoder_layers": 1, "decoder_layers": 1, "embedding_size": 16},
+    "guided": GUIDED,
+    "guided, no redundant capsules, one layer": GUIDED
+    | {
+        "guided_num_redundant_capsules": 0,
+        "guided_num_capsules": 3,
+        "guided_num_iterations": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "embedding_size": 16,
+    },
+    "guided without losses": GUIDED | {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0},
+    "guided, bag of words as printed": GUIDED | {"guided_bca_weight": 0.0, "guided_bow_reduction": "sum"},
+    "classifier": GUIDED | {"guided_routing": "classifier", "guided_bca_reduction": "sum"},
+    "attention": GUIDED | {"guided_routing": "attention", "guided_bow_bags": "exclusive"},
+}
+
+
+class TestCapsuleRNMT(ModelChecks):
+    family = Family(
+        CapsuleRNMTConfig,
+        CapsuleRNMTModel,
+        CapsuleRNMTForConditionalGeneration,
+        SIZES,
+        has_attentions=False,
+        has_static_cache=False,
+        pads_left=True,
+        hidden_size_field="hidden_size",
+    )
+    mixes = MIXES
+
+    def expected_routings(self, mix):
+        return {"decoder.guidance"} if mix.get("guided_routing") in ("guided", "classifier") else set()
+
+    # ------------------------------------------------------------------------------------------ padding of the target
+    @pytest.mark.parametrize("place", ["left", "right", "between"])
+    def test_padding_the_target_changes_nothing(self, mix, place):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        columns = {"left": [2, 3, 4, 5, 6, 7], "right": [0, 1, 2, 3, 4, 5], "between": [0, 1, 3, 4, 6, 7]}[place]
+        words = torch.randint(START + 1, 31, (3, 8))  # garbage where the mask says padding
+        words[:, columns] = batch["decoder_input_ids"]
+        mask = torch.zeros(3, 8, dtype=torch.long)
+        mask[:, columns] = 1
+        output = model(**{**batch, "decoder_input_ids": words}, decoder_attention_mask=mask)
+        torch.testing.assert_close(output.logits[:, columns], expected, **TOLERANCE)
+
+    @pytest.mark.parametrize("record_past", [False, True])
+    def test_ragged_prefixes_go_on_like_whole_ones(self, mix, record_past):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits
+        lengths = (4, 1, 2)  # of the prefix, padded on the left
+        prefix, mask = torch.full((3, 4), PAD), torch.zeros(3, 4, dtype=torch.long)
+        for row, length in enumerate(lengths):
+            prefix[row, 4 - length :] = batch["decoder_input_ids"][row, :length]
+            mask[row, 4 - length :] = 1
+        cache = model.new_cache()
+        if record_past:
+            cache.activate_past_recording()
+        source = self.source(batch)
+        model(**source, decoder_input_ids=prefix, decoder_attention_mask=mask, past_key_values=cache)
+        following = torch.stack([batch["decoder_input_ids"][row, length] for row, length in enumerate(lengths)])
+        for _ in range(2):  # the second time after it was taken back
+            output = model(
+                **source,
+                decoder_input_ids=following[:, None],
+                decoder_attention_mask=torch.cat([mask, torch.ones(3, 1)], dim=1),
+                past_key_values=cache,
+            )
+            for row, length in enumerate(lengths):
+                torch.testing.assert_close(output.logits[row, 0], expected[row, length], **TOLERANCE)
+            if not record_past:
+                break
+            cache.crop(-1)
+            assert cache.get_seq_length() == 4
+
+    # ---------------------------------------------------------------------------------------------- what models show
+    def test_hidden_states_and_attentions(self, mix):
+        model, batch = self.model(mix), self.batch()
+        output = model(**batch, output_hidden_states=True, output_attentions=True)
+        torch.testing.assert_close(output.logits, model(**batch).logits, **TOLERANCE)
+        config = model.config
+        assert len(output.encoder_hidden_states) == config.encoder_layers + 1
+        assert len(output.decoder_hidden_states) == config.decoder_layers + 1
+        assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+        assert (output.encoder_last_hidden_state[batch["attention_mask"] == 0] == 0).all()
+        (attentions,) = output.cross_attentions
+        assert attentions.shape == (3, 1, 6, 7)
+        torch.testing.assert_close(attentions.sum(dim=-1), torch.ones(3, 1, 6))
+        assert (attentions[1, :, :, 4:] == 0).all()
+        assert model(**batch).cross_attentions is None
+
+    def test_generate_returns_attentions(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        output = model.generate(
+            **source, max_new_tokens=4, min_new_tokens=4, return_dict_in_generate=True, output_attentions=True
+        )
+        forced = model(**source, decoder_input_ids=output.sequences[:, :-1], output_attentions=True)
+        steps = torch.cat([step[0] for step in output.cross_attentions], dim=2)
+        torch.testing.assert_close(steps, forced.cross_attentions[0], **TOLERANCE)
+
+    def test_keys_of_the_source_are_computed_once_for_each_sentence(self, mix, monkeypatch):
+        model, source = self.model(mix), self.source(self.batch())
+        calls, project_keys = [], AdditiveAttention.project_keys
+        monkeypatch.setattr(
+            AdditiveAttention, "project_keys", lambda self, states: calls.append(1) or project_keys(self, states)
+        )
+        model.generate(**source, num_beams=3, max_new_tokens=6)
+        assert len(calls) == 1
+
+    def test_separate_vocabularies(self, mix, tmp_path):
+        model = self.model(mix, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+        batch = self.batch()
+        batch["decoder_input_ids"] = batch["decoder_input_ids"] % 23
+        logits = model(**batch).logits
+        assert logits.shape[-1] == 23
+        assert model.model.encoder.embed_tokens.weight.shape[0] == 31
+        model.save_pretrained(tmp_path)
+        loaded = CapsuleRNMTForConditionalGeneration.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**batch).logits, logits, atol=1e-5, rtol=1e-5)
+        model.resize_decoder_token_embeddings(29)
+        resized = model(**batch).logits
+        torch.testing.assert_close(resized[..., :23], logits, **TOLERANCE)
+        assert resized.shape[-1] == model.config.decoder_vocab_size == 29
+
+    # --------------------------------------------------------------------------------------------------------- errors
+    def test_a_source_without_words_is_an_error(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"CapsuleRNMTEncoder got sequences of no tokens, shape \[3, 0, 1[26]\]"):
+            model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
+        mask = batch["attention_mask"].clone()
+        mask[1] = 0
+        for call in (model, model.generate):
+            with pytest.raises(
+                ValueError, match=r"`attention_mask` of CapsuleRNMTEncoder .* no word of sentences \[1\]"
+            ):
+                call(input_ids=batch["input_ids"], attention_mask=mask)
+
+    def test_sizes_that_do_not_fit_are_errors(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTEncoder must be \[3, 7\], got \[3, 6\]"):
+            model(**{**batch, "attention_mask": batch["attention_mask"][:, :6]})
+        with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTDecoder must be \[3, 6\], got \[3, 5\]"):
+            model(**batch, decoder_attention_mask=torch.ones(3, 5))
+        with pytest.raises(ValueError, match=r"`encoder_attention_mask` of CapsuleRNMTDecoder must be \[3, 7\]"):
+            model.get_decoder()(
+                batch["decoder_input_ids"],
+                encoder_hidden_states=torch.randn(3, 7, 16),
+                encoder_attention_mask=torch.ones(3, 8),
+            )
+        with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
+            model(**batch, inputs_embeds=torch.randn(3, 7, 12))
+        with pytest.raises(ValueError, match="CapsuleRNMTDecoder needs the source"):
+            model.get_decoder()(batch["decoder_input_ids"])
+
+    def test_other_caches_are_errors(self, mix):
+        model, batch = self.model(mix), self.batch()
+        with pytest.raises(TypeError, match=r"must be a RecurrentCache, got DynamicCache"):
+            model(**batch, past_key_values=DynamicCache())
+        with pytest.raises(ValueError, match="static"):
+            model.generate(**self.source(batch), cache_implementation="static")
+
+    def test_dropout_only_in_training(self, mix):
+        model, batch = self.model(mix, dropout=0.5), self.batch()
+        assert torch.equal(model(**batch).logits, model(**batch).logits)
+        model.train()
+        assert not torch.allclose(model(**batch).logits, model(**batch).logits)
+
+
+def test_equals_a_plain_loop_of_pytorchs_own_modules():
+    """One sentence without padding, one step at a time, as the docstrings say it."""
+    checks = TestCapsuleRNMT()
+    model = checks.model(MIXES["plain"]).double()
+    source, target = torch.randint(4, 31, (1, 5)), torch.randint(4, 31, (1, 4))
+    encoder, decoder = model.model.encoder, model.model.decoder
+
+    hidden = encoder.embed_layer_norm(encoder.embed_tokens(source))
+    for layer in encoder.layers:
+        gru = nn.GRU(hidden.shape[-1], 8, batch_first=True, bidirectional=True).double()
+        gru.load_state_dict(layer.gru.state_dict())
+        states = gru(hidden)[0]
+        hidden = layer.layer_norm(hidden + states if hidden.shape == states.shape else states)
+
+    conditional = decoder.attention_layer.recurrence
+    attention = conditional.attention
+    embedded = decoder.embed_layer_norm(decoder.embed_tokens(target))
+    first, second = torch.tanh(decoder.first_states(hidden.mean(dim=1))).split(16, dim=-1)
+    outputs = []
+    for word in embedded.unbind(1):
+        between = conditional.word_gru(word, first)
+        scores = attention.score(
+            torch.tanh(attention.query_projection(between)[:, None] + attention.key_projection(hidden))
+        )
+        context = (scores.softmax(dim=1) * hidden).sum(dim=1)
+        first = conditional.context_gru(context, between)
+        read = torch.tanh(decoder.attention_layer.readout(torch.cat([first, context, word], dim=-1)))
+        output = decoder.attention_layer.layer_norm(read)
+        cell = nn.GRUCell(16, 16).double()
+        cell.load_state_dict({name.removesuffix("_l0"): w for name, w in decoder.layers[0].gru.state_dict().items()})
+        second = cell(output, second)
+        outputs.append(decoder.layers[0].layer_norm(output + second))
+    expected = model.lm_head(model.project_out(torch.stack(outputs, dim=1)))
+    actual = model(input_ids=source, decoder_input_ids=target).logits
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_the_start_of_training():
+    """New weights: orthogonal recurrences gate by gate, zero biases, and a loss near that of knowing nothing."""
+    torch.manual_seed(1)
+    config = CapsuleRNMTConfig(vocab_size=1000, hidden_size=64, pad_token_id=PAD, eos_token_id=EOS)
+    model = CapsuleRNMTForConditionalGeneration(config).eval()
+    for gate in model.model.decoder.attention_layer.recurrence.word_gru.weight_hh.chunk(3):
+        torch.testing.assert_close(gate @ gate.t(), torch.eye(64), atol=1e-5, rtol=1e-5)
+    for gate in model.model.encoder.layers[0].gru.weight_hh_l0_reverse.chunk(3):
+        torch.testing.assert_close(gate @ gate.t(), torch.eye(32), atol=1e-5, rtol=1e-5)
+    assert all((p == 0).all() for name, p in model.named_parameters() if "bias" in name)
+    source, labels = torch.randint(4, 1000, (8, 9)), torch.randint(4, 1000, (8, 9))
+    assert abs(model(input_ids=source, labels=labels).loss.item() - 6.9078) < 0.1
+
+
+# ------------------------------------------------------------------------------------------------- PAST and FUTURE
+METHODS = ["guided", "classifier", "attention"]
+
+
+def guided_model(method="guided", **settings):
+    return TestCapsuleRNMT().model(GUIDED | {"guided_routing": method} | settings)
+
+
+@pytest.fixture
+def batch():
+    """Ragged sources, and ragged targets as labels."""
+    checks = TestCapsuleRNMT()
+    return {**checks.source(checks.batch()), "labels": checks.labels()}
+
+
+@pytest.mark.parametrize("method", ["guided", "classifier"])
+def test_padding_is_assigned_nowhere(batch, method):  # SPEC property 39
+    for weights in guided_model(method)(**batch, output_routing_weights=True).routing_weights["decoder.guidance"]:
+        assert weights.shape[:3] == (3, 6, 7)
+        keep = batch["attention_mask"][:, None, :].expand(3, 6, 7).bool()
+        assert (weights[~keep] == 0).all()
+        torch.testing.assert_close(weights.sum(dim=-1)[keep], torch.ones(int(keep.sum())))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_loss_is_the_sum_of_its_parts(batch, method):  # SPEC property 45
+    once = guided_model(method)
+    expected = once(**batch)
+    assert min(expected.nll_loss, expected.bow_loss, expected.bca_loss) > 0
+    torch.testing.assert_close(expected.loss, expected.nll_loss + expected.bow_loss + expected.bca_loss)
+    weighted = guided_model(method, guided_bow_weight=2.0, guided_bca_weight=0.5)
+    weighted.load_state_dict(once.state_dict())
+    plain = guided_model(method, guided_bow_weight=0.0, guided_bca_weight=0.0)
+    plain.load_state_dict({name: once.state_dict()[name] for name in plain.state_dict()})
+    actual, without = weighted(**batch), plain(**batch)
+    torch.testing.assert_close(actual.bow_loss, 2 * expected.bow_loss)
+    torch.testing.assert_close(actual.bca_loss, expected.bca_loss / 2)
+    assert without.bow_loss is None
+    assert without.bca_loss is None
+    assert torch.equal(without.loss, without.nll_loss)
+    assert torch.equal(without.nll_loss, expected.nll_loss)
+    assert torch.equal(without.logits, expected.logits)  # property 41: losses leave the logits alone
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_padded_targets_change_no_loss(batch, method):
+    model = guided_model(method)
+    expected = model(**batch)
+    longer = nn.functional.pad(batch["labels"], (0, 3), value=-100)
+    actual = model(**{**batch, "labels": longer})
+    for name in ("loss", "nll_loss", "bow_loss", "bca_loss"):
+        torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_effect_it_is_the_plain_model(batch, method):  # SPEC property 46
+    model = guided_model(method)
+    model.model.decoder.guidance.start_without_effect()
+    plain = guided_model("none")
+    plain.load_state_dict(model.state_dict(), strict=False)
+    torch.testing.assert_close(model(**batch).logits, plain(**batch).logits, **TOLERANCE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_votes_are_computed_once_for_each_sentence(batch, method, monkeypatch):
+    model = guided_model(method)
+    calls, guidance = [], model.model.decoder.guidance
+    project = guidance.project
+    monkeypatch.setattr(guidance, "project", lambda *arguments: calls.append(1) or project(*arguments))
+    source = {key: batch[key] for key in ("input_ids", "attention_mask")}
+    for settings in ({}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}):
+        calls.clear()
+        model.generate(**source, **settings, max_new_tokens=6, min_new_tokens=6)
+        assert calls == [1]
+
+
+@pytest.mark.parametrize("method", ["none", *METHODS])
+def test_what_is_known_of_a_sentence_follows_its_row(batch, method):
+    model = guided_model(method)
+    encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
+    tokens = torch.randint(4, 31, (3, 2))
+    expected = model(
+        encoder_outputs=encoded, attention_mask=batch["attention_mask"], decoder_input_ids=tokens, use_cache=False
+    ).logits
+    order = torch.tensor([2, 0, 0])
+    in_order = {
+        "encoder_outputs": type(encoded)(last_hidden_state=encoded.last_hidden_state[order]),
+        "attention_mask": batch["attention_mask"][order],
+    }
+    for move in ("reorder_cache", "batch_select_indices"):
+        cache = model(
+            encoder_outputs=encoded,
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=tokens[:, :1],
+            use_cache=True,
+        ).past_key_values
+        getattr(cache, move)(order)
+        logits = model(**in_order, decoder_input_ids=tokens[order, 1:], past_key_values=cache).logits
+        torch.testing.assert_close(logits, expected[order, 1:], **TOLERANCE)
+
+
+def test_coverage_of_given_translations(batch):
+    model = guided_model()
+    score = model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
+    assert score.covered.shape == (3, 7)
+    assert (score.covered[batch["attention_mask"] == 0] == 0).all()
+    keep = batch["attention_mask"].bool()
+    total = (score.past + score.future + score.redundant)[keep]
+    torch.testing.assert_close(total, torch.ones_like(total))
+    for row, length in enumerate(batch["attention_mask"].sum(dim=-1)):
+        labels = batch["labels"][row : row + 1]
+        alone = model.score_coverage(batch["input_ids"][row : row + 1, :length], labels=labels[labels != -100][None])
+        torch.testing.assert_close(alone.past, score.past[row : row + 1, :length], **TOLERANCE)
+        torch.testing.assert_close(alone.score, score.score[row : row + 1], **TOLERANCE)
+    with pytest.raises(ValueError, match="`score_coverage` reads PAST and FUTURE"):
+        guided_model("none").score_coverage(batch["input_ids"], labels=batch["labels"])
+
+
+def test_the_losses_can_be_left_behind(batch, tmp_path):
+    model = guided_model()
+    expected = model(**batch).logits
+    model.drop_guided_losses()
+    model.save_pretrained(tmp_path)
+    loaded, info = CapsuleRNMTForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert not any("guided_losses" in name for name in loaded.state_dict())
+    torch.testing.assert_close(loaded.eval()(**batch).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_compiles_with_labels(batch):
+    model = guided_model()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    expected, actual = model(**batch), compiled(**batch)
+    for name in ("nll_loss", "bow_loss", "bca_loss"):
+        torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
+
+
+def test_labels_that_do_not_fit_are_an_error(batch):
+    with pytest.raises(ValueError, match=r"`labels` of shape \[3, 6\] do not fit the \[3, 2\] positions"):
+        guided_model()(**batch, decoder_input_ids=torch.full((3, 2), 5))

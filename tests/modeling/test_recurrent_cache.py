@@ -1,0 +1,184 @@
+"""The recurrent cache: its rows, its past, and what `generate()` asks of it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import DynamicCache, GenerationConfig
+from transformers.cache_utils import Cache
+
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
+
+NUM_LAYERS, BATCH_SIZE, WIDTH = 2, 3, 4
+
+
+def lstm_states():
+    return [(torch.randn(BATCH_SIZE, WIDTH), torch.randn(BATCH_SIZE, WIDTH)) for _ in range(NUM_LAYERS)]
+
+
+def gru_states():
+    return [(torch.randn(BATCH_SIZE, WIDTH),) for _ in range(NUM_LAYERS)]
+
+
+def same(actual, expected):
+    return all(
+        len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+        for a, b in zip(actual, expected, strict=True)
+    )
+
+
+@pytest.fixture(params=[lstm_states, gru_states], ids=["lstm", "gru"])
+def make_states(request):
+    return request.param
+
+
+def test_counts_tokens_and_keeps_the_last_states(make_states):
+    cache = RecurrentCache(NUM_LAYERS)
+    assert isinstance(cache, Cache)
+    assert cache.states is None
+    assert (len(cache), cache.get_seq_length()) == (NUM_LAYERS, 0)
+    assert not cache.is_compileable
+    cache.append(make_states(), num_tokens=4)
+    states = make_states()
+    cache.append(states)
+    assert same(cache.states, states)
+    assert cache.get_seq_length() == cache.get_seq_length(1) == 5
+    assert cache.get_mask_sizes(2, 0) == (7, 0)
+    assert cache.get_max_length() == -1
+    assert cache.layers[1].keys is states[1][0]
+    assert cache.layers[1].values.shape == (BATCH_SIZE, WIDTH if len(states[1]) == 2 else 0)
+    cache.reset()
+    assert cache.states is None
+    assert cache.get_seq_length() == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "argument", "rows"),
+    [
+        ("reorder_cache", torch.tensor([2, 0, 0]), [2, 0, 0]),
+        ("batch_repeat_interleave", 2, [0, 0, 1, 1, 2, 2]),
+        ("batch_select_indices", torch.tensor([1]), [1]),
+    ],
+)
+def test_rows_of_states_constants_and_past_go_together(make_states, method, argument, rows):
+    cache = RecurrentCache(NUM_LAYERS, record_past=True)
+    first, second = make_states(), make_states()
+    cache.append(first)
+    cache.append(second)
+    cache.constants["source"] = source = torch.randn(BATCH_SIZE, 5, WIDTH)
+    getattr(cache, method)(argument)
+    assert same(cache.states, [tuple(t[rows] for t in state) for state in second])
+    assert torch.equal(cache.constants["source"], source[rows])
+    cache.crop(-1)
+    assert same(cache.states, [tuple(t[rows] for t in state) for state in first])
+
+
+def test_goes_back(make_states):
+    cache = RecurrentCache(NUM_LAYERS)
+    prefix = make_states()
+    cache.append(prefix, num_tokens=3)
+    assert not cache.is_croppable
+    cache.activate_past_recording()
+    assert cache.is_croppable
+    assert cache.record_past
+    history = [make_states() for _ in range(4)]
+    for states in history:
+        cache.append(states)
+    cache.crop(0)
+    assert (cache.get_seq_length(), same(cache.states, history[3])) == (7, True)
+    cache.crop(-2)
+    assert (cache.get_seq_length(), same(cache.states, history[1])) == (5, True)
+    other = make_states()
+    cache.append(other)
+    assert (cache.get_seq_length(), same(cache.states, other)) == (6, True)
+    cache.crop(-3)
+    assert (cache.get_seq_length(), same(cache.states, prefix)) == (3, True)
+    with pytest.raises(ValueError, match="cannot go back from 3 to 2 tokens"):
+        cache.crop(-1)
+
+
+def test_goes_back_to_the_beginning(make_states):
+    cache = RecurrentCache(NUM_LAYERS, record_past=True)
+    cache.append(make_states())
+    cache.crop(-1)
+    assert cache.states is None
+    assert cache.get_seq_length() == 0
+
+
+def test_refuses_to_go_back_where_nothing_is_recorded(make_states):
+    cache = RecurrentCache(NUM_LAYERS)
+    cache.append(make_states())
+    with pytest.raises(ValueError, match=r"from 1 to 0 tokens.*activate_past_recording"):
+        cache.crop(-1)
+
+
+def test_refuses_keys_and_another_number_of_layers(make_states):
+    cache = RecurrentCache(NUM_LAYERS)
+    with pytest.raises(TypeError, match="use `append`"):
+        cache.update(torch.zeros(1), torch.zeros(1), 0)
+    with pytest.raises(ValueError, match="zip"):
+        cache.append(make_states()[:1])
+
+
+class Model(RecurrentGeneration):
+    config = SimpleNamespace(decoder_layers=NUM_LAYERS)
+
+
+def prepare(model_kwargs=None, **settings):
+    model_kwargs = model_kwargs or {}
+    Model()._prepare_cache_for_generation(GenerationConfig(**settings), model_kwargs, None, 1, 20)
+    return model_kwargs.get("past_key_values")
+
+
+def test_generate_gets_a_cache():
+    cache = prepare()
+    assert isinstance(cache, RecurrentCache)
+    assert len(cache) == NUM_LAYERS
+    assert not cache.record_past
+    assert len(prepare(cache_implementation="dynamic")) == NUM_LAYERS
+    assert prepare(use_cache=False) is None
+
+
+def test_generate_takes_the_cache_it_is_given():
+    cache = RecurrentCache(NUM_LAYERS)
+    assert prepare({"past_key_values": cache}) is cache
+    assert cache._is_user_defined
+
+
+def test_an_assistant_records_its_past():
+    generation_config = GenerationConfig()
+    generation_config.is_assistant = True
+    model_kwargs = {}
+    Model()._prepare_cache_for_generation(generation_config, model_kwargs, None, 1, 20)
+    assert model_kwargs["past_key_values"].record_past
+
+
+def test_generate_refuses_other_caches():
+    with pytest.raises(ValueError, match='`cache_implementation` "static"'):
+        prepare(cache_implementation="static")
+    with pytest.raises(ValueError, match="not both"):
+        prepare({"past_key_values": RecurrentCache(NUM_LAYERS)}, cache_implementation="dynamic")
+    with pytest.raises(TypeError, match="must be a RecurrentCache, got DynamicCache"):
+        prepare({"past_key_values": DynamicCache()})
+    with pytest.raises(ValueError, match="has 3 layers, but `decoder_layers` is 2"):
+        prepare({"past_key_values": RecurrentCache(3)})
+
+
+def test_beams_leave_the_constants_of_their_sentence_where_they_are():
+    cache = RecurrentCache(1)
+    source = torch.randn(2, 5, WIDTH).repeat_interleave(3, dim=0)  # two sentences of three beams
+    cache.append([(torch.randn(6, WIDTH),)])
+    cache.constants["source"] = source
+    cache.number_sentences(source)
+    assert cache.constants["sentences"].tolist() == [0, 0, 0, 1, 1, 1]
+    (state,) = cache.states[0]
+    within = torch.tensor([2, 0, 0, 5, 4, 5])
+    cache.reorder_cache(within)
+    assert torch.equal(cache.states[0][0], state[within])
+    assert cache.constants["source"] is source
+    across = torch.tensor([3, 3, 3, 0, 1, 2])
+    cache.reorder_cache(across)
+    assert torch.equal(cache.constants["source"], source[across])
+    assert cache.constants["sentences"].tolist() == [1, 1, 1, 0, 0, 0]
+    cache.batch_select_indices(torch.tensor([0, 5]))
+    assert cache.constants["sentences"].tolist() == [1, 0]

@@ -1,0 +1,195 @@
+"""Coverage: what a model with PAST and FUTURE says of its translations, in the user's string, and what helps."""
+
+import json
+import math
+
+import pytest
+import torch
+from transformers import pipeline
+
+from hf_capsule_mt import TranslationPipeline
+from hf_capsule_mt.pipelines.coverage import repeated_phrases, token_offsets, words_of
+from hf_capsule_mt.pipelines.sentences import Span
+from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer
+from tests.fixtures.word_for_word import TRANSLATION, omissions, sentences, train_word_for_word
+
+
+@pytest.fixture(scope="module")
+def translator():
+    model, tokenizer = train_word_for_word()
+    return TranslationPipeline(model=model, tokenizer=tokenizer)
+
+
+TEXTS = sentences(40, seed=99)
+
+
+def texts_of(records):
+    return [record["translation_text"] for record in records]
+
+
+def by_hand(translator, text, translation):
+    source = translator.tokenizer(text, return_tensors="pt")
+    labels = translator.tokenizer(text_target=translation, return_tensors="pt")["input_ids"]
+    return translator.model.score_coverage(**source, labels=labels)
+
+
+def test_each_word_of_the_users_string(translator):
+    text = f"  {TEXTS[0]}.  \n\n {TEXTS[1]} "
+    (record,) = translator(text, return_coverage=True)
+    coverage = record["coverage"]
+    assert [text[word["start"] : word["end"]] for word in coverage["words"]] == [
+        word["word"] for word in coverage["words"]
+    ]
+    assert [word["word"] for word in coverage["words"] if word["word"] != "."] == f"{TEXTS[0]} {TEXTS[1]}".split()
+    sentence_texts = [text[sentence["start"] : sentence["end"]] for sentence in coverage["sentences"]]
+    assert sentence_texts == [f"{TEXTS[0]}.", TEXTS[1]]
+    translation = record["translation_text"].split("\n\n")[1].strip()
+    expected = by_hand(translator, TEXTS[1], translation)
+    assert coverage["sentences"][1]["score"] == pytest.approx(float(expected.score[0]), abs=1e-5)
+    words = [word for word in coverage["words"] if word["start"] >= coverage["sentences"][1]["start"]]
+    for number, word in enumerate(words):
+        assert word["past"] == pytest.approx(float(expected.past[0, number]), abs=1e-5)
+        assert word["covered"] == pytest.approx(float(expected.covered[0, number]), abs=1e-5)
+        assert word["untranslated"] == (word["covered"] < 0.5)
+    json.dumps(coverage)
+
+
+def test_it_does_not_depend_on_the_batch(translator):
+    alone = [translator(text, return_coverage=True)[0] for text in TEXTS[:6]]
+    together = translator(TEXTS[:6], batch_size=6, return_coverage=True)
+    for one, other in zip(alone, together, strict=True):
+        assert one["translation_text"] == other["translation_text"]
+        assert one["coverage"]["score"] == pytest.approx(other["coverage"]["score"], abs=1e-5)
+        for word, same in zip(one["coverage"]["words"], other["coverage"]["words"], strict=True):
+            assert word["past"] == pytest.approx(same["past"], abs=1e-5)
+
+
+def test_it_finds_what_is_missing(translator):
+    # of the words that are missing it marks most, of those that are there few
+    found = {True: [0, 0], False: [0, 0]}
+    for record in translator(TEXTS, batch_size=40, return_coverage=True):
+        for word in record["coverage"]["words"]:
+            missing = TRANSLATION[word["word"]] not in record["translation_text"].split()
+            found[missing][word["untranslated"]] += 1
+    assert sum(found[True]) >= 20
+    assert found[True][True] / sum(found[True]) > 0.5
+    assert found[False][True] / sum(found[False]) < 0.15
+
+
+def test_rescoring_by_future_reduces_omissions(translator):
+    settings = {"batch_size": 40, "num_beams": 6, "length_penalty": 0.0}
+    plain = translator(TEXTS, **settings)
+    unchanged = translator(TEXTS, coverage_weight=1e-6, **settings)
+    assert texts_of(unchanged) == texts_of(plain)  # the score is that of beam search
+    rescored = translator(TEXTS, coverage_weight=5.0, **settings)
+    assert omissions(TEXTS, texts_of(plain)) > 30
+    assert omissions(TEXTS, texts_of(rescored)) < omissions(TEXTS, texts_of(plain)) / 2
+
+
+def test_rescoring_takes_the_best(translator):
+    n_best = translator(
+        TEXTS[2], num_beams=4, num_return_sequences=4, length_penalty=0.0, return_coverage=True, return_scores=True
+    )
+    lengths = [len(record["translation_text"].split()) + 1 for record in n_best]
+    totals = [
+        record["score"] * length - 2.0 * (1 - record["coverage"]["score"])
+        for record, length in zip(n_best, lengths, strict=True)
+    ]
+    best = max(range(4), key=totals.__getitem__)
+    (record,) = translator(TEXTS[2], num_beams=4, length_penalty=0.0, coverage_weight=2.0)
+    assert record["translation_text"] == n_best[best]["translation_text"]
+
+
+def test_threshold_and_retry(translator, caplog):
+    plain = translator(TEXTS, batch_size=40, coverage_threshold=0.7, return_coverage=True)
+    marked = [record["coverage"]["sentences"][0]["below_threshold"] for record in plain]
+    assert marked == [record["coverage"]["score"] < 0.7 for record in plain]
+    assert f"The coverage of {sum(marked)} of 40 translations is below 0.7" in caplog.text
+    retried = translator(TEXTS, batch_size=40, coverage_threshold=0.7, coverage_retry=6, return_coverage=True)
+    for was_marked, before, after in zip(marked, plain, retried, strict=True):
+        if was_marked:
+            assert after["coverage"]["score"] >= before["coverage"]["score"]
+        else:
+            assert after == before
+    assert omissions(TEXTS, texts_of(retried)) < 0.6 * omissions(TEXTS, texts_of(plain))
+
+
+def test_n_best_and_blank_texts(translator):
+    blank, several = translator(["", TEXTS[0]], num_beams=3, num_return_sequences=3, return_coverage=True)
+    assert [record["coverage"] for record in blank] == [
+        {"score": 1.0, "sentences": [], "words": [], "repetitions": []}
+    ] * 3
+    for record in several:
+        expected = float(by_hand(translator, TEXTS[0], record["translation_text"]).score[0])
+        assert record["coverage"]["score"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_is_refused(translator, tmp_path):
+    with pytest.raises(ValueError, match="`coverage_retry` needs a `coverage_threshold`"):
+        translator(TEXTS[0], coverage_retry=4)
+    with pytest.raises(ValueError, match="`num_beams` is 1"):
+        translator(TEXTS[0], coverage_weight=1.0)
+    plain = pipeline("translation", model=str(save_tiny_checkpoint(tmp_path)))
+    with pytest.raises(ValueError, match='need `guided_routing` "guided" or "classifier"'):
+        plain("No.", return_coverage=True)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_offsets_of_subwords(fast):
+    tokenizer = tiny_tokenizer()
+    text = "The 🙂 café's twenty-three apples."
+    token_ids = tokenizer(text)["input_ids"]
+    if not fast:
+
+        class Slow:
+            is_fast = False
+            all_special_ids = tokenizer.all_special_ids
+            convert_ids_to_tokens = staticmethod(tokenizer.convert_ids_to_tokens)
+
+        offsets = token_offsets(Slow(), text, token_ids, "")
+    else:
+        offsets = token_offsets(tokenizer, text, token_ids, "")
+    assert len(offsets) == len(token_ids)
+    words = {text[span.start : span.end]: tokens for span, tokens in words_of(text, Span(0, len(text)), offsets)}
+    expected = ["The", "🙂", "café's", "twenty-three", "apples", "."]
+    assert list(words) == [word for word in expected if fast or word != "🙂"]  # whose bytes say nothing of it
+    assert tokenizer.decode([token_ids[n] for n in words["twenty-three"]]) == "twenty-three"
+    assert token_ids.index(tokenizer.eos_token_id) not in {n for tokens in words.values() for n in tokens}
+
+
+def test_words_of_a_script_without_spaces_are_its_tokens():
+    text = "x他来了。"
+    words = words_of(text, Span(1, 5), [(0, 1), (1, 3), (3, 4), None])
+    assert [(text[span.start : span.end], tokens) for span, tokens in words] == [
+        ("他", [0]),
+        ("来了", [1]),
+        ("。", [2]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("translation", "source", "phrases"),
+    [
+        ("Das alte Haus, das alte Haus, steht.", "The old house stands.", ["das alte haus ,"]),
+        ("Er ist sehr sehr alt.", "He is very very old.", []),
+        ("Er ist sehr sehr alt.", "He is very old.", ["sehr"]),
+        ("nein nein nein nein", "no", ["nein nein", "nein"]),
+        ("Das Haus und das Haus.", "The house and the house.", []),
+        ("...", "...", []),
+    ],
+)
+def test_repetitions(translation, source, phrases):
+    assert repeated_phrases(translation, source) == phrases
+
+
+@pytest.mark.slow
+def test_the_exported_code_has_coverage_too(tmp_path):
+    from hf_capsule_mt.hub import check_export, export
+
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=8)
+    folder = export(model.eval(), tokenizer, tmp_path)
+    check_export(folder)
+    (record,) = pipeline("translation", model=str(folder))("No.", return_coverage=True)
+    assert math.isfinite(record["coverage"]["score"])

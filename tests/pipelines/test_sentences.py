@@ -1,0 +1,106 @@
+"""Where a text is cut: the rules of the sentence splitter, and pieces that fit."""
+
+import random
+
+import pytest
+
+from hf_capsule_mt.pipelines.sentences import Span, language_code, split_sentences, split_to_fit
+
+
+def sentences(text, language=None):
+    return [text[start:end] for start, end in split_sentences(text, language)]
+
+
+# sentences apart by "|"
+TEXTS = {
+    "en": [
+        "Hello.| World!| Really?",
+        "Mr. Smith lives at No. 5.| He is at home.",
+        "Did he?| No.| She did.",
+        "J. S. Bach wrote it.| Yes.",
+        "He said: “Go.”| Then he went.",
+        "It was 3.5 m, i.e. long, etc. and so on.| Good.",
+        "Wait...| What?!| Oh.",
+        "He works at Acme Inc. Smith does too.",
+        "(She left.)| He stayed.",
+        "It ended in 1999.| Then it began.",
+        "a line\n|another line\r\n|\n|a third",
+    ],
+    "de": [
+        "Am 3. Oktober kam er.| Er ging am 4. Oktober.",
+        "Das ist z.B. Dr. Müller.| „Komm!“| Sie kam.",
+        "Er kam usw. und ging.| Gut.",
+    ],
+    "fr": ["«Oui !»| Il part.| M. Dupont vient.", "Qui est-ce ?| Moi."],
+    "es": ["¿Quién es?| ¡Yo!| El Sr. Gómez."],
+    "el": ["Ποιος είναι;| Εγώ.| Καλά."],
+    "zh": ["他来了。|她走了！|“你？”|好。"],
+    "ja": ["「はい。」|彼は来た。"],
+    "ar": ["مرحبا.| كيف حالك؟| جيد."],
+    "hi": ["वह आया।| वह गई।"],
+    "th": ["เขามา เธอไป"],
+}
+
+
+@pytest.mark.parametrize(("language", "marked"), [(code, text) for code, texts in TEXTS.items() for text in texts])
+def test_rules(language, marked):
+    expected = [part.strip() for part in marked.split("|") if part.strip()]
+    text = marked.replace("|", "")
+    assert sentences(text, language) == expected
+    if language != "el":
+        assert len(sentences(text)) <= len(expected)  # without a language it cuts no more often
+
+
+def test_a_question_mark_of_greek_is_a_semicolon_elsewhere():
+    assert sentences("He came; She went.") == ["He came; She went."]
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [("de", "de"), ("de_DE", "de"), ("deu_Latn", "de"), ("zh-CN", "zh"), ("German", "de"), ("xx", "xx"), (None, None)],
+)
+def test_language_codes(language, code):
+    assert language_code(language) == code
+
+
+def test_spans_are_in_order_and_leave_out_only_space():
+    generator = random.Random(0)
+    alphabet = "aB.!? \n\t。”(é\u0301\u200d🙂3"
+    for _ in range(500):
+        text = "".join(generator.choice(alphabet) for _ in range(generator.randrange(60)))
+        spans = split_sentences(text)
+        end = 0
+        for span in spans:
+            assert not text[end : span.start].strip()
+            assert text[span.start : span.end].strip() == text[span.start : span.end] != ""
+            end = span.end
+        assert not text[end:].strip()
+        for span in spans:
+            pieces = split_to_fit(text, span, lambda part: len(part) <= 7)
+            assert all(0 < piece.end - piece.start <= 7 for piece in pieces)
+            kept = "".join(text[piece.start : piece.end] for piece in pieces)
+            assert "".join(kept.split()) == "".join(text[span.start : span.end].split())
+
+
+def test_a_long_sentence_is_cut_after_a_comma_or_else_between_words():
+    text = "one two three, four five six seven, eight nine ten"
+    pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= 36)
+    assert [text[piece.start : piece.end] for piece in pieces] == [
+        "one two three,",
+        "four five six seven, eight nine ten",
+    ]
+    text = "one two three four"
+    pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= 10)
+    assert [text[piece.start : piece.end] for piece in pieces] == ["one two", "three four"]
+
+
+def test_an_emoji_of_several_characters_stays_whole():
+    family = "👩\u200d👩\u200d👧"
+    text = family * 9
+    pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= 12)
+    assert {text[piece.start : piece.end].replace(family, "") for piece in pieces} == {""}
+
+
+def test_long_texts_take_no_quadratic_time():
+    for text in ("a. " * 100_000, "." * 100_000, "A. " * 100_000, '."' * 50_000):
+        split_sentences(text)
