@@ -16,6 +16,7 @@ JSON result and a table in Markdown beside it.
 import argparse
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -417,6 +418,7 @@ def by_length(arguments: argparse.Namespace) -> None:
     }
     synchronize = torch.cuda.synchronize if arguments.device != "cpu" else None
     result: dict[str, Any] = {"size": arguments.size, "repeats": arguments.repeats, "num_beams": arguments.num_beams}
+    result["clock"] = "processor time" if arguments.processor_time else "time"
     with tqdm(total=2 * 2 * len(models) * len(arguments.lengths) * (arguments.repeats + 1)) as bar:
         result["sweeps"] = measure_lengths(
             models,
@@ -425,6 +427,7 @@ def by_length(arguments: argparse.Namespace) -> None:
             repeats=arguments.repeats,
             synchronize=synchronize,
             progress=lambda: bar.update() and None,
+            clock=time.process_time if arguments.processor_time else time.perf_counter,
         )
     path = write_result(arguments.output, result)
     result = read_result(path)
@@ -452,6 +455,11 @@ def parse_arguments() -> argparse.Namespace:
         nargs="*",
         type=int,
         help="instead of the sections, measure CapsNMT by sentence length (default: 10 25 50 100 200 400)",
+    )
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="by length, count processor time, which neighbours on a shared machine disturb less; with --threads 1",
     )
     parser.add_argument("--num-beams", type=int, default=1, help="beams of the measurement by length")
     return parser.parse_args()

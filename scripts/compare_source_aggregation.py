@@ -37,10 +37,10 @@ from hf_capsule_mt.evaluation import write_result
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hidden-size", type=int, default=128, help="width of both models")
-    parser.add_argument("--epochs", type=float, default=4, help="how often to go through the training sentences")
+    parser.add_argument("--epochs", type=float, default=8, help="how often to go through the training sentences")
     parser.add_argument("--train-sentences", type=int, default=20_000, help="how many sentences to train on")
     parser.add_argument("--test-sentences", type=int, default=500, help="how many sentences to translate")
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="its peak, after 100 steps of warm-up")
+    parser.add_argument("--learning-rate", type=float, default=3e-3, help="its peak, after 100 steps")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--resamples", type=int, default=1000, help="bootstrap samples of the test sentences")
     parser.add_argument("--seed", type=int, default=1)
@@ -75,10 +75,10 @@ def train(
             args=Seq2SeqTrainingArguments(
                 output_dir=folder,
                 num_train_epochs=arguments.epochs,
-                per_device_train_batch_size=64,
+                per_device_train_batch_size=128,
                 learning_rate=arguments.learning_rate,
                 warmup_steps=100,
-                lr_scheduler_type="inverse_sqrt",
+                lr_scheduler_type="linear",
                 adam_beta2=0.98,
                 logging_steps=100,
                 save_strategy="no",

@@ -1,6 +1,7 @@
 """How the time to translate grows with the length of the source and of the target (CapsNMT's claim: linearly)."""
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ def measure_lengths(
     repeats: int = 3,
     synchronize: Callable[[], None] | None = None,
     progress: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """Translates random sentences of every length on either side, with all models in turns, through `generate()`.
 
@@ -39,7 +41,7 @@ def measure_lengths(
                 source = torch.randint(2, vocab_size, (1, source_length), device=model.device)
                 for part, num_words in (("encode", 1), ("translate", target_length)):
                     runs[f"{name} {part}"] = _generation(model, source, num_words, num_beams)
-            timings = time_in_turns(runs, repeats, synchronize=synchronize, progress=progress)
+            timings = time_in_turns(runs, repeats, synchronize=synchronize, progress=progress, clock=clock)
             seconds = {name: timing.median for name, timing in timings.items()}
             rows.append(
                 {
@@ -78,7 +80,8 @@ def render_lengths(result: dict[str, Any], picture: str) -> str:
     parts = [
         f"# Time by sentence length, {result['size']} size, one sentence at a time, beam {result['num_beams']}\n",
         f"`{result['command']}` on {hardware.get('gpu') or hardware['cpu']} ({hardware['threads']} threads), "
-        f"{result['date'][:10]}. Medians of {result['repeats']} runs in turns, through `generate()`. Encoding is a "
+        f"{result['date'][:10]}. Medians of the {result['clock']} of {result['repeats']} runs in turns, through "
+        "`generate()`. Encoding is a "
         "translation of one word; each further word is (total - encoding) / (words - 1).\n",
         f"![the same as a picture]({picture})",
     ]

@@ -36,7 +36,7 @@ from hf_capsule_mt.modeling.outputs import (
     SourceCapsulesOutput,
     asked_to_show,
 )
-from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, missing_words
+from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, mask_if_padded
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
 
@@ -188,7 +188,7 @@ class CapsNMTEncoder(RecurrentStack):
                 f"`attention_mask` must have the shape {list(hidden.shape[:2])} of the source, got "
                 f"{list(attention_mask.shape)}"
             )
-        mask = missing_words(attention_mask)
+        mask = mask_if_padded(attention_mask)
         if mask is not None and not bool(mask.any(dim=1).all()):
             rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
             raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
@@ -297,7 +297,7 @@ class CapsNMTDecoder(RecurrentStack):
         if len(source) != len(hidden):
             raise ValueError(f"the source has {len(source)} rows, but the target has {len(hidden)}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
-        mask = None if attention_mask is None else missing_words(attention_mask[:, -length:])
+        mask = None if attention_mask is None else mask_if_padded(attention_mask[:, -length:])
 
         shown = output_attentions or output_hidden_states
         one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
@@ -382,7 +382,7 @@ class CapsNMTDecoder(RecurrentStack):
             raise ValueError("source attention needs `encoder_hidden_states`")
         if "keys" not in kept:
             kept["keys"] = self.source_attention.attention.project_keys(states)
-            mask = missing_words(attention_mask)
+            mask = mask_if_padded(attention_mask)
             if mask is not None:
                 kept["mask"] = mask
         return kept["source"], (kept["keys"], states, kept.get("mask"))

@@ -107,7 +107,7 @@ def _no_cpu_autocast(hidden: torch.Tensor) -> contextlib.AbstractContextManager[
     return contextlib.nullcontext()
 
 
-def missing_words(mask: torch.Tensor | None) -> torch.Tensor | None:
+def mask_if_padded(mask: torch.Tensor | None) -> torch.Tensor | None:
     """A padding mask [B, T] of any type as bools, or `None` where nothing is padding."""
     if mask is None or bool(mask.all()):
         return None

@@ -48,7 +48,9 @@ def test_measures_what_it_says(monkeypatch, tmp_path):
                 row["source_length"] + 0.001 * row["target_length"]
             )
         assert sweeps[side]["slopes"]["slow"]["per_word"] == pytest.approx(0, abs=1e-9)
-    file = write_result(tmp_path / "lengths.json", {"size": "tiny", "repeats": 2, "num_beams": 1, "sweeps": sweeps})
+    file = write_result(
+        tmp_path / "lengths.json", {"size": "tiny", "repeats": 2, "num_beams": 1, "clock": "time", "sweeps": sweeps}
+    )
     report = lengths.render_lengths(read_result(file), "lengths.png")
     assert "| 6 | 6002.0 | 6100.0 | 2.00 | 6001.0 | 6050.0 | 1.00 | 1.01 |" in report
     assert report.count("microseconds more for each word") == 4
