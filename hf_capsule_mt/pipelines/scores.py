@@ -12,11 +12,8 @@ def score_sequences(
     attention_mask: torch.Tensor,
     sequences: torch.Tensor,
     lengths: torch.Tensor,
-    length_penalty: float = 1.0,
 ) -> torch.Tensor:
-    """The log-probability of each sequence divided by a power of its length: [B * returned].
-
-    The power is `length_penalty`, as in beam search; 1 gives the average of a token, the end token included.
+    """The average log-probability of a token, the end token included, of each sequence: [B * returned].
 
     Args:
         input_ids, attention_mask: the sources [B, S]; the mask keeps where it is 1.
@@ -34,4 +31,4 @@ def score_sequences(
     log_probs = logits.gather(2, targets[..., None])[..., 0] - logits.logsumexp(dim=2)  # [B * returned, T - 1]
     lengths = lengths.to(log_probs.device)
     counts = torch.arange(targets.shape[1], device=log_probs.device) < lengths[:, None]
-    return log_probs.masked_fill(~counts, 0.0).sum(dim=1) / lengths.clamp(min=1) ** length_penalty
+    return log_probs.masked_fill(~counts, 0.0).sum(dim=1) / lengths.clamp(min=1)

@@ -134,8 +134,6 @@ class TranslationPipeline(Pipeline):
             postprocess["return_tensors"] = bool(return_tensors) if return_text is None else not return_text
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"`batch_tokens` must be at least 1, got {batch_tokens}")
-        if coverage_retry and coverage_threshold is None:
-            raise ValueError("`coverage_retry` needs a `coverage_threshold`, below which it translates again")
         generate_kwargs |= _given(
             {
                 "return_scores": return_scores,
@@ -147,10 +145,7 @@ class TranslationPipeline(Pipeline):
             }
         )
         postprocess |= {"return_coverage": return_coverage, "coverage_threshold": coverage_threshold}
-        given = (
-            {key: value for key, value in some.items() if value is not None} for some in (preprocess, postprocess)
-        )
-        return next(given), generate_kwargs, next(given)
+        return _given(preprocess), generate_kwargs, _given(postprocess)
 
     # ------------------------------------------------------------------------------------------ the order of the work
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -189,6 +184,8 @@ class TranslationPipeline(Pipeline):
             return [self.postprocess(document, returned, **postprocess_params) for document in documents]
 
         settings = dict(forward_params)
+        if settings.get("coverage_retry") and settings.get("coverage_threshold") is None:
+            raise ValueError("`coverage_retry` needs a `coverage_threshold`, below which it translates again")
         batch_tokens = settings.pop("batch_tokens", None)
         window = 1 if batch_size == 1 else batch_size * BATCHES_READ_AHEAD
         if batch_tokens is not None:
@@ -383,17 +380,20 @@ class TranslationPipeline(Pipeline):
             "cut": lengths >= limits.to(lengths.device).repeat_interleave(len(sequences) // len(source)),
         }
         if return_scores or coverage_weight:
-            penalty = self._length_penalty(settings) if coverage_weight else 1.0
-            results["scores"] = score_sequences(model, source, mask, sequences, lengths, penalty)
+            results["scores"] = score_sequences(model, source, mask, sequences, lengths)
         results = {name: value.unflatten(0, (len(source), -1)) for name, value in results.items()}
         if return_coverage or coverage_weight:
             results |= coverage_scores(model, source, mask, sequences)
         if coverage_weight:
-            rescored = results["scores"] - coverage_weight * (1 - results["coverage"])
+            # beam search's own score, which divides by a power of the length
+            powers = lengths.clamp(min=1).reshape_as(results["scores"]) ** (1 - self._length_penalty(settings))
+            rescored = results["scores"] * powers - coverage_weight * (1 - results["coverage"])
             best = rescored.topk(returned, dim=1).indices  # [B, returned]
             for name in results.keys() - {"words"}:
                 index = best.reshape(*best.shape, *[1] * (results[name].dim() - 2))
                 results[name] = results[name].take_along_dim(index, dim=1)
+        if not return_scores:
+            results.pop("scores", None)
         results["was_cut"] = results.pop("cut").any(dim=1)
         return results
 

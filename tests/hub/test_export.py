@@ -123,6 +123,7 @@ def broken(exported, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_load_test_finds_other_logits(broken):
     code = (broken / "modeling_hf_capsule_mt.py").read_text()
     place = "+ self.final_logits_bias  #"

@@ -97,7 +97,9 @@ def test_rescoring_takes_the_best(translator):
     ]
     best = max(range(4), key=totals.__getitem__)
     (record,) = translator(TEXTS[2], num_beams=4, length_penalty=0.0, coverage_weight=2.0)
-    assert record["translation_text"] == n_best[best]["translation_text"]
+    assert record == {"translation_text": n_best[best]["translation_text"]}
+    (record,) = translator(TEXTS[2], num_beams=4, length_penalty=0.0, coverage_weight=2.0, return_scores=True)
+    assert record["score"] == pytest.approx(n_best[best]["score"], abs=1e-5)
 
 
 def test_threshold_and_retry(translator, caplog):

@@ -213,6 +213,7 @@ def test_coverage_beside_the_text(tmp_path, ending):
             assert untranslated.split() == [word["word"] for word in wanted["words"] if word["untranslated"]]
 
 
+@pytest.mark.slow
 def test_errors(checkpoint, tmp_path):
     bad = tmp_path / "bad.en"
     bad.write_bytes(b"fine\n\xff\n")
