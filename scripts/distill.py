@@ -45,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    processes = PartialState(cpu=arguments.cpu)
+    processes = PartialState(cpu=arguments.cpu or not torch.accelerator.is_available())
     recipe = load_recipe(arguments.recipe, {"data_dir": arguments.data_dir} if arguments.data_dir else None)
     source, target = recipe.languages["source"], recipe.languages["target"]
     with processes.main_process_first():

@@ -94,7 +94,8 @@ def distill(
         What `distilled.json` says: the number of lines and files, and the settings.
     """
     output = Path(output)
-    processes = PartialState()
+    # without being told, processes on a machine that has only CPUs would each think that they are alone
+    processes = PartialState(cpu=not torch.accelerator.is_available())
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index].split()), index))
     files = -(-len(order) // lines_per_file)
     facts = {

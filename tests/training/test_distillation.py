@@ -6,6 +6,7 @@ import signal
 
 import pytest
 import torch
+from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
@@ -21,7 +22,7 @@ def reversed_words(texts):
     return [" ".join(reversed(text.split())) for text in texts]
 
 
-def translate_and_die(folder, at):
+def translate_and_die(folder, at, processes=1):
     translated = 0
 
     def translate(texts):
@@ -32,6 +33,9 @@ def translate_and_die(folder, at):
         return reversed_words(texts)
 
     distill(translate, SOURCES, folder, sentences_per_batch=3, **SETTINGS)
+    assert PartialState().num_processes == processes
+    if processes > 1:
+        assert translated < len(SOURCES)  # each its share
 
 
 def result(folder):
@@ -57,7 +61,7 @@ def test_killed_and_resumed_it_loses_no_line_and_repeats_none(tmp_path):
 
 def test_with_any_number_of_processes(tmp_path):
     assert in_process(translate_and_die, tmp_path, 20) == -signal.SIGKILL
-    assert in_processes(2, translate_and_die, tmp_path, None) == [0, 0]
+    assert in_processes(2, translate_and_die, tmp_path, None, 2) == [0, 0]
     assert result(tmp_path) == (EXPECTED, len(SOURCES))
     assert json.loads((tmp_path / SUMMARY_FILE).read_text())["lines"] == len(SOURCES)
 
