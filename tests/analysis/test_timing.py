@@ -8,7 +8,7 @@ import torch
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.analysis.timing import peak_memory, routing_replaced_by_mean, time_in_turns
 from hf_capsule_mt.modeling import layer_aggregation
-from tests.modeling.test_capsule_marian import MIXES, TestCapsuleMarian
+from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
 
 def test_runs_take_turns():
@@ -35,8 +35,8 @@ def test_peak_memory():
 
 @pytest.mark.parametrize("mix", ["dynamic routing", "everything"])
 def test_the_floor_keeps_every_gradient(mix):
-    checks = TestCapsuleMarian()
-    model: CapsuleMarianMTModel = checks.model(MIXES[mix], tie_word_embeddings=True)
+    checks = test_capsule_marian.TestCapsuleMarian()
+    model: CapsuleMarianMTModel = checks.model(test_capsule_marian.MIXES[mix], tie_word_embeddings=True)
     routing = layer_aggregation.em_routing
     batch, labels = checks.source(checks.batch()), checks.labels()
     with routing_replaced_by_mean():

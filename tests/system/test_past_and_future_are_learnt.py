@@ -76,9 +76,11 @@ def trained(tmp_path_factory) -> Trained:
         model=model,
         args=Seq2SeqTrainingArguments(
             output_dir=str(tmp_path_factory.mktemp("trained")),
-            num_train_epochs=4,
+            num_train_epochs=5,
             per_device_train_batch_size=64,
-            learning_rate=3e-3,
+            train_sampling_strategy="group_by_length",
+            learning_rate=2e-3,
+            lr_scheduler_type="inverse_sqrt",
             warmup_steps=100,
             adam_beta2=0.98,
             save_strategy="no",
