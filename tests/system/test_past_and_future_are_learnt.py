@@ -194,9 +194,10 @@ def test_overlap_rate(trained):
 def test_words_move_from_future_to_past_when_their_translation_is_produced(trained):
     measured = measure_move(trained)
     print(f"\n{measured}")
-    assert measured["share of nouns that move"] > 0.7
+    assert measured["share of nouns that move"] > 0.6
     assert measured["past after"] > measured["past before"] + 0.05
     assert measured["future after"] < measured["future before"] - 0.05
+    assert measured["fall of FUTURE at its own step"] > 0.05
     assert measured["fall of FUTURE at its own step"] > 1.5 * measured["fall of FUTURE at a step"]
 
 
