@@ -18,7 +18,8 @@ class RoutingForm(enum.Enum):
         a backward pass written by hand that recomputes them. Several times faster in eager PyTorch, and its memory
         is that of the votes and their gradient.
     COMPILED: CHUNKED with `torch.compile` of the work on a chunk: twice as fast again, after some ten seconds of
-        compilation. It needs a C++ compiler on a CPU and Triton on a GPU, so it has to be asked for.
+        compilation. It needs a C++ compiler on a CPU and Triton on a GPU, so it has to be asked for. Guided routing
+        has no such form and takes the chunked one.
     """
 
     PLAIN = "plain"
@@ -32,7 +33,8 @@ _preferred = RoutingForm(os.environ.get("HF_CAPSULE_MT_ROUTING", "chunked"))
 def use_routing_form(form: RoutingForm | str) -> RoutingForm:
     """Prefers a form from now on; returns the one preferred before. The variable HF_CAPSULE_MT_ROUTING sets the first.
 
-    Where someone looks inside a routing (its weights are asked for), or a compiler does, the plain form runs anyway.
+    Where someone looks inside a routing (its weights are asked for), or a compiler does, the plain form runs anyway;
+    of guided routing only for a compiler, as its chunked form has the weights at hand.
     """
     global _preferred
     previous, _preferred = _preferred, RoutingForm(form)

@@ -130,7 +130,8 @@ def guided_routing_chunked(
     """The same arithmetic with the output capsules in front, so that weighted sums are matrix products.
 
     The first iteration does not depend on the query and is computed once for all of them. The tensors of
-    [..., T, N, M, D] inside the scores exist a slice at a time: see `additive_scores`.
+    [..., T, N, M, D] inside the scores exist a slice at a time: see `additive_scores`. A training step holds about
+    12 M D numbers for each word of the batch, whatever the length of its sentence, and the assignments [..., T, N, M].
     """
     votes = votes.transpose(-2, -3).contiguous()  # [..., M, N, D]
     projected_votes = projected_votes.transpose(-2, -3).contiguous()

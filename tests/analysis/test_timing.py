@@ -8,7 +8,7 @@ import torch
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.analysis.timing import peak_memory, routing_replaced_by_mean, time_in_turns
 from hf_capsule_mt.modeling import layer_aggregation
-from tests.modeling import test_capsule_marian
+from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
 
 def test_runs_take_turns():

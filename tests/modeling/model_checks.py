@@ -484,5 +484,6 @@ class ModelChecks:
     def test_compiles_without_a_graph_break(self, mix):
         """A recurrent model compiles too, but breaks its graph: the compiler leaves the layers of `nn` as they are."""
         model, batch = self.model(mix), self.batch()
+        torch._dynamo.reset()  # so many mixes of one class would reach the limit of recompilations
         compiled = torch.compile(model, fullgraph=self.family.compiles_fullgraph, backend="eager")
         torch.testing.assert_close(compiled(**batch, use_cache=False).logits, model(**batch).logits, **TOLERANCE)

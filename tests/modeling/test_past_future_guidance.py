@@ -196,6 +196,7 @@ def test_capsules_on_demand(batch):
 
 def test_compiles_with_labels(batch):
     model = make()
+    torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     expected, actual = model(**batch), compiled(**batch)
     for name in ("nll_loss", "bow_loss", "bca_loss"):

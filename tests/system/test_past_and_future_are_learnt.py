@@ -149,7 +149,7 @@ def measure_move(trained: Trained) -> dict[str, float]:
         "past after": after[:, 0].mean().item(),
         "future before": before[:, 1].mean().item(),
         "future after": after[:, 1].mean().item(),
-        "share of nouns that move": (after[:, 0] > before[:, 0]).float().mean().item(),
+        "share of nouns that move": (after[:, 0] - after[:, 1] > before[:, 0] - before[:, 1]).float().mean().item(),
         "fall of FUTURE at its own step": torch.stack(own_fall).mean().item(),
         "fall of FUTURE at a step": torch.stack(fall).mean().item(),
     }
@@ -194,9 +194,10 @@ def test_overlap_rate(trained):
 def test_words_move_from_future_to_past_when_their_translation_is_produced(trained):
     measured = measure_move(trained)
     print(f"\n{measured}")
-    assert measured["share of nouns that move"] > 0.7
+    assert measured["share of nouns that move"] > 0.6
     assert measured["past after"] > measured["past before"] + 0.05
     assert measured["future after"] < measured["future before"] - 0.05
+    assert measured["fall of FUTURE at its own step"] > 0.05
     assert measured["fall of FUTURE at its own step"] > 1.5 * measured["fall of FUTURE at a step"]
 
 
