@@ -47,9 +47,10 @@ class CoverageScore:
 
     past, future, redundant: [B, S], the shares of each source word when the whole translation has been read; 0 for
         padding.
-    covered: [B, S], how much of what left FUTURE left it with words that the model agreed to; 0 for padding.
+    covered: [B, S], how much of what left FUTURE left it with words that the model agreed to, and less if most of it
+        is still there; 0 for padding.
     words: [B, S], which positions count: neither padding nor one of the special tokens.
-    untranslated: [B, S], the words whose coverage is below the threshold.
+    untranslated: [B, S], the words whose coverage is below the threshold, or that are mostly FUTURE at the end.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
     """
 
@@ -76,21 +77,24 @@ class PastFutureModel:
     ) -> CoverageScore:
         """How much of each source word any given translation covers, by forcing the model to produce it.
 
-        At the end everything is PAST, also of a translation that left words out: the model sees the full stop, and
-        believes it. What tells is how a word left FUTURE. When its translation is read, the model expected that; when
-        the next words are read instead, it did not. So each step's fall of a word's FUTURE counts by the step's
-        agreement, p(word read) / max p, and coverage is the part of the fall that is agreed to:
+        At the end most is PAST, also of a translation that left words out: the model sees the full stop, and believes
+        it. What tells is how a word left FUTURE. When its translation is read, the model expected that; when the next
+        words are read instead, it did not. So each step's fall of a word's FUTURE counts by the step's agreement,
+        p(word read) / max p. What all give up at once when the last word is read, most often a full stop, counts as
+        one word at most: that also finds what a model's own translation leaves out, with which it always agrees.
 
             covered_s = sum_t fall_ts agreement_t / sum_t fall_ts
+            fall_Ts credited with fall_Ts / max(1, sum_s fall_Ts) at the last step T
 
-        A word that never was in FUTURE is covered, and one that never leaves it is not.
+        A word that never was in FUTURE is covered. One that is more than half in FUTURE at the end is covered the less,
+        down to 0.
 
         Args:
             input_ids: source tokens [B, S].
             attention_mask: [B, S]; without it everything but `pad_token_id` counts as a word.
             labels: the translations [B, T], padded on the right with -100 or `pad_token_id`, with or without an end
                 token.
-            threshold: words whose coverage is less count as untranslated.
+            threshold: words whose coverage is less count as untranslated, as do those that are mostly FUTURE at the end.
         """
         config: Any = self.config  # type: ignore[attr-defined]
         if config.guided_routing not in ("guided", "classifier"):
@@ -125,18 +129,21 @@ class PastFutureModel:
         falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0) * was_read.unsqueeze(
             1
         )  # [B, S, T - 1]
-        fall = falls.sum(dim=-1)
-        agreed = (falls * agreement.unsqueeze(1)).sum(dim=-1)
-        covered = torch.where(fall > SMALLEST_FALL, agreed / fall.clamp(min=SMALLEST_FALL), 1 - future)
-        covered = covered * attention_mask.bool()
         words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(config, input_ids))
+        at_the_end = torch.arange(falls.shape[-1], device=last.device) == last.unsqueeze(-1) - 1  # [B, T - 1]
+        given_up = (falls * words.unsqueeze(-1)).sum(dim=1).clamp(min=1)  # [B, T - 1]
+        credit = agreement / torch.where(at_the_end, given_up, 1)
+        fall = falls.sum(dim=-1)
+        agreed = (falls * credit.unsqueeze(1)).sum(dim=-1)
+        covered = torch.where(fall > SMALLEST_FALL, agreed / fall.clamp(min=SMALLEST_FALL), 1)
+        covered = covered * (2 * (1 - future)).clamp(max=1) * attention_mask.bool()
         return CoverageScore(
             past=past,
             future=future,
             redundant=redundant,
             covered=covered,
             words=words,
-            untranslated=words & (covered < threshold),
+            untranslated=words & ((covered < threshold) | (future > 0.5)),
             score=torch.where(words, covered, 0).sum(dim=-1).div(words.sum(dim=-1).clamp(min=1))
             + (~words.any(dim=-1)).float(),
         )

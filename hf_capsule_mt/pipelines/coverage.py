@@ -14,8 +14,6 @@ from hf_capsule_mt.pipelines.sentences import Span
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
 # scripts that put no space between words, where a token of the vocabulary stands for a word
 UNSPACED_SCRIPTS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-# a word whose coverage is less counts as untranslated
-UNTRANSLATED_BELOW = 0.5
 LONGEST_REPEATED_PHRASE = 6
 
 
@@ -24,7 +22,7 @@ def coverage_scores(
 ) -> dict[str, torch.Tensor]:
     """What the model says of translations [B * returned, T] (after their start token) of the sources [B, S].
 
-    `past` and `covered` [B, returned, S], `coverage` [B, returned] for each translation, and `words` [B, S].
+    `past`, `covered` and `untranslated` [B, returned, S], `coverage` [B, returned] for each translation, and `words` [B, S].
     """
     if not hasattr(model, "score_coverage"):
         raise ValueError(f"coverage needs a model with guided routing, got a {type(model).__name__}")
@@ -33,11 +31,11 @@ def coverage_scores(
         input_ids.repeat_interleave(returned, dim=0),
         attention_mask.repeat_interleave(returned, dim=0),
         labels=sequences[:, 1:],
-        threshold=UNTRANSLATED_BELOW,
     )
     return {
         "past": scored.past.reshape(batch_size, returned, -1),
         "covered": scored.covered.reshape(batch_size, returned, -1),
+        "untranslated": scored.untranslated.reshape(batch_size, returned, -1),
         "coverage": scored.score.reshape(batch_size, returned),
         "words": scored.words.reshape(batch_size, returned, -1)[:, 0],
     }
@@ -63,14 +61,14 @@ def coverage_record(
         repetitions += repeated_phrases(tokenizer.decode(ids, skip_special_tokens=True), source)
         offsets = token_offsets(tokenizer, source, piece.token_ids, prefix)
         for span, tokens in words_of(document.text, piece.span, offsets):
-            covered = float(coverage["covered"][rank, tokens].mean())
             words.append(
                 {
                     "word": document.text[span.start : span.end],
                     **span._asdict(),
                     "past": float(coverage["past"][rank, tokens].mean()),
-                    "covered": covered,
-                    "untranslated": covered < UNTRANSLATED_BELOW,
+                    "covered": float(coverage["covered"][rank, tokens].mean()),
+                    # most of its pieces are
+                    "untranslated": float(coverage["untranslated"][rank, tokens].float().mean()) >= 0.5,
                 }
             )
     weights = [float(piece.coverage["words"].sum()) for piece in document.pieces]  # type: ignore[index]

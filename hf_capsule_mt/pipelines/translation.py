@@ -234,7 +234,7 @@ class TranslationPipeline(Pipeline):
                 tokens = inputs["attention_mask"][row].bool()
                 piece.coverage = {
                     "coverage": outputs["coverage"][row],
-                    **{name: outputs[name][row][..., tokens] for name in ("past", "covered", "words")},
+                    **{name: outputs[name][row][..., tokens] for name in ("past", "covered", "untranslated", "words")},
                 }
 
     @staticmethod
