@@ -1,8 +1,8 @@
 """A first look, in minutes: train the plain model and a capsule model on the embedded corpus and translate with both.
 
-    python scripts/quickstart.py                                  # what `make demo` runs
+    python scripts/quickstart.py                   # what `make demo` runs
     python scripts/quickstart.py --recipe head_em_routing --output outputs/heads
-    python scripts/quickstart.py --seeds 1 2 3                    # the mean of several runs, into docs/results/quickstart.json
+    python scripts/quickstart.py --seeds 1 2 3     # the mean of several runs, into docs/results/quickstart.json
 
 It runs two recipes of scripts/recipes/embedded, prints the BLEU of both, some translations beside the references, and
 draws how the decoder routes its layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM` and

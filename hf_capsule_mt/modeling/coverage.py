@@ -50,7 +50,7 @@ class CoverageScore:
     covered: [B, S], how much of what left FUTURE left it with words that the model agreed to, and less if most of it
         is still there; 0 for padding.
     words: [B, S], which positions count: neither padding nor one of the special tokens.
-    untranslated: [B, S], the words whose coverage is below the threshold, or that are mostly FUTURE at the end.
+    untranslated: [B, S], words whose coverage is below the threshold, or that are mostly FUTURE at the end.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
     """
 
@@ -93,7 +93,7 @@ class PastFutureModel:
             attention_mask: [B, S]; without it everything but `pad_token_id` counts as a word.
             labels: the translations [B, T], padded on the right with -100 or `pad_token_id`, with or without an end
                 token.
-            threshold: words whose coverage is less count as untranslated, and those that are mostly FUTURE at the end.
+            threshold: words whose coverage is less count as untranslated; so do those mostly FUTURE at the end.
         """
         config: Any = self.config  # type: ignore[attr-defined]
         if config.guided_routing not in ("guided", "classifier"):
