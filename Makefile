@@ -41,5 +41,5 @@ $(VENV)/ready: pyproject.toml constraints.txt
 $(FLOOR_VENV)/ready: pyproject.toml constraints-floor.txt
 	$(PYTHON) -m venv $(FLOOR_VENV)
 	$(FLOOR_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(FLOOR_VENV)/bin/python -m pip install --quiet --constraint constraints-floor.txt --editable ".[train,eval,test]"
+	$(FLOOR_VENV)/bin/python -m pip install --quiet --constraint constraints-floor.txt --editable ".[train,eval,analysis,test]"
 	touch $@
