@@ -4,8 +4,9 @@
     python scripts/quickstart.py --recipe head_em_routing --output outputs/heads
     python scripts/quickstart.py --seeds 1 2 3     # the mean of several runs, into docs/results/quickstart.json
 
-It runs two recipes of scripts/recipes/embedded, prints the BLEU of both, some translations beside the references, and
-draws how the decoder routes its layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM` and
+It runs two recipes of scripts/recipes/embedded, prints the BLEU of both, some translations beside the references and,
+if the model has PAST and FUTURE, what it says of a translation that is cut short, and draws how the decoder routes its
+layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM` and
 `pipeline("translation")` load. Killed and started again, it goes on where it was.
 """
 
@@ -70,6 +71,21 @@ def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> No
         print(f"\n{pair['en']}\n  plain:     {plain}\n  capsules:  {capsules}\n  reference: {pair['de']}")
 
 
+def show_coverage(recipe: Recipe) -> None:
+    """What the model says it left out of a whole translation, and of one that was cut short, if it can tell."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(recipe.output_dir)
+    if model.config.guided_routing not in ("guided", "classifier"):
+        return
+    tokenizer = AutoTokenizer.from_pretrained(recipe.output_dir)
+    pair = load_corpus(recipe)["test"]["translation"][0]
+    words = pair["de"].split()
+    for target in (pair["de"], " ".join(words[: len(words) // 2]) + "."):
+        batch = tokenizer([pair["en"]], text_target=[target], return_tensors="pt")
+        coverage = model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
+        missing = tokenizer.decode(batch["input_ids"][coverage.untranslated])
+        print(f"\nCoverage {coverage.score.item():.2f}: {pair['en']} -> {target}\n  left out: {missing or 'nothing'}")
+
+
 def draw(recipe: Recipe) -> None:
     """How the decoder routes its layers over a sentence, if it does."""
     pair = load_corpus(recipe)["test"]["translation"][0]
@@ -96,6 +112,7 @@ def main() -> None:
     plain_output = arguments.output.with_name(f"{arguments.output.name}_plain")
     recipe = recipe_for(arguments.recipe, arguments.output, arguments.seeds[0], arguments)
     show_translations(recipe, plain_output)
+    show_coverage(recipe)
     draw(recipe)
     print()
     for name, values in scores.items():
