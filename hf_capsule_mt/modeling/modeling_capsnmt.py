@@ -502,7 +502,7 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
         "lm_head.weight": "model.encoder.embed_tokens.weight",
         "model.decoder.embed_tokens.weight": "model.encoder.embed_tokens.weight",
     }
-    guided_losses = None
+    guided_losses = None  # no PAST and FUTURE
 
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)

@@ -490,3 +490,22 @@ class ModelChecks:
         torch._dynamo.reset()  # so many mixes of one class would reach the limit of recompilations
         compiled = torch.compile(model, fullgraph=self.family.compiles_fullgraph, backend="eager")
         torch.testing.assert_close(compiled(**batch, use_cache=False).logits, model(**batch).logits, **TOLERANCE)
+
+
+class TwoVocabulariesChecks(ModelChecks):
+    """For families that may have a vocabulary for each side."""
+
+    def test_separate_vocabularies(self, mix, tmp_path):
+        model = self.model(mix, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+        batch = self.batch()
+        batch["decoder_input_ids"] = batch["decoder_input_ids"] % 23
+        logits = model(**batch).logits
+        assert logits.shape[-1] == 23
+        assert model.model.encoder.embed_tokens.weight.shape[0] == 31
+        model.save_pretrained(tmp_path)
+        loaded = self.family.generation_class.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**batch).logits, logits, atol=1e-5, rtol=1e-5)
+        model.resize_decoder_token_embeddings(29)
+        resized = model(**batch).logits
+        torch.testing.assert_close(resized[..., :23], logits, **TOLERANCE)
+        assert resized.shape[-1] == model.config.decoder_vocab_size == 29
