@@ -15,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 .PHONY: demo test test-slow check clean
 
 demo: $(VENV)/ready
-	$(VENV)/bin/python scripts/demo.py
+	$(VENV)/bin/python scripts/quickstart.py
 
 test: $(VENV)/ready $(FLOOR_VENV)/ready
 	$(VENV)/bin/python $(PYTEST) -m "not slow and not gpu"
@@ -35,11 +35,11 @@ clean:
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,test,dev]"
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,demo,test,dev]"
 	touch $@
 
 $(FLOOR_VENV)/ready: pyproject.toml constraints-floor.txt
 	$(PYTHON) -m venv $(FLOOR_VENV)
 	$(FLOOR_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(FLOOR_VENV)/bin/python -m pip install --quiet --constraint constraints-floor.txt --editable ".[train,eval,test]"
+	$(FLOOR_VENV)/bin/python -m pip install --quiet --constraint constraints-floor.txt --editable ".[train,eval,analysis,test]"
 	touch $@

@@ -1,112 +1,18 @@
-"""A first look, in minutes: train the plain model and a capsule model on the embedded corpus and translate with both.
+"""Serves the page that shows what a model translated and what it left out.
 
-    python scripts/demo.py                                  # what `make demo` runs
-    python scripts/demo.py --recipe head_em_routing --output outputs/heads
-    python scripts/demo.py --seeds 1 2 3                    # the mean of several runs, into docs/results/demo.json
+    python scripts/demo.py outputs/gdr                    # on this machine alone
+    python scripts/demo.py a=outputs/a b=outputs/b --port 7860
 
-It runs two recipes of scripts/recipes/embedded, prints the BLEU of both, some translations beside the references, and
-draws how the decoder routes its layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM` and
-`pipeline("translation")` load. Killed and started again, it goes on where it was.
+As a Space: a repository with this file as app.py, `hf-capsule-mt[demo]` in its requirements, and the names of models
+on the hub, separated by spaces, in the variable CAPSULE_MODELS.
 """
 
-import argparse
 import os
-from pathlib import Path
-from statistics import mean
-from typing import Any
+import sys
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
-
-from hf_capsule_mt.analysis.pictures import draw_layer_routing
-from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.training import load_recipe, run_recipe
-from hf_capsule_mt.training.recipes import Recipe
-from hf_capsule_mt.training.run import RESULT_FILE, load_corpus
-
-RECIPES = Path(__file__).parent / "recipes" / "embedded"
-ROUTING = "decoder.layer_aggregation"
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="em_routing", help="the capsule model: a file of scripts/recipes/embedded")
-    parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="where its checkpoint goes")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")
-    parser.add_argument("--epochs", type=float, help="how often to go through the training sentences")
-    parser.add_argument("--train-sentences", type=int, help="how many sentences to train on")
-    return parser.parse_args()
-
-
-def recipe_for(name: str, output: Path, seed: int, arguments: argparse.Namespace) -> Recipe:
-    overrides: dict[str, Any] = {"output_dir": str(output), "seed": seed}
-    if arguments.epochs is not None:
-        overrides["num_train_epochs"] = arguments.epochs
-    if arguments.train_sentences is not None:
-        overrides["data.train"] = {"embedded": arguments.train_sentences}
-    return load_recipe(RECIPES / f"{name}.yaml", overrides)
-
-
-def train(recipe: Recipe) -> dict[str, Any]:
-    """The result of a run, of an earlier one if it was finished."""
-    finished = Path(recipe.output_dir) / RESULT_FILE
-    print(f"\n{recipe.about} -> {recipe.output_dir}")
-    result = read_result(finished) if finished.exists() else run_recipe(recipe)
-    if result is None:
-        raise SystemExit("Stopped by a signal. The same command goes on.")
-    return result
-
-
-def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> None:
-    pairs = load_corpus(recipe)["test"]["translation"][:number]
-    sources = [pair["en"] for pair in pairs]
-    both = [
-        [result["translation_text"] for result in pipeline("translation", model=str(folder))(sources)]
-        for folder in (plain_output, recipe.output_dir)
-    ]
-    for pair, plain, capsules in zip(pairs, *both, strict=True):
-        print(f"\n{pair['en']}\n  plain:     {plain}\n  capsules:  {capsules}\n  reference: {pair['de']}")
-
-
-def draw(recipe: Recipe) -> None:
-    """How the decoder routes its layers over a sentence, if it does."""
-    pair = load_corpus(recipe)["test"]["translation"][0]
-    model = AutoModelForSeq2SeqLM.from_pretrained(recipe.output_dir).eval()
-    tokenizer = AutoTokenizer.from_pretrained(recipe.output_dir)
-    batch = tokenizer(pair["en"], text_target=pair["de"], return_tensors="pt")
-    with torch.no_grad():
-        weights = model(**batch, output_routing_weights=True).routing_weights or {}
-    if ROUTING in weights:
-        picture = draw_layer_routing(weights[ROUTING], Path(recipe.output_dir) / "routing.png")
-        print(f"\nPicture of the routing of the decoder's layers: {picture}")
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    scores: dict[str, list[float]] = {"plain": [], arguments.recipe: []}
-    for seed in arguments.seeds:
-        suffix = "" if seed == arguments.seeds[0] else f"_seed{seed}"
-        for name in scores:
-            plain_or_not = "_plain" if name == "plain" else ""
-            output = arguments.output.with_name(f"{arguments.output.name}{plain_or_not}{suffix}")
-            result = train(recipe_for(name, output, seed, arguments))
-            scores[name].append(result["scores"]["test_bleu"])
-    plain_output = arguments.output.with_name(f"{arguments.output.name}_plain")
-    recipe = recipe_for(arguments.recipe, arguments.output, arguments.seeds[0], arguments)
-    show_translations(recipe, plain_output)
-    draw(recipe)
-    print()
-    for name, values in scores.items():
-        each = f" ({', '.join(f'{value:.1f}' for value in values)})" if len(values) > 1 else ""
-        print(f"BLEU of {name:<12} {mean(values):5.1f}{each}")
-    print(result["signature"])
-    if len(arguments.seeds) > 1:
-        measured = {"seeds": arguments.seeds, "test_bleu": scores, "signature": result["signature"]}
-        print(f"Written to {write_result('docs/results/demo.json', measured)}")
-    print(f'Checkpoint: {arguments.output}. Use it: pipeline("translation", model="{arguments.output}")')
-
+from hf_capsule_mt.demo.__main__ import main
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1 and os.environ.get("CAPSULE_MODELS"):
+        sys.argv += os.environ["CAPSULE_MODELS"].split()
     main()

@@ -55,8 +55,8 @@ def legend() -> str:
 
     return (
         f"<p>{swatch(PAST_COLOUR)} PAST: translated already. {swatch(FUTURE_COLOUR)} FUTURE: still to be translated. "
-        "White: the model takes it for neither. A dashed red frame: at the end less than half of the word was "
-        "translated, so it may have been left out.</p>"
+        "White: the model takes it for neither. A dashed red frame: the model gave the word up more than "
+        "it translated it, so it may have been left out.</p>"
     )
 
 

@@ -50,7 +50,7 @@ class CoverageScore:
     covered: [B, S], how much of what left FUTURE left it with words that the model agreed to, and less if most of it
         is still there; 0 for padding.
     words: [B, S], which positions count: neither padding nor one of the special tokens.
-    untranslated: [B, S], the words whose coverage is below the threshold, or that are mostly FUTURE at the end.
+    untranslated: [B, S], words whose coverage is below the threshold, or that are mostly FUTURE at the end.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
     """
 
@@ -86,15 +86,14 @@ class PastFutureModel:
             covered_s = sum_t fall_ts agreement_t / sum_t fall_ts
             fall_Ts credited with fall_Ts / max(1, sum_s fall_Ts) at the last step T
 
-        A word that never was in FUTURE is covered. One that is more than half in FUTURE at the end is covered the less,
-        down to 0.
+        A word that never was in FUTURE is covered. One that is mostly FUTURE at the end is covered the less for it.
 
         Args:
             input_ids: source tokens [B, S].
             attention_mask: [B, S]; without it everything but `pad_token_id` counts as a word.
             labels: the translations [B, T], padded on the right with -100 or `pad_token_id`, with or without an end
                 token.
-            threshold: words whose coverage is less count as untranslated, as do those that are mostly FUTURE at the end.
+            threshold: words whose coverage is less count as untranslated; so do those mostly FUTURE at the end.
         """
         config: Any = self.config  # type: ignore[attr-defined]
         if config.guided_routing not in ("guided", "classifier"):
@@ -126,9 +125,8 @@ class PastFutureModel:
         logits = output.logits[:, :-1].float()
         of_words = logits.gather(-1, forced[:, 1:].unsqueeze(-1)).squeeze(-1)
         agreement = (of_words - logits.amax(dim=-1)).exp() * was_read
-        falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0) * was_read.unsqueeze(
-            1
-        )  # [B, S, T - 1]
+        falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0)  # [B, S, T - 1]
+        falls = falls * was_read.unsqueeze(1)
         words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(config, input_ids))
         at_the_end = torch.arange(falls.shape[-1], device=last.device) == last.unsqueeze(-1) - 1  # [B, T - 1]
         given_up = (falls * words.unsqueeze(-1)).sum(dim=1).clamp(min=1)  # [B, T - 1]

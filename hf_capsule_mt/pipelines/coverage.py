@@ -22,7 +22,8 @@ def coverage_scores(
 ) -> dict[str, torch.Tensor]:
     """What the model says of translations [B * returned, T] (after their start token) of the sources [B, S].
 
-    `past`, `covered` and `untranslated` [B, returned, S], `coverage` [B, returned] for each translation, and `words` [B, S].
+    `past`, `covered` and `untranslated` [B, returned, S] and `coverage` [B, returned] of each translation, and
+    `words` [B, S].
     """
     if not hasattr(model, "score_coverage"):
         raise ValueError(f"coverage needs a model with guided routing, got a {type(model).__name__}")
