@@ -115,6 +115,21 @@ class CapsuleConfig(PreTrainedConfig):
         check_probability(self, "label_smoothing")
 
 
+class TargetVocabulary:
+    """Mixin before `CapsuleConfig`, for families with one vocabulary for both sides or one for each."""
+
+    vocab_size: int
+    decoder_vocab_size: int | None
+    share_encoder_decoder_embeddings: bool
+
+    @property
+    def target_vocab_size(self) -> int:
+        """The number of words that the decoder can read and write."""
+        if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
+            return self.vocab_size
+        return self.decoder_vocab_size
+
+
 def _refuse_misspelt(config_class: type[PreTrainedConfig], keywords: dict[str, Any]) -> None:
     fields_and_aliases = {field.name for field in fields(config_class)} | set(config_class.attribute_map)
     for keyword in keywords.keys() - fields_and_aliases - TRANSFORMERS_KEYWORDS - GenerationConfig().to_dict().keys():

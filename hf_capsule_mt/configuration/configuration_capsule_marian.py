@@ -3,7 +3,13 @@
 from dataclasses import field
 from typing import Any, Literal
 
-from hf_capsule_mt.configuration.common import capsule_config, check_at_least, check_divides, check_probability
+from hf_capsule_mt.configuration.common import (
+    TargetVocabulary,
+    capsule_config,
+    check_at_least,
+    check_divides,
+    check_probability,
+)
 from hf_capsule_mt.configuration.guided import GuidedConfig
 
 LayerAggregationMethod = Literal["none", "linear", "dynamic_combination", "dynamic_routing", "em_routing"]
@@ -18,7 +24,7 @@ HEAD_AGGREGATION_SITES = {
 
 
 @capsule_config
-class CapsuleMarianConfig(GuidedConfig):
+class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     r"""
     Configuration of [`CapsuleMarianModel`] and [`CapsuleMarianMTModel`]. With its defaults the model is Marian.
 
@@ -139,13 +145,6 @@ class CapsuleMarianConfig(GuidedConfig):
         if self.head_aggregation_layers is not None:
             self.head_aggregation_layers = list(self.head_aggregation_layers)
         super().__post_init__(**kwargs)
-
-    @property
-    def target_vocab_size(self) -> int:
-        """The number of words that the decoder can read and write."""
-        if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
-            return self.vocab_size
-        return self.decoder_vocab_size
 
     @property
     def is_plain_marian(self) -> bool:

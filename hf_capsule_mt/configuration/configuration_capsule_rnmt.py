@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from hf_capsule_mt.configuration.common import capsule_config, check_at_least, check_probability
+from hf_capsule_mt.configuration.common import TargetVocabulary, capsule_config, check_at_least, check_probability
 from hf_capsule_mt.configuration.guided import GuidedConfig
 
 
 @capsule_config
-class CapsuleRNMTConfig(GuidedConfig):
+class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
     r"""
     Configuration of [`CapsuleRNMTModel`] and [`CapsuleRNMTForConditionalGeneration`].
 
@@ -69,13 +69,6 @@ class CapsuleRNMTConfig(GuidedConfig):
         if self.embedding_size is None:
             self.embedding_size = self.hidden_size
         super().__post_init__(**kwargs)
-
-    @property
-    def target_vocab_size(self) -> int:
-        """The number of words that the decoder can read and write."""
-        if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
-            return self.vocab_size
-        return self.decoder_vocab_size
 
     @property
     def embedding_width(self) -> int:

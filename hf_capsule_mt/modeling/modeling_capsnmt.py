@@ -26,12 +26,11 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.encoder_decoder import TranslationPass
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.linear import FastLinear, PackedLinear
-from hf_capsule_mt.modeling.losses import cross_entropy, decoder_inputs_from_labels, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
-    CapsuleSeq2SeqLMOutput,
     CapsuleSeq2SeqModelOutput,
     SourceCapsulesOutput,
     asked_to_show,
@@ -492,15 +491,18 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
 
 
 class CapsNMTForConditionalGeneration(  # type: ignore[misc]
-    RoutingWeightsInGeneration, RecurrentGeneration, CapsNMTPreTrainedModel, GenerationMixin
+    RoutingWeightsInGeneration, RecurrentGeneration, TranslationPass, CapsNMTPreTrainedModel, GenerationMixin
 ):
-    """The translation model: a [`CapsNMTModel`] and its projection to the vocabulary."""
+    """The translation model: a [`CapsNMTModel`] and its projection to the vocabulary.
+
+    Its one routing is "encoder.aggregation": the coefficients [B, S, M] of each source word for each capsule.
+    """
 
     _tied_weights_keys = {
         "lm_head.weight": "model.encoder.embed_tokens.weight",
         "model.decoder.embed_tokens.weight": "model.encoder.embed_tokens.weight",
     }
-    accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
+    guided_losses = None  # no PAST and FUTURE
 
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)
@@ -511,9 +513,6 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
         self.lm_head: nn.Linear = PackedLinear(config.embedding_width, config.vocab_size, bias=False)
         self.post_init()
 
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        self.lm_head = new_embeddings
-
     def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
         embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
         if not self.config.tie_word_embeddings:
@@ -521,75 +520,5 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
             self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
         return embeddings
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
-        return decoder_inputs_from_labels(labels, self.config)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> CapsuleSeq2SeqLMOutput:
-        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V].
-
-        Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number.
-            num_items_in_batch: what to divide by instead: the Trainer gives the number of targets in all batches, on
-                all processes, that make one step.
-            output_routing_weights: return the coefficients [B, S, M] of each source word for each capsule at every
-                iteration, under the name "encoder.aggregation".
-        """
-        refuse_lost_labels(labels, num_items_in_batch)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            return_dict=True,
-        )
-        logits = self.lm_head(self.output_projection(outputs.last_hidden_state))  # [B, T, V]
-        nll_loss = None
-        if labels is not None:
-            nll_loss = cross_entropy(
-                logits,
-                labels,
-                label_smoothing=self.config.label_smoothing,
-                num_items_in_batch=num_items_in_batch,
-            )
-        return CapsuleSeq2SeqLMOutput(
-            loss=nll_loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            nll_loss=nll_loss,
-            routing_weights=outputs.routing_weights,
-        )
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(self.output_projection(states))

@@ -17,13 +17,13 @@ from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.coverage import PastFutureModel
+from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderPass, TranslationPass
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
-from hf_capsule_mt.modeling.guided_losses import GuidedLosses, GuidedLossParts, build_guided_losses
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.head_aggregation import EMRoutingAggregation
 from hf_capsule_mt.modeling.layer_aggregation import (
     EMRoutingCombination,
@@ -32,12 +32,9 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     build_layer_aggregation,
 )
 from hf_capsule_mt.modeling.linear import linear_class
-from hf_capsule_mt.modeling.losses import cross_entropy, refuse_lost_labels
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
-    CapsuleSeq2SeqLMOutput,
-    CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
     asked_to_show,
@@ -56,7 +53,12 @@ from hf_capsule_mt.modeling.transformer import (
     bidirectional_mask,
     causal_mask,
 )
-from hf_capsule_mt.modeling.vocabulary import VocabularyOfGeneration, VocabularyOfModel
+from hf_capsule_mt.modeling.vocabulary import (
+    ALL_TIED_TO_SHARED,
+    TIED_TO_SHARED,
+    VocabularyOfGeneration,
+    VocabularyOfModel,
+)
 from hf_capsule_mt.modeling.warm_start import warm_start
 
 
@@ -290,106 +292,36 @@ def _only_routings(weights: dict[str, IterationWeights | None]) -> RoutingWeight
     return {place: iterations for place, iterations in weights.items() if iterations is not None}
 
 
-class CapsuleMarianModel(VocabularyOfModel, CapsuleMarianPreTrainedModel):
+class CapsuleMarianModel(VocabularyOfModel, EncoderDecoderPass, CapsuleMarianPreTrainedModel):
     """Encoder and decoder without the projection to the vocabulary."""
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-            self._tied_weights_keys = {
-                "decoder.embed_tokens.weight": "shared.weight",
-                "encoder.embed_tokens.weight": "shared.weight",
-            }
+            self._tied_weights_keys = dict(TIED_TO_SHARED)
         self.encoder = CapsuleMarianEncoder(config)
         self.decoder = CapsuleMarianDecoder(config)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        output_guided_capsules: bool = False,
-    ) -> CapsuleSeq2SeqModelOutput:
-        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d].
-
-        With `output_guided_capsules`, the capsules of PAST and FUTURE and the states before they are added come, too.
-        """
-        shown = {
-            "output_attentions": output_attentions,
-            "output_hidden_states": output_hidden_states,
-            "output_routing_weights": output_routing_weights,
-        }
-        encoded: Any = encoder_outputs
-        if encoded is None:
-            encoded = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                return_dict=True,
-                **shown,
-            )
-        elif not isinstance(encoded, BaseModelOutput):
-            names = ("last_hidden_state", "hidden_states", "attentions")
-            encoded = CapsuleEncoderOutput(**dict(zip(names, encoded, strict=False)))
-        decoder_outputs = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_guided_capsules=output_guided_capsules,
-            return_dict=True,
-            **shown,
-        )
-        routing_weights = None
-        if output_routing_weights:
-            routing_weights = (getattr(encoded, "routing_weights", None) or {}) | decoder_outputs.routing_weights
-        return CapsuleSeq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            decoder_attentions=decoder_outputs.attentions,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoded.last_hidden_state,
-            encoder_hidden_states=encoded.hidden_states,
-            encoder_attentions=encoded.attentions,
-            routing_weights=routing_weights,
-            guided_capsules=decoder_outputs.guided_capsules,
-            unguided_state=decoder_outputs.unguided_state,
-        )
-
 
 class CapsuleMarianMTModel(
-    VocabularyOfGeneration, RoutingWeightsInGeneration, PastFutureModel, CapsuleMarianPreTrainedModel, GenerationMixin
+    VocabularyOfGeneration,
+    RoutingWeightsInGeneration,
+    PastFutureModel,
+    TranslationPass,
+    CapsuleMarianPreTrainedModel,
+    GenerationMixin,
 ):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
-    accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
         self.model = CapsuleMarianModel(config)
         if config.share_encoder_decoder_embeddings:
-            self._tied_weights_keys = {
-                "lm_head.weight": "model.shared.weight",
-                "model.decoder.embed_tokens.weight": "model.shared.weight",
-                "model.encoder.embed_tokens.weight": "model.shared.weight",
-            }
+            self._tied_weights_keys = dict(ALL_TIED_TO_SHARED)
         # When it resumes, the Trainer warns of missing weights unless they are exactly those that are not saved
         self._keys_to_ignore_on_save = [
             "model.encoder.embed_positions.weight",
@@ -444,91 +376,5 @@ class CapsuleMarianMTModel(
         kept = self.final_logits_bias[:, :new_num_tokens]
         self.final_logits_bias = nn.functional.pad(kept, (0, new_num_tokens - kept.shape[1]))
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> CapsuleSeq2SeqLMOutput:
-        """Source ids [B, S] and target ids [B, T] -> logits [B, T, V].
-
-        Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
-                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
-            num_items_in_batch: what to divide by instead: the Trainer gives the number of targets in all batches, on
-                all processes, that make one step.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-        """
-        refuse_lost_labels(labels, num_items_in_batch)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            output_guided_capsules=labels is not None and self.guided_losses is not None,
-            return_dict=True,
-        )
-        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias  # [B, T, V]
-        loss = nll_loss = None
-        guided_losses = GuidedLossParts(None, None)
-        if labels is not None:
-            if labels.shape != logits.shape[:2]:
-                raise ValueError(
-                    f"`labels` of shape {list(labels.shape)} do not fit the {list(logits.shape[:2])} positions that "
-                    "the decoder was given"
-                )
-            nll_loss = cross_entropy(
-                logits,
-                labels,
-                label_smoothing=self.config.label_smoothing,
-                num_items_in_batch=num_items_in_batch,
-            )
-            if self.guided_losses is not None:
-                guided_losses = self.guided_losses(
-                    outputs.guided_capsules,
-                    outputs.unguided_state,
-                    labels,
-                    self.lm_head.weight,
-                    num_items_in_batch,
-                )
-            loss = nll_loss + sum(part for part in guided_losses if part is not None)
-        return CapsuleSeq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-            nll_loss=nll_loss,
-            bow_loss=guided_losses.bow_loss,
-            bca_loss=guided_losses.bca_loss,
-            routing_weights=outputs.routing_weights,
-        )
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(states) + self.final_logits_bias

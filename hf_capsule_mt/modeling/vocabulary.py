@@ -2,10 +2,18 @@
 
 from typing import Any
 
-import torch
 from torch import nn
 
-from hf_capsule_mt.modeling.losses import decoder_inputs_from_labels
+# Of one vocabulary, where the weights are those of `shared`: in a base model, and in a generation model around it
+TIED_TO_SHARED = {
+    "decoder.embed_tokens.weight": "shared.weight",
+    "encoder.embed_tokens.weight": "shared.weight",
+}
+ALL_TIED_TO_SHARED = {
+    "lm_head.weight": "model.shared.weight",
+    "model.decoder.embed_tokens.weight": "model.shared.weight",
+    "model.encoder.embed_tokens.weight": "model.shared.weight",
+}
 
 
 class VocabularyOfModel:
@@ -67,9 +75,6 @@ class VocabularyOfGeneration:
     model: Any
     lm_head: nn.Linear
 
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        self.lm_head = new_embeddings
-
     def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
         embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
         if self.config.share_encoder_decoder_embeddings and not self.config.tie_word_embeddings:
@@ -87,7 +92,3 @@ class VocabularyOfGeneration:
 
     def _resize_lm_head(self, new_num_tokens: int) -> None:
         self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens)  # type: ignore[attr-defined]
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
-        return decoder_inputs_from_labels(labels, self.config)

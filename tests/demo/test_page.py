@@ -8,29 +8,32 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import pipeline
+from transformers import AutoTokenizer, pipeline
 
 pytest.importorskip("gradio")
+pytest.importorskip("matplotlib")
 
+from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.demo.explanation import explain, target_steps
 from hf_capsule_mt.demo.page import build_page, checked, render, serve, summary
 from tests.fixtures.tiny import save_tiny_checkpoint
-from tests.fixtures.word_for_word import sentences, train_word_for_word
+from tests.fixtures.word_for_word import sentences
 
 
 @pytest.fixture(scope="module")
-def guided(tmp_path_factory):
-    """A checkpoint with PAST and FUTURE, and with routed layers to draw."""
+def guided(word_for_word, tmp_path_factory):
+    """A trained checkpoint with PAST and FUTURE, and with routed layers to draw, which leave its function as it is."""
     folder = tmp_path_factory.mktemp("guided")
-    model, tokenizer = train_word_for_word(
-        steps=250,
-        encoder_layers=2,
+    torch.manual_seed(0)
+    model = CapsuleMarianMTModel.from_marian(
+        word_for_word,
         layer_aggregation="dynamic_routing",
         layer_aggregation_side="encoder",
         layer_aggregation_num_capsules=16,
+        layer_aggregation_residual=True,
     )
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(word_for_word).save_pretrained(folder)
     return str(folder)
 
 

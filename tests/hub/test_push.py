@@ -103,11 +103,9 @@ print(json.dumps(push(sys.argv[1], "tester/ours", wait=0.1).oid))
         tmp_path / "other home",
         """
 import json, sys
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
-trusted = {"revision": sys.argv[1], "trust_remote_code": True}
-model = AutoModelForSeq2SeqLM.from_pretrained("tester/ours", **trusted)
-translator = pipeline("translation", model="tester/ours", **trusted)
-print(json.dumps([type(model).__name__, translator(sys.argv[2])]))
+from transformers import pipeline
+translator = pipeline("translation", model="tester/ours", revision=sys.argv[1], trust_remote_code=True)
+print(json.dumps([type(translator.model).__name__, translator(sys.argv[2])]))
 """,
         first,
         TEXT,
@@ -116,7 +114,7 @@ print(json.dumps([type(model).__name__, translator(sys.argv[2])]))
     assert loaded == ["CapsuleMarianMTModel", expected]
 
 
-def test_push_to_hub_of_models_and_of_the_trainer(hub, exported, tmp_path):
+def test_push_to_hub_of_models(hub, exported, tmp_path):
     hub.drop_next = [("PUT", "/lfs/upload/")]
     results = run(
         hub,
@@ -124,10 +122,9 @@ def test_push_to_hub_of_models_and_of_the_trainer(hub, exported, tmp_path):
         """
 import json, sys
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, pipeline
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 import hf_capsule_mt
-folder, work, text = sys.argv[1:]
+folder, text = sys.argv[1:]
 model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 first = model.push_to_hub("tester/plain").oid
 tokenizer.push_to_hub("tester/plain")
@@ -136,6 +133,32 @@ with torch.no_grad():
 model.push_to_hub("tester/plain")
 pinned = pipeline("translation", model="tester/plain", revision=first, tokenizer=tokenizer)(text)
 newest = pipeline("translation", model="tester/plain")(text)
+print(json.dumps([pinned, newest]))
+""",
+        exported,
+        TEXT,
+    )
+    expected = pipeline("translation", model=str(exported))(TEXT)
+    pinned, newest = results
+    assert pinned == expected
+    assert newest != expected
+    # nothing of the package leaves with `push_to_hub`, and no pointer to code that is not there
+    assert not any(name.endswith(".py") for name in hub.repositories["tester/plain"].files)
+    assert b"auto_map" not in hub.repositories["tester/plain"].files["config.json"]
+
+
+@pytest.mark.slow
+def test_push_to_hub_of_the_trainer(hub, exported, tmp_path):
+    trained = run(
+        hub,
+        tmp_path / "home",
+        """
+import json, sys
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, pipeline
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+import hf_capsule_mt
+folder, work, text = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(folder)
 trainer = Seq2SeqTrainer(
     model=AutoModelForSeq2SeqLM.from_pretrained(folder),
     args=Seq2SeqTrainingArguments(work, max_steps=1, report_to="none", use_cpu=True, hub_model_id="tester/trained",
@@ -146,21 +169,13 @@ trainer = Seq2SeqTrainer(
 )
 trainer.train()
 trainer.push_to_hub()
-trained = pipeline("translation", model="tester/trained")(text)
-print(json.dumps([pinned, newest, trained]))
+print(json.dumps(pipeline("translation", model="tester/trained")(text)))
 """,
         exported,
         tmp_path / "work",
         TEXT,
     )
-    expected = pipeline("translation", model=str(exported))(TEXT)
-    pinned, newest, trained = results
-    assert pinned == expected
-    assert newest != expected
-    assert trained == expected
-    # nothing of the package leaves with `push_to_hub`, and no pointer to code that is not there
-    assert not any(name.endswith(".py") for name in hub.repositories["tester/plain"].files)
-    assert b"auto_map" not in hub.repositories["tester/plain"].files["config.json"]
+    assert trained == pipeline("translation", model=str(exported))(TEXT)
 
 
 def test_a_folder_without_a_card_is_refused(exported, tmp_path):

@@ -217,12 +217,15 @@ class ModelChecks:
         candidates += [
             (*c, EOS) for n in range(length - 1) for c in itertools.product(words, repeat=n) if EOS not in c
         ]
-        scored = {}
-        for candidate in candidates:
-            targets = torch.tensor([candidate])
-            inputs = torch.cat([torch.tensor([[START]]), targets[:, :-1]], dim=1)
-            log_probabilities = model(input_ids=input_ids, decoder_input_ids=inputs).logits.log_softmax(dim=-1)
-            scored[candidate] = log_probabilities.gather(-1, targets[..., None]).sum().item()
+        scored: dict[tuple[int, ...], float] = {}
+        for number in range(1, length + 1):
+            of_one_length = [candidate for candidate in candidates if len(candidate) == number]
+            targets = torch.tensor(of_one_length)
+            inputs = torch.cat([torch.full((len(targets), 1), START), targets[:, :-1]], dim=1)
+            sources = input_ids.expand(len(targets), -1)
+            log_probabilities = model(input_ids=sources, decoder_input_ids=inputs).logits.log_softmax(dim=-1)
+            totals = log_probabilities.gather(-1, targets[..., None]).sum(dim=(1, 2)).tolist()
+            scored.update(zip(of_one_length, totals, strict=True))
         best = sorted(scored, key=scored.__getitem__, reverse=True)[:vocab_size]
         found = []
         for sequence in generated.sequences[:, 1:].tolist():
@@ -483,7 +486,26 @@ class ModelChecks:
     # --------------------------------------------------------------------------------------------------- compilation
     def test_compiles_without_a_graph_break(self, mix):
         """A recurrent model compiles too, but breaks its graph: the compiler leaves the layers of `nn` as they are."""
-        model, batch = self.model(mix), self.batch()
+        model, batch = self.model(mix), self.batch((4, 2), target_length=3)  # short: a recurrence is unrolled
         torch._dynamo.reset()  # so many mixes of one class would reach the limit of recompilations
         compiled = torch.compile(model, fullgraph=self.family.compiles_fullgraph, backend="eager")
         torch.testing.assert_close(compiled(**batch, use_cache=False).logits, model(**batch).logits, **TOLERANCE)
+
+
+class TwoVocabulariesChecks(ModelChecks):
+    """For families that may have a vocabulary for each side."""
+
+    def test_separate_vocabularies(self, mix, tmp_path):
+        model = self.model(mix, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+        batch = self.batch()
+        batch["decoder_input_ids"] = batch["decoder_input_ids"] % 23
+        logits = model(**batch).logits
+        assert logits.shape[-1] == 23
+        assert model.model.encoder.embed_tokens.weight.shape[0] == 31
+        model.save_pretrained(tmp_path)
+        loaded = self.family.generation_class.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**batch).logits, logits, atol=1e-5, rtol=1e-5)
+        model.resize_decoder_token_embeddings(29)
+        resized = model(**batch).logits
+        torch.testing.assert_close(resized[..., :23], logits, **TOLERANCE)
+        assert resized.shape[-1] == model.config.decoder_vocab_size == 29

@@ -5,7 +5,7 @@ import torch
 from transformers import MarianConfig, MarianModel, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel
-from tests.modeling.model_checks import TOLERANCE, Family, ModelChecks, randomize
+from tests.modeling.model_checks import TOLERANCE, Family, TwoVocabulariesChecks, randomize
 
 SIZES = {
     "vocab_size": 31,
@@ -84,7 +84,7 @@ MIXES = {
 }
 
 
-class TestCapsuleMarian(ModelChecks):
+class TestCapsuleMarian(TwoVocabulariesChecks):
     family = Family(CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel, SIZES)
     mixes = MIXES
 
@@ -139,21 +139,6 @@ class TestCapsuleMarian(ModelChecks):
         # causal, and no attention to padding
         assert (output.decoder_attentions[0].triu(1) == 0).all()
         assert (output.cross_attentions[1][1, :, :, 4:] == 0).all()
-
-    def test_separate_vocabularies(self, mix, tmp_path):
-        model = self.model(mix, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
-        batch = self.batch()
-        batch["decoder_input_ids"] = batch["decoder_input_ids"] % 23
-        logits = model(**batch).logits
-        assert logits.shape[-1] == 23
-        assert model.model.encoder.embed_tokens.weight.shape[0] == 31
-        model.save_pretrained(tmp_path)
-        loaded = CapsuleMarianMTModel.from_pretrained(tmp_path).eval()
-        torch.testing.assert_close(loaded(**batch).logits, logits, atol=1e-5, rtol=1e-5)
-        model.resize_decoder_token_embeddings(29)
-        resized = model(**batch).logits
-        torch.testing.assert_close(resized[..., :23], logits, **TOLERANCE)
-        assert resized.shape[-1] == model.config.decoder_vocab_size == 29
 
     def test_layer_drop(self, mix):
         model = self.model(mix, encoder_layerdrop=0.9, decoder_layerdrop=0.9).train()

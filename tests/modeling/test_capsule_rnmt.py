@@ -7,7 +7,7 @@ from transformers import DynamicCache
 
 from hf_capsule_mt import CapsuleRNMTConfig, CapsuleRNMTForConditionalGeneration, CapsuleRNMTModel
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
-from tests.modeling.model_checks import EOS, PAD, START, TOLERANCE, Family, ModelChecks
+from tests.modeling.model_checks import EOS, PAD, START, TOLERANCE, Family, TwoVocabulariesChecks
 
 SIZES = {
     "vocab_size": 31,
@@ -44,7 +44,7 @@ MIXES = {
 }
 
 
-class TestCapsuleRNMT(ModelChecks):
+class TestCapsuleRNMT(TwoVocabulariesChecks):
     family = Family(
         CapsuleRNMTConfig,
         CapsuleRNMTModel,
@@ -135,21 +135,6 @@ class TestCapsuleRNMT(ModelChecks):
         )
         model.generate(**source, num_beams=3, max_new_tokens=6)
         assert len(calls) == 1
-
-    def test_separate_vocabularies(self, mix, tmp_path):
-        model = self.model(mix, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
-        batch = self.batch()
-        batch["decoder_input_ids"] = batch["decoder_input_ids"] % 23
-        logits = model(**batch).logits
-        assert logits.shape[-1] == 23
-        assert model.model.encoder.embed_tokens.weight.shape[0] == 31
-        model.save_pretrained(tmp_path)
-        loaded = CapsuleRNMTForConditionalGeneration.from_pretrained(tmp_path).eval()
-        torch.testing.assert_close(loaded(**batch).logits, logits, atol=1e-5, rtol=1e-5)
-        model.resize_decoder_token_embeddings(29)
-        resized = model(**batch).logits
-        torch.testing.assert_close(resized[..., :23], logits, **TOLERANCE)
-        assert resized.shape[-1] == model.config.decoder_vocab_size == 29
 
     # --------------------------------------------------------------------------------------------------------- errors
     def test_a_source_without_words_is_an_error(self, mix):

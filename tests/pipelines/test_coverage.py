@@ -7,17 +7,15 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.pipelines.coverage import repeated_phrases, token_offsets, words_of
 from hf_capsule_mt.pipelines.sentences import Span
 from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer
-from tests.fixtures.word_for_word import TRANSLATION, omissions, sentences, train_word_for_word
+from tests.fixtures.word_for_word import TRANSLATION, omissions, sentences
 
 
 @pytest.fixture(scope="module")
-def translator():
-    model, tokenizer = train_word_for_word()
-    return TranslationPipeline(model=model, tokenizer=tokenizer)
+def translator(word_for_word):
+    return pipeline("translation", model=str(word_for_word))
 
 
 TEXTS = sentences(40, seed=99)

@@ -14,10 +14,9 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.pipelines.files import WindowedOutput, one_line, read_lines, windows_of
 from tests.fixtures.tiny import save_tiny_checkpoint
-from tests.fixtures.word_for_word import sentences, train_word_for_word
+from tests.fixtures.word_for_word import sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "translate.py"
@@ -185,17 +184,14 @@ def test_memory_does_not_grow_with_the_file(checkpoint, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["tsv", "jsonl"])
-def test_coverage_beside_the_text(tmp_path, ending):
-    model, tokenizer = train_word_for_word()
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+def test_coverage_beside_the_text(word_for_word, tmp_path, ending):
     lines = ["", *sentences(6, seed=5)]
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
     coverage = tmp_path / f"coverage.{ending}"
-    done = run(tmp_path / "model", "--coverage", coverage, "--cpu", input=(tmp_path / "text").read_bytes())
+    done = run(word_for_word, "--coverage", coverage, "--cpu", input=(tmp_path / "text").read_bytes())
     assert done.returncode == 0, done.stderr.decode()
     translations = done.stdout.decode().removesuffix("\n").split("\n")
-    expected = TranslationPipeline(model=model, tokenizer=tokenizer)(lines, return_coverage=True)
+    expected = pipeline("translation", model=str(word_for_word))(lines, return_coverage=True)
     assert translations == [record["translation_text"] for record in expected]
     rows = coverage.read_text().removesuffix("\n").split("\n")
     assert len(rows) == len(lines)

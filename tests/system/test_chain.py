@@ -4,7 +4,7 @@ import pytest
 from transformers import pipeline
 
 from tests.fixtures.local_hub import LocalHub
-from tests.fixtures.word_for_word import sentences, train_word_for_word
+from tests.fixtures.word_for_word import sentences
 from tests.hub.test_push import run
 
 PUSH = """
@@ -23,24 +23,21 @@ print(json.dumps(translator(sys.argv[1], return_coverage=True)))
 
 
 @pytest.mark.slow
-def test_from_training_to_the_page(tmp_path):
-    model, tokenizer = train_word_for_word()
-    checkpoint = tmp_path / "checkpoint"
-    model.save_pretrained(checkpoint)
-    tokenizer.save_pretrained(checkpoint)
+def test_from_training_to_the_page(word_for_word, tmp_path):
     text = sentences(1, seed=7)[0]
-    translator = pipeline("translation", model=str(checkpoint))
+    translator = pipeline("translation", model=str(word_for_word))
     (here,) = translator(text, return_coverage=True)
     hub = LocalHub().start()
     try:
-        assert run(hub, tmp_path / "home", PUSH, checkpoint, "tester/chain") == "done"
+        assert run(hub, tmp_path / "home", PUSH, word_for_word, "tester/chain") == "done"
         (there,) = run(hub, tmp_path / "other home", LOAD, text, isolated=True)
     finally:
         hub.stop()
     assert there["translation_text"] == here["translation_text"]
     assert there["coverage"]["score"] == pytest.approx(here["coverage"]["score"], abs=1e-5)
     assert [word["word"] for word in there["coverage"]["words"]] == text.split()
-    pytest.importorskip("gradio")
+    pytest.importorskip("gradio", reason="the page needs gradio")
+    pytest.importorskip("matplotlib", reason="the page needs matplotlib")
     from hf_capsule_mt.demo.explanation import explain
 
     shown = explain(translator, text, tmp_path)

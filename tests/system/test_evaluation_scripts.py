@@ -7,7 +7,6 @@ import random
 import runpy
 from pathlib import Path
 
-import matplotlib
 import pytest
 import yaml
 from transformers import CONFIG_MAPPING
@@ -18,7 +17,12 @@ from hf_capsule_mt.training import load_recipe
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-matplotlib.use("agg")
+
+
+@pytest.fixture
+def pictures():
+    """For scripts that draw."""
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib").use("agg")
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ def script(monkeypatch, tmp_path, capsys):
     return run
 
 
-def test_evaluate(script):
+def test_evaluate(pictures, script):
     printed = script(
         "evaluate",
         "--hypotheses worse.hyp --references test.de test.de --sources test.en --metrics bleu multi_bleu chrf ter "
@@ -77,7 +81,7 @@ def test_compare(script):
         script("compare", "good.hyp --references test.de")
 
 
-def test_adequacy_and_its_picture(script):
+def test_adequacy_and_its_picture(pictures, script):
     sources, lines = (Path(name).read_text().splitlines() for name in ("test.en", "worse.hyp"))
     rows = zip(sources, lines, Path("test.de").read_text().splitlines(), strict=True)
     table = [f"{src}\t{mt}\t{ref}\t{int(n % 3 > 0)}\t0" for n, (src, mt, ref) in enumerate(rows)]
@@ -113,7 +117,7 @@ def test_align(script):
     assert all("-" in line for line in links)
 
 
-def test_analyze_routing_and_lengths(script, tmp_path):
+def test_analyze_routing_and_lengths(pictures, script, tmp_path):
     save_tiny_checkpoint(tmp_path / "model", layer_aggregation="em_routing", head_aggregation="simple_routing",
                          head_aggregation_num_capsules=4)  # fmt: skip
     script("analyze", "routing model --sources test.en --targets test.de --sentences 10 --output out/model")
@@ -136,7 +140,7 @@ def test_analyze_routing_and_lengths(script, tmp_path):
     assert set(json.loads(Path("out/lengths.json").read_text())["systems"]) == {"good", "worse"}
 
 
-def test_sweep_and_lengths_of_reproductions(script):
+def test_sweep_and_lengths_of_reproductions(pictures, script):
     model = {"model_type": "capsule_marian", "d_model": 32, "layer_aggregation": "em_routing"}
     bucket = {"label": "0+", "score": 20.0, "hypothesis_words": 5.0, "reference_words": 6.0}
     for number, settings in enumerate([{}, {"layer_aggregation_num_iterations": 2}]):

@@ -210,6 +210,7 @@ def test_coverage_finds_what_was_left_out(trained):
 
 def test_picture(trained, tmp_path):
     """The picture in the documentation is made so."""
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
     pairs = [{"en": "The old man buys a red hat.", "de": "Der alte Mann kauft einen roten Hut."}]
     one = trained._replace(pairs=pairs)
     input_ids, mask, labels = batch(one)

@@ -73,3 +73,31 @@ def test_the_rule_bites(tmp_path, monkeypatch):
     assert found == {"hf_capsule_mt.modeling", "hf_capsule_mt.configuration", "datasets"}
     with pytest.raises(AssertionError, match="routing must not import"):
         test_imports(bad)
+
+
+def names_of(tree: ast.Module):
+    """What a module defines at its top level, imports apart."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
+
+
+def defined_twice(sources: dict[str, str]) -> dict[str, list[str]]:
+    """The names that more than one of the modules defines at its top level."""
+    places: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for name in set(names_of(ast.parse(source))):
+            places.setdefault(name, []).append(module)
+    return {name: modules for name, modules in places.items() if len(modules) > 1 and not name.startswith("__")}
+
+
+def test_no_name_of_the_core_is_defined_twice():
+    """The core leaves with a checkpoint as one file, in which every name is one thing."""
+    core = [path for path in FILES if room_of(path) in CORE]
+    assert len(core) > 20
+    assert defined_twice({str(path): path.read_text(encoding="utf-8") for path in core}) == {}
+    found = defined_twice({"one": "x = 1\ndef f(): y = 2\n", "two": "def g(): f = y = 3\nx: int = 2\n__all__ = []"})
+    assert found == {"x": ["one", "two"]}
