@@ -27,6 +27,7 @@ from hf_capsule_mt.analysis.routing_pictures import (
     draw_word_map,
 )
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
 from hf_capsule_mt.evaluation.text_files import read_parallel
@@ -35,23 +36,23 @@ FEW = 16  # so many output capsules have a number each in a picture
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     routing = commands.add_parser("routing", help="the routings of a checkpoint")
-    routing.add_argument("checkpoint", type=Path)
+    routing.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     routing.add_argument("--sources", type=Path, required=True, help="source sentences")
     routing.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")
-    routing.add_argument("--sentences", type=int, default=200, help="how many of them to look at")
-    routing.add_argument("--show", type=int, default=1, help="the number of the sentence that is drawn, from 1")
-    routing.add_argument("--device", default="cpu")
+    routing.add_argument("--sentences", type=positive, default=200, help="how many of them to look at")
+    routing.add_argument("--show", type=positive, default=1, help="the number of the sentence that is drawn, from 1")
+    routing.add_argument("--device", default="cpu", help="cpu or cuda")
     lengths = commands.add_parser("lengths", help="score and length by source length, from results of evaluate.py")
-    lengths.add_argument("results", type=Path, nargs="+")
+    lengths.add_argument("results", type=Path, nargs="+", help="result files")
     sweep = commands.add_parser("sweep", help="score against a setting, from results of reproduce.py")
-    sweep.add_argument("results", type=Path, nargs="+")
+    sweep.add_argument("results", type=Path, nargs="+", help="result files")
     sweep.add_argument("--field", required=True, help="the field of the model's configuration that was swept")
     sweep.add_argument("--line", help="a field that tells the lines of the picture apart")
     auc = commands.add_parser("auc", help="areas under curves, from results of adequacy.py")
-    auc.add_argument("results", type=Path)
+    auc.add_argument("results", type=Path, help="a result file")
     for command in (routing, lengths, sweep, auc):
         command.add_argument(
             "--output", type=Path, required=True, help="the beginning of the names of what is written"
@@ -142,4 +143,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

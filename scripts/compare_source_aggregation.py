@@ -30,16 +30,17 @@ from transformers import (
 )
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
+from hf_capsule_mt.command_line import HelpFormatter, positive, run
 from hf_capsule_mt.data import embedded_corpus, train_tokenizer
 from hf_capsule_mt.evaluation import write_result
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--hidden-size", type=int, default=128, help="width of both models")
     parser.add_argument("--epochs", type=float, default=8, help="how often to go through the training sentences")
-    parser.add_argument("--train-sentences", type=int, default=20_000, help="how many sentences to train on")
-    parser.add_argument("--test-sentences", type=int, default=500, help="how many sentences to translate")
+    parser.add_argument("--train-sentences", type=positive, default=20_000, help="how many sentences to train on")
+    parser.add_argument("--test-sentences", type=positive, default=500, help="how many sentences to translate")
     parser.add_argument("--learning-rate", type=float, default=3e-3, help="its peak, after 100 steps")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--resamples", type=int, default=1000, help="bootstrap samples of the test sentences")
@@ -141,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -14,6 +14,7 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  registers the models
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.hub import check_export, export, model_card, push
 
@@ -21,8 +22,8 @@ TRAINING_RESULT = "train_result.json"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path, help="a folder with a model and its tokenizer")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     parser.add_argument("repository", help="owner/name on the hub; made if it is not there")
     parser.add_argument(
         "--results",
@@ -72,4 +73,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
