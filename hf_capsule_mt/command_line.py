@@ -15,7 +15,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help or "", action.default
-        nothing = default in (None, False, argparse.SUPPRESS) or (isinstance(default, (list, str)) and not default)
+        nothing = default is None or default is False or default in ([], "", argparse.SUPPRESS)
         if nothing or not action.option_strings or "default:" in text:
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
@@ -26,7 +26,7 @@ def run(main: Callable[[], int | None]) -> None:
     """Calls a script's `main` and exits with its code. What is wrong with the input is said without a traceback."""
     try:
         code = main()
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         if os.environ.get(TRACEBACK) or isinstance(error, BrokenPipeError):
             raise
         name = Path(sys.argv[0]).name

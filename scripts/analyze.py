@@ -64,12 +64,23 @@ def named(output: Path, ending: str) -> Path:
     return output.with_name(f"{output.name}{ending}")
 
 
+def needed(path: Path, *names: str) -> dict[str, Any]:
+    """A result file that has what a picture is made of."""
+    result = read_result(path)
+    missing = [name for name in names if name not in result]
+    if missing:
+        raise ValueError(f"{path}: a result without {', '.join(missing)}; `--help` says which results are read")
+    return result
+
+
 def analyze_routing(arguments: argparse.Namespace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
     model = AutoModelForSeq2SeqLM.from_pretrained(arguments.checkpoint).to(arguments.device)
     sources, targets = (
         lines[: arguments.sentences] for lines in read_parallel([arguments.sources, arguments.targets])
     )
+    if arguments.show > len(sources):
+        raise ValueError(f"--show {arguments.show}: there are {len(sources)} sentences")
     batches = list(encoded_batches(tokenizer, sources, targets, device=arguments.device))
     statistics = routing_statistics(model, batches)
     result: dict[str, Any] = {
@@ -110,12 +121,13 @@ def analyze_routing(arguments: argparse.Namespace) -> None:
 def analyze_results(arguments: argparse.Namespace) -> None:
     path = named(arguments.output, ".png")
     if arguments.command == "auc":
-        print(f"Picture: {draw_auc(read_result(arguments.results)['auc'], path)}")
+        print(f"Picture: {draw_auc(needed(arguments.results, 'auc')['auc'], path)}")
         return
-    results = [read_result(file) for file in arguments.results]
+    names = ("by_length",) if arguments.command == "lengths" else ("recipe", "scores")
+    results = [needed(file, *names) for file in arguments.results]
     if arguments.command == "lengths":
         systems = {
-            result.get("system") or f"{result['run']}, seed {result['seed']}": result["by_length"]
+            result.get("system") or f"{result.get('run')}, seed {result.get('seed')}": result["by_length"]
             for result in results
         }
         kept: dict[str, Any] = {"kind": "scores by length", "systems": systems}
@@ -124,6 +136,9 @@ def analyze_results(arguments: argparse.Namespace) -> None:
         points = []
         for result in results:
             config = AutoConfig.for_model(**result["recipe"]["model"])  # what the recipe says, and the defaults
+            for field in filter(None, (arguments.field, arguments.line)):
+                if not hasattr(config, field):
+                    raise ValueError(f"{type(config).__name__} has no field `{field}`")
             line = f"{arguments.line} {getattr(config, arguments.line)}" if arguments.line else ""
             value = getattr(config, arguments.field)
             if value is None:  # as many capsules as the width

@@ -81,10 +81,12 @@ def markdown(results: list[dict[str, Any]]) -> str:
 def main() -> None:
     arguments = parse_arguments()
     files = {"train": "train", "validation": "dev", "test": "test"}
-    treebank = {
-        part: read_treebank(next(iter(sorted(arguments.treebank.glob(f"{name}*.conllu*")))))
-        for part, name in files.items()
-    }
+    treebank = {}
+    for part, name in files.items():
+        found = sorted(arguments.treebank.glob(f"{name}*.conllu*"))
+        if not found:
+            raise FileNotFoundError(f"{arguments.treebank}: no {name}*.conllu or {name}*.conllu.gz in this folder")
+        treebank[part] = read_treebank(found[0])
     treebank["train"] = treebank["train"][: arguments.sentences]
     tasks = make_tasks(treebank, arguments.tasks)
     settings = ProbingSettings(d_model=arguments.d_model, num_capsules=arguments.num_capsules, epochs=arguments.epochs)

@@ -11,6 +11,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from huggingface_hub.utils import validate_repo_id
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  registers the models
@@ -61,6 +62,7 @@ def write_folder(arguments: argparse.Namespace, folder: Path) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
+    validate_repo_id(arguments.repository)
     if arguments.export_only is not None:
         write_folder(arguments, arguments.export_only)
         check_export(arguments.export_only)

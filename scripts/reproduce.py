@@ -209,6 +209,8 @@ def main() -> None:
     known = [*TABLES, "all"]
     if set(arguments.tables) - set(known) or not (arguments.tables or arguments.render):
         raise SystemExit(f"reproduce.py needs tables of {', '.join(known)}, or --render; got {arguments.tables}")
+    if arguments.render and not arguments.results.is_dir():
+        raise SystemExit(f"reproduce.py --render: no such folder: {arguments.results}")
     if not arguments.render:
         Reproduction(arguments).run()
     sections = {
