@@ -82,9 +82,9 @@ def test_run(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/some.py"])
     run(lambda: None)
     run(lambda: 0)
-    with pytest.raises(SystemExit, match="^3$"):
+    with pytest.raises(SystemExit, match=r"^3$"):
         run(lambda: 3)
-    with pytest.raises(SystemExit, match=r"^some.py: error: `size` must be even\n"):
+    with pytest.raises(SystemExit, match=r"^some\.py: error: `size` must be even\n"):
         run(fail)
     monkeypatch.setenv(TRACEBACK, "1")
     with pytest.raises(ValueError, match="even"):
@@ -106,12 +106,7 @@ def test_types(tmp_path, capsys):
     assert positive("3") == 3
     assert checkpoint("owner/model") == "owner/model"
     assert "looked for on the hub" in capsys.readouterr().err
-    for wrong, kind in (
-        ("0", positive),
-        ("-1", positive),
-        ("a", positive),
-        (str(tmp_path), checkpoint),
-        ("/no", checkpoint),
-    ):
+    wrong_folders = ((str(tmp_path), checkpoint), ("/no", checkpoint))
+    for wrong, kind in (("0", positive), ("-1", positive), ("a", positive), *wrong_folders):
         with pytest.raises(argparse.ArgumentTypeError):
             kind(wrong)
