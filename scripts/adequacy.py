@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from hf_capsule_mt.analysis.coverage import coverage_scores
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, auc_markdown, auc_table, coverage_difference_ratio
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table
@@ -26,7 +27,7 @@ def named_file(argument: str) -> tuple[str, Path]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--labelled", type=Path, required=True, help="the labelled translations")
     parser.add_argument("--labels", nargs="+", help="the columns to use (default: all of 0 and 1 with both in them)")
     parser.add_argument(
@@ -45,10 +46,21 @@ def parse_arguments() -> argparse.Namespace:
         metavar="SOURCE TARGET",
         help="parallel text for the word aligner, in pairs of files",
     )
-    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], help="models that have `score_coverage`")
-    parser.add_argument("--scores", type=named_file, nargs="+", default=[], metavar="NAME=FILE")
+    parser.add_argument(
+        "--checkpoint", type=checkpoint_folder, nargs="+", default=[], help="models that have `score_coverage`"
+    )
+    parser.add_argument(
+        "--scores",
+        type=named_file,
+        nargs="+",
+        default=[],
+        metavar="NAME=FILE",
+        help="a number on a line for each translation",
+    )
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% intervals")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/adequacy-de-en.json"))
+    parser.add_argument(
+        "--output", type=Path, default=Path("docs/results/adequacy-de-en.json"), help="the result file to write"
+    )
     return parser.parse_args()
 
 
@@ -99,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

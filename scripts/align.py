@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.links import align_by_command, alignment_error_rate, read_gold_links
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel
@@ -22,7 +23,7 @@ from hf_capsule_mt.evaluation.words import expand_french, split_words, word_stem
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument(
         "--train", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text to learn from"
     )
@@ -86,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

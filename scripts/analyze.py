@@ -27,6 +27,7 @@ from hf_capsule_mt.analysis.routing_pictures import (
     draw_word_map,
 )
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
 from hf_capsule_mt.evaluation.text_files import read_parallel
@@ -35,23 +36,23 @@ FEW = 16  # so many output capsules have a number each in a picture
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     routing = commands.add_parser("routing", help="the routings of a checkpoint")
-    routing.add_argument("checkpoint", type=Path)
+    routing.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     routing.add_argument("--sources", type=Path, required=True, help="source sentences")
     routing.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")
-    routing.add_argument("--sentences", type=int, default=200, help="how many of them to look at")
-    routing.add_argument("--show", type=int, default=1, help="the number of the sentence that is drawn, from 1")
-    routing.add_argument("--device", default="cpu")
+    routing.add_argument("--sentences", type=positive, default=200, help="how many of them to look at")
+    routing.add_argument("--show", type=positive, default=1, help="the number of the sentence that is drawn, from 1")
+    routing.add_argument("--device", default="cpu", help="cpu or cuda")
     lengths = commands.add_parser("lengths", help="score and length by source length, from results of evaluate.py")
-    lengths.add_argument("results", type=Path, nargs="+")
+    lengths.add_argument("results", type=Path, nargs="+", help="result files")
     sweep = commands.add_parser("sweep", help="score against a setting, from results of reproduce.py")
-    sweep.add_argument("results", type=Path, nargs="+")
+    sweep.add_argument("results", type=Path, nargs="+", help="result files")
     sweep.add_argument("--field", required=True, help="the field of the model's configuration that was swept")
     sweep.add_argument("--line", help="a field that tells the lines of the picture apart")
     auc = commands.add_parser("auc", help="areas under curves, from results of adequacy.py")
-    auc.add_argument("results", type=Path)
+    auc.add_argument("results", type=Path, help="a result file")
     for command in (routing, lengths, sweep, auc):
         command.add_argument(
             "--output", type=Path, required=True, help="the beginning of the names of what is written"
@@ -63,12 +64,23 @@ def named(output: Path, ending: str) -> Path:
     return output.with_name(f"{output.name}{ending}")
 
 
+def needed(path: Path, *names: str) -> dict[str, Any]:
+    """A result file that has what a picture is made of."""
+    result = read_result(path)
+    missing = [name for name in names if name not in result]
+    if missing:
+        raise ValueError(f"{path}: a result without {', '.join(missing)}; `--help` says which results are read")
+    return result
+
+
 def analyze_routing(arguments: argparse.Namespace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
     model = AutoModelForSeq2SeqLM.from_pretrained(arguments.checkpoint).to(arguments.device)
     sources, targets = (
         lines[: arguments.sentences] for lines in read_parallel([arguments.sources, arguments.targets])
     )
+    if arguments.show > len(sources):
+        raise ValueError(f"--show {arguments.show}: there are {len(sources)} sentences")
     batches = list(encoded_batches(tokenizer, sources, targets, device=arguments.device))
     statistics = routing_statistics(model, batches)
     result: dict[str, Any] = {
@@ -109,12 +121,13 @@ def analyze_routing(arguments: argparse.Namespace) -> None:
 def analyze_results(arguments: argparse.Namespace) -> None:
     path = named(arguments.output, ".png")
     if arguments.command == "auc":
-        print(f"Picture: {draw_auc(read_result(arguments.results)['auc'], path)}")
+        print(f"Picture: {draw_auc(needed(arguments.results, 'auc')['auc'], path)}")
         return
-    results = [read_result(file) for file in arguments.results]
+    names = ("by_length",) if arguments.command == "lengths" else ("recipe", "scores")
+    results = [needed(file, *names) for file in arguments.results]
     if arguments.command == "lengths":
         systems = {
-            result.get("system") or f"{result['run']}, seed {result['seed']}": result["by_length"]
+            result.get("system") or f"{result.get('run')}, seed {result.get('seed')}": result["by_length"]
             for result in results
         }
         kept: dict[str, Any] = {"kind": "scores by length", "systems": systems}
@@ -123,6 +136,9 @@ def analyze_results(arguments: argparse.Namespace) -> None:
         points = []
         for result in results:
             config = AutoConfig.for_model(**result["recipe"]["model"])  # what the recipe says, and the defaults
+            for field in filter(None, (arguments.field, arguments.line)):
+                if not hasattr(config, field):
+                    raise ValueError(f"{type(config).__name__} has no field `{field}`")
             line = f"{arguments.line} {getattr(config, arguments.line)}" if arguments.line else ""
             value = getattr(config, arguments.field)
             if value is None:  # as many capsules as the width
@@ -142,4 +158,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -12,11 +12,12 @@ import argparse
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401 - registers its models
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("run", type=Path, nargs="?", help="the output folder of a training run")
     parser.add_argument("--last", type=int, help="how many of its last checkpoints")
     parser.add_argument("--best", type=int, help="how many of its best checkpoints")
@@ -42,4 +43,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -16,22 +16,25 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.analysis.timing import time_in_turns
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.data import embedded_corpus
 from hf_capsule_mt.evaluation import write_result
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a checkpoint")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("model", type=checkpoint, help="a checkpoint: a folder, or a name on the hub")
     parser.add_argument("--input", type=Path, help="a sentence on a line (default: English of the embedded corpus)")
-    parser.add_argument("--sentences", type=int, default=2000)
-    parser.add_argument("--batch-size", type=int, default=64, help="of the loop")
-    parser.add_argument("--batch-tokens", type=int, default=2048, help="of the pipeline, as in scripts/translate.py")
-    parser.add_argument("--num-beams", type=int, default=4)
+    parser.add_argument("--sentences", type=positive, default=2000, help="how many of them")
+    parser.add_argument("--batch-size", type=positive, default=64, help="of the loop")
+    parser.add_argument(
+        "--batch-tokens", type=positive, default=2048, help="of the pipeline, as in scripts/translate.py"
+    )
+    parser.add_argument("--num-beams", type=positive, default=4, help="hypotheses of beam search")
     parser.add_argument(
         "--max-new-tokens", type=int, default=100, help="of the loop; the pipeline sets its own limits"
     )
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=positive, default=3, help="counted runs of both")
     parser.add_argument("--recipe", help="the recipe of the model, to be kept")
     parser.add_argument("--output", type=Path, help="the result file to write")
     return parser.parse_args()
@@ -102,4 +105,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -10,6 +10,7 @@ Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is
 import argparse
 from pathlib import Path
 
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
 from hf_capsule_mt.evaluation.text_files import read_parallel
@@ -21,12 +22,16 @@ def named_file(argument: str) -> tuple[str, Path]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("systems", nargs="+", type=named_file, metavar="NAME=FILE", help="the baseline comes first")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
     parser.add_argument("--sources", type=Path, help="the source sentences, to be shown")
     parser.add_argument(
-        "--metrics", nargs="+", choices=("bleu", "bleu_uncased", "chrf", "ter"), default=["bleu", "chrf", "ter"]
+        "--metrics",
+        nargs="+",
+        choices=("bleu", "bleu_uncased", "chrf", "ter"),
+        default=["bleu", "chrf", "ter"],
+        help="which metrics",
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the paired bootstrap")
     parser.add_argument("--trials", type=int, default=10_000, help="trials of the approximate randomisation")
@@ -66,4 +71,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

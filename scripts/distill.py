@@ -19,27 +19,32 @@ from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401 - registers its models
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run import load_corpus
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("recipe", type=Path, help="whose training data to translate")
     parser.add_argument("output", type=Path, help="the folder of the result")
-    parser.add_argument("--teacher", required=True, help="a sequence-to-sequence checkpoint, a folder or a name")
+    parser.add_argument(
+        "--teacher", type=checkpoint, required=True, help="a sequence-to-sequence checkpoint, a folder or a name"
+    )
     parser.add_argument("--data-dir", help="what relative names of files in the recipe are relative to")
-    parser.add_argument("--num-beams", type=int, default=4, help="width of the beam")
+    parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="of the beam search")
     parser.add_argument("--max-new-tokens", type=int, default=256, help="longest translation")
     parser.add_argument("--max-source-tokens", type=int, default=256, help="longer sources are cut")
     parser.add_argument("--sentences-per-batch", type=int, default=64, help="decoded at once")
     parser.add_argument("--words-per-batch", type=int, default=2048, help="of the source, padding counted")
     parser.add_argument("--lines-per-file", type=int, default=1024, help="what is lost, at most, when a run is killed")
-    parser.add_argument("--first", type=int, help="only the first so many sentences")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    parser.add_argument("--first", type=positive, help="only the first so many sentences")
+    parser.add_argument(
+        "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="numbers of the teacher"
+    )
+    parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
     return parser.parse_args()
 
 
@@ -86,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

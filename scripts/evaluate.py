@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
@@ -24,14 +25,21 @@ from hf_capsule_mt.evaluation.words import split_words
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one on a line")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
     parser.add_argument("--sources", type=Path, help="the source sentences: scores by length, lengths, adequacy")
-    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS))
+    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS), help="which metrics")
     parser.add_argument("--tokenize", default="13a", help="sacreBLEU's tokenizer for BLEU; none for tokenised text")
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% interval of BLEU; 0: none")
-    parser.add_argument("--length-edges", type=int, nargs="+", default=list(DEFAULT_EDGES), metavar="WORDS")
+    parser.add_argument(
+        "--length-edges",
+        type=int,
+        nargs="+",
+        default=list(DEFAULT_EDGES),
+        metavar="WORDS",
+        help="where the groups of source lengths end",
+    )
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text for the word aligner"
     )
@@ -103,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

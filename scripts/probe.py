@@ -19,6 +19,7 @@ from tqdm import tqdm
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.probing import ProbingResult, ProbingSettings, probe_checkpoint, train_probe
 from hf_capsule_mt.analysis.probing_tasks import TASKS, forms, make_tasks, read_treebank
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, run
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.paper_tables import PROBING, PROBING_TASKS
@@ -28,20 +29,33 @@ AGGREGATIONS = ("concat", "simple_routing", "em_routing")
 
 def parse_arguments() -> argparse.Namespace:
     defaults = ProbingSettings()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--treebank", type=Path, required=True, help="a folder with train, dev and test .conllu[.gz]")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--aggregations", nargs="+", choices=AGGREGATIONS, default=list(AGGREGATIONS))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument(
-        "--checkpoints", type=Path, nargs="+", help="models whose encoders are to be probed as they are"
+        "--treebank", type=folder, required=True, help="a folder with train, dev and test .conllu[.gz]"
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="which of the ten")
+    parser.add_argument(
+        "--aggregations",
+        nargs="+",
+        choices=AGGREGATIONS,
+        default=list(AGGREGATIONS),
+        help="of the encoders that are trained",
+    )
+    parser.add_argument(
+        "--checkpoints", type=checkpoint_folder, nargs="+", help="models whose encoders are to be probed as they are"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="train with each of these")
     parser.add_argument("--sentences", type=int, help="at most so many of the training part, for a quick look")
     parser.add_argument("--d-model", type=int, default=defaults.d_model, help="width of the encoders that are trained")
     parser.add_argument("--num-capsules", type=int, help="output capsules (default: as many as the width, as in Li)")
     parser.add_argument("--epochs", type=int, default=defaults.epochs, help="at most; it stops early")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/probing.json"))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("docs/results/probing.json"),
+        help="the result file to write, or to go on with",
+    )
     return parser.parse_args()
 
 
@@ -67,10 +81,12 @@ def markdown(results: list[dict[str, Any]]) -> str:
 def main() -> None:
     arguments = parse_arguments()
     files = {"train": "train", "validation": "dev", "test": "test"}
-    treebank = {
-        part: read_treebank(next(iter(sorted(arguments.treebank.glob(f"{name}*.conllu*")))))
-        for part, name in files.items()
-    }
+    treebank = {}
+    for part, name in files.items():
+        found = sorted(arguments.treebank.glob(f"{name}*.conllu*"))
+        if not found:
+            raise FileNotFoundError(f"{arguments.treebank}: no {name}*.conllu or {name}*.conllu.gz in this folder")
+        treebank[part] = read_treebank(found[0])
     treebank["train"] = treebank["train"][: arguments.sentences]
     tasks = make_tasks(treebank, arguments.tasks)
     settings = ProbingSettings(d_model=arguments.d_model, num_capsules=arguments.num_capsules, epochs=arguments.epochs)
@@ -110,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

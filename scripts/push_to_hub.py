@@ -11,9 +11,11 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from huggingface_hub.utils import validate_repo_id
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  registers the models
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.hub import check_export, export, model_card, push
 
@@ -21,8 +23,8 @@ TRAINING_RESULT = "train_result.json"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path, help="a folder with a model and its tokenizer")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     parser.add_argument("repository", help="owner/name on the hub; made if it is not there")
     parser.add_argument(
         "--results",
@@ -60,6 +62,7 @@ def write_folder(arguments: argparse.Namespace, folder: Path) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
+    validate_repo_id(arguments.repository)
     if arguments.export_only is not None:
         write_folder(arguments, arguments.export_only)
         check_export(arguments.export_only)
@@ -72,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

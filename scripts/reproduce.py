@@ -26,6 +26,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.speed import milliseconds_per_sentence, relative_speeds
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
@@ -42,7 +43,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     names = [*TABLES, "all"]
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(names))
     parser.add_argument(
@@ -50,11 +51,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--setting", choices=list(SETTINGS), default="embedded", help="the data and the sizes")
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), metavar="RUN", help="only these runs of the tables")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train with each of these")
     parser.add_argument("--data-dir", help="where the files of the setting's recipes are")
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and translations")
     parser.add_argument("--results", type=Path, default=Path("docs/results"), help="result files")
-    parser.add_argument("--document", type=Path, default=Path("docs/results.md"))
+    parser.add_argument("--document", type=Path, default=Path("docs/results.md"), help="the page to write")
     parser.add_argument(
         "--set",
         nargs=2,
@@ -208,6 +209,8 @@ def main() -> None:
     known = [*TABLES, "all"]
     if set(arguments.tables) - set(known) or not (arguments.tables or arguments.render):
         raise SystemExit(f"reproduce.py needs tables of {', '.join(known)}, or --render; got {arguments.tables}")
+    if arguments.render and not arguments.results.is_dir():
+        raise SystemExit(f"reproduce.py --render: no such folder: {arguments.results}")
     if not arguments.render:
         Reproduction(arguments).run()
     sections = {
@@ -224,4 +227,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

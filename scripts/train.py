@@ -14,18 +14,16 @@ command line: by its name where that is unique, else as section.name.
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
     parser.add_argument("recipe", type=Path, help="a YAML file, such as those in scripts/recipes")
     arguments, overrides = parser.parse_known_args()
     try:
@@ -45,4 +43,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -29,6 +29,7 @@ from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.pipelines.files import (
     Window,
@@ -44,17 +45,27 @@ WINDOW = 2048
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="+", help="a checkpoint, or several of one vocabulary that decode together")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument(
+        "model", nargs="+", type=checkpoint, help="a checkpoint, or several of one vocabulary that decode together"
+    )
     parser.add_argument("--input", type=Path, help="UTF-8 text, a text on a line (default: stdin)")
     parser.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
     parser.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
-    parser.add_argument("--batch-tokens", type=int, default=2048, help="source tokens of a batch, padding included")
-    parser.add_argument("--window", type=int, default=WINDOW, help="lines read at once and sorted by length")
-    parser.add_argument("--num-beams", type=int, help="hypotheses of beam search (default: as the checkpoint says)")
-    parser.add_argument("--max-new-tokens", type=int, help="limit of a translation (default: by its source's length)")
+    parser.add_argument(
+        "--batch-tokens", type=positive, default=2048, help="source tokens of a batch, padding included"
+    )
+    parser.add_argument("--window", type=positive, default=WINDOW, help="lines read at once and sorted by length")
+    parser.add_argument(
+        "--num-beams", type=positive, help="hypotheses of beam search (default: as the checkpoint says)"
+    )
+    parser.add_argument(
+        "--max-new-tokens", type=positive, help="limit of a translation (default: by its source's length)"
+    )
     parser.add_argument("--length-penalty", type=float, help="above 0 favours long translations in beam search")
-    parser.add_argument("--n-best", type=int, default=1, metavar="N", help="the N best, as number ||| text ||| score")
+    parser.add_argument(
+        "--n-best", type=positive, default=1, metavar="N", help="the N best, as number ||| text ||| score"
+    )
     parser.add_argument(
         "--coverage",
         type=Path,
@@ -63,12 +74,16 @@ def parse_arguments() -> argparse.Namespace:
         "its untranslated words and what is repeated",
     )
     parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is less")
-    parser.add_argument("--coverage-retry", type=int, metavar="BEAMS", help="translate those again with so many beams")
+    parser.add_argument(
+        "--coverage-retry", type=positive, metavar="BEAMS", help="translate those again with so many beams"
+    )
     parser.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave in FUTURE")
     parser.add_argument("--src-lang", help="the language of the text, for the tokenizer and the rules about sentences")
     parser.add_argument("--tgt-lang", help="the language of the translation, for tokenizers that have several")
     parser.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="numbers of the model"
+    )
     parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
     parser.add_argument("--speed-result", type=Path, metavar="FILE", help="write a result file with the speed")
     parser.add_argument("--recipe", help="the recipe of the model, for the speed's result file")
@@ -201,4 +216,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

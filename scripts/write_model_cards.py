@@ -14,14 +14,15 @@ from pathlib import Path
 from transformers import AutoConfig
 
 import hf_capsule_mt  # noqa: F401  registers the models
+from hf_capsule_mt.command_line import HelpFormatter, folder, run
 from hf_capsule_mt.hub import collect_runs, model_card
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results", help="the folder of result files")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("--results", type=folder, default=ROOT / "docs" / "results", help="the folder of result files")
     parser.add_argument("--output", type=Path, default=ROOT / "model_cards", help="the folder of the cards")
     return parser.parse_args()
 
@@ -53,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -110,6 +110,8 @@ def _kind(source: Source, name: str) -> str:
 
 def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair, streaming: bool) -> Any:
     """One part of the corpus; validation and test are drawn before train, so that the parts are disjoint."""
+    if not isinstance(source["embedded"], int):
+        raise ValueError(f"`embedded` is a number of sentence pairs, got {source['embedded']!r}")
     if set(languages) != {"en", "de"}:
         raise ValueError(f"the embedded corpus has the languages en and de, got {languages[0]} and {languages[1]}")
     if name not in ("train", "validation", "test"):

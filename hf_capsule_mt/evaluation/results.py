@@ -52,7 +52,12 @@ def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
 
 
 def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        result: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: no JSON ({error})") from None
+    if not isinstance(result, dict):
+        raise ValueError(f"{path}: a result file is an object of names and values, got {type(result).__name__}")
     return result
 
 

@@ -104,6 +104,8 @@ class PastFutureModel:
         if attention_mask is None:
             attention_mask = input_ids.ne(config.pad_token_id).long()
         forced, last = _decoder_inputs(labels.to(input_ids.device), config)
+        if len(labels) != len(input_ids):
+            raise ValueError(f"`labels` are {len(labels)} translations, but `input_ids` {len(input_ids)} sources")
         was_training = self.training  # type: ignore[attr-defined]
         self.eval()  # type: ignore[attr-defined]
         try:
@@ -161,8 +163,8 @@ class PastFutureModel:
 
 def _decoder_inputs(labels: torch.Tensor, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Labels [B, T] -> what the decoder reads [B, T + 1], and the position [B] at which it has read all words."""
-    if labels.dim() != 2:
-        raise ValueError(f"`labels` must be [batch, target], got shape {list(labels.shape)}")
+    if labels.dim() != 2 or labels.shape[1] == 0:
+        raise ValueError(f"`labels` must be [batch, target], an end token at least, got shape {list(labels.shape)}")
     ends = _end_tokens(config, labels)
     words = labels.ne(IGNORE_INDEX) & labels.ne(config.pad_token_id) & ~torch.isin(labels, ends)
     positions = torch.arange(1, labels.shape[1] + 1, device=labels.device)

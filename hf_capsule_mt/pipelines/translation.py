@@ -134,6 +134,9 @@ class TranslationPipeline(Pipeline):
             postprocess["return_tensors"] = bool(return_tensors) if return_text is None else not return_text
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"`batch_tokens` must be at least 1, got {batch_tokens}")
+        for name, number in (("num_beams", generate_kwargs.get("num_beams")), ("coverage_retry", coverage_retry)):
+            if number is not None and number < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {number}")
         generate_kwargs |= _given(
             {
                 "return_scores": return_scores,

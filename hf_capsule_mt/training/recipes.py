@@ -84,6 +84,11 @@ def load_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
 
 def check_recipe(recipe: Recipe, place: str) -> None:
     """Every key is known, and what has to be there is."""
+    for section in (*SECTION_KEYS, "model"):
+        if not isinstance(getattr(recipe, section) or {}, Mapping):
+            raise ValueError(
+                f"{place}: `{section}` must be a mapping of keys to values, got {getattr(recipe, section)!r}"
+            )
     for section, known in SECTION_KEYS.items():
         _refuse_unknown(getattr(recipe, section), known, f"{place}: `{section}`")
     _refuse_unknown(recipe.data.get("cleaning") or {}, CLEANING_KEYS, f"{place}: `data.cleaning`")
@@ -96,6 +101,11 @@ def check_recipe(recipe: Recipe, place: str) -> None:
         raise ValueError(
             f"{place}: `tokenizer` needs either `load` or `vocab_size`, it has {sorted(recipe.tokenizer)}"
         )
+    for entry in fields(TranslationTrainingArguments):
+        value, default = recipe.training.get(entry.name), entry.default
+        is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
+        if is_number and value is not None and not isinstance(value, (int, float)):
+            raise ValueError(f"{place}: `training.{entry.name}` must be a number, got {value!r}")
     check_model_fields(recipe.model, place)
 
 
@@ -179,7 +189,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         with open(path, encoding="utf-8") as stream:
             values = yaml.load(stream, Loader=_RecipeLoader)
     except yaml.YAMLError as error:
-        raise ValueError(f"{path}: no YAML ({error})") from None
+        raise ValueError(f"{path}: no YAML ({' '.join(str(error).split())})") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: a recipe is a mapping of keys to values")
     return values

@@ -330,13 +330,14 @@ def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[di
 
 
 class TokensPerSecondProgress(ProgressCallback):
-    """The bar shows the loss, the speed in tokens and the last score; evaluations are printed as lines."""
+    """The bar shows the loss and its parts, the speed in tokens and the last score. Evaluations are lines."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or self.training_bar is None or not logs:
             return
         if "tokens_per_second" in logs:
-            shown = {"loss": f"{logs['loss']:.3f}", "tokens/s": f"{logs['tokens_per_second']:,.0f}"}
+            parts = {name.removesuffix("_loss"): f"{logs[name]:.3f}" for name in LOSS_PARTS if name in logs}
+            shown = {"loss": f"{logs['loss']:.3f}", **parts, "tokens/s": f"{logs['tokens_per_second']:,.0f}"}
             self.training_bar.set_postfix(shown)
         else:
             numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in logs.items()}

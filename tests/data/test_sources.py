@@ -159,3 +159,8 @@ def test_unknown_sources(tmp_path):
         load({"jsonl": "a", "columns": [0]})
     with pytest.raises(FileNotFoundError, match="no such file"):
         load({"tsv": str(tmp_path / "none.tsv")})
+
+
+def test_the_embedded_corpus_takes_a_number():
+    with pytest.raises(ValueError, match=r"`embedded` is a number of sentence pairs, got \{'first': 3\}"):
+        load_translation_data({"train": {"embedded": {"first": 3}}}, "en", "de")

@@ -120,5 +120,8 @@ def test_training_goes_on_as_it_was(source, labels):
 def test_needs_past_and_future(source, labels, method):
     with pytest.raises(ValueError, match=f'need `guided_routing` "guided" or "classifier", got "{method}"'):
         make(guided_routing=method).score_coverage(*source, labels=labels)
-    with pytest.raises(ValueError, match=r"`labels` must be \[batch, target\], got shape \[6\]"):
-        make().score_coverage(*source, labels=labels[0])
+    for wrong in (labels[0], labels[:, :0]):
+        with pytest.raises(ValueError, match=r"`labels` must be \[batch, target\], an end token at least, got shape"):
+            make().score_coverage(*source, labels=wrong)
+    with pytest.raises(ValueError, match="`labels` are 2 translations, but `input_ids` 3 sources"):
+        make().score_coverage(*source, labels=labels[:2])

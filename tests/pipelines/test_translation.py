@@ -256,6 +256,10 @@ def test_task_settings_of_a_checkpoint(checkpoint):
 
 
 def test_errors(translator):
+    with pytest.raises(ValueError, match="`num_beams` must be at least 1, got 0"):
+        translator("No.", num_beams=0)
+    with pytest.raises(ValueError, match="`coverage_retry` must be at least 1, got 0"):
+        translator("No.", coverage_threshold=0.5, coverage_retry=0)
     with pytest.raises(ValueError, match="translates strings and lists of strings, got a int"):
         translator(3)
     with pytest.raises(KeyError):

@@ -21,6 +21,7 @@ ALLOWED = {
     "analysis": {"modeling", "data", "evaluation"},
     "hub": {"configuration", "modeling", "evaluation"},
     "demo": {"pipelines", "analysis"},
+    "command_line": set(),
     "__init__": {"configuration", "modeling", "pipelines"},
 }
 CORE = {"routing", "configuration", "modeling", "__init__"}

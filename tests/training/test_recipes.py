@@ -143,3 +143,17 @@ def test_overrides(tmp_path):
 def test_the_tokenizer_decides_the_vocabulary():
     with pytest.raises(ValueError, match=r"`model` sets \['vocab_size'\], which the tokenizer decides"):
         build_config({"model_type": "capsule_marian", "vocab_size": 3}, {"vocab_size": 4})
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"max_steps": "abc"}, "`training.max_steps` must be a number, got 'abc'"),
+        ({"learning_rate": [1]}, r"`training.learning_rate` must be a number, got \[1\]"),
+        ({"training": 3}, "`training` must be a mapping of keys to values, got 3"),
+        ({"model": "plain"}, "`model` must be a mapping of keys to values, got 'plain'"),
+    ],
+)
+def test_values_of_the_wrong_kind(changed, said):
+    with pytest.raises(ValueError, match=said):
+        load_recipe(ROOT / "scripts/recipes/embedded/plain.yaml", changed)

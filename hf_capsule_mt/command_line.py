@@ -1,0 +1,67 @@
+"""What the scripts share: a help that shows the defaults, and errors of whoever typed the command on one line."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the description, and ends each option that has a default with it."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text, default = action.help or "", action.default
+        nothing = default is None or default is False or default in ([], "", argparse.SUPPRESS)
+        if nothing or not action.option_strings or "default:" in text:
+            return text
+        shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
+        return f"{text} (default: {shown.replace('%', '%%')})"
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Calls a script's `main` and exits with its code. What is wrong with the input is said without a traceback."""
+    try:
+        code = main()
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        if os.environ.get(TRACEBACK) or isinstance(error, BrokenPipeError):
+            raise
+        name = Path(sys.argv[0]).name
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise SystemExit(f"{name}: error: {message}\n{TRACEBACK}=1 in the environment shows where.") from None
+    if code:
+        raise SystemExit(code)
+
+
+def folder(text: str) -> Path:
+    """An `argparse` type: a folder that exists."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: no such folder")
+    return Path(text)
+
+
+def checkpoint_folder(text: str) -> Path:
+    """An `argparse` type: a folder that a model has been saved to."""
+    if not (folder(text) / "config.json").is_file():
+        raise argparse.ArgumentTypeError(f"{text}: no checkpoint, which is a folder with a config.json")
+    return Path(text)
+
+
+def checkpoint(text: str) -> str:
+    """An `argparse` type: a folder that a model has been saved to, or a name on the hub."""
+    if Path(text).exists():
+        return str(checkpoint_folder(text))
+    if re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", text) is None:
+        raise argparse.ArgumentTypeError(f"{text}: no such folder, and no name on the hub, which is owner/name")
+    print(f"{text}: no such folder here, so it is looked for on the hub", file=sys.stderr)
+    return text
+
+
+def positive(text: str) -> int:
+    """An `argparse` type: a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text}")
+    return int(text)

@@ -1,0 +1,112 @@
+"""What the scripts say of wrong input: one line that names it, no traceback; and a help that shows the defaults."""
+
+import argparse
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_capsule_mt.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
+from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("input")
+    save_tiny_checkpoint(folder / "em", layer_aggregation="em_routing", layer_aggregation_num_capsules=4)
+    save_tiny_marian(folder / "marian")
+    (folder / "empty").touch()
+    (folder / "empty_folder").mkdir()
+    (folder / "three").write_text("a cat\na dog\na man\n")
+    (folder / "two").write_text("a cat\na dog\n")
+    (folder / "bad.json").write_text("{bad")
+    (folder / "list.json").write_text("[]")
+    (folder / "other.json").write_text('{"a": 1}')
+    (folder / "bad.yaml").write_text("a: [b\n")
+    return folder
+
+
+WRONG = {
+    "evaluate --hypotheses nofile --references two": "nofile: no such file",
+    "evaluate --hypotheses three --references two": "two: has 2 lines, but three has 3",
+    "align --text nofile two": "nofile: no such file",
+    "analyze routing empty_folder --sources two --targets two --output out": "empty_folder: no checkpoint",
+    "analyze routing em --sources empty --targets empty --output out": "--show 1: there are 0 sentences",
+    "analyze routing em --sources two --targets two --show 3 --output out": "--show 3: there are 2 sentences",
+    "analyze lengths bad.json --output out": "bad.json: no JSON",
+    "analyze lengths list.json --output out": "list.json: a result file is an object",
+    "analyze lengths other.json --output out": "other.json: a result without by_length",
+    "analyze sweep other.json --field dropout --output out": "other.json: a result without recipe, scores",
+    "analyze auc other.json --output out": "other.json: a result without auc",
+    "probe --treebank empty_folder": "empty_folder: no train*.conllu",
+    "push_to_hub nofolder owner/model": "nofolder: no such folder",
+    "push_to_hub em a/b/c --export-only out": "a/b/c",
+    "push_to_hub marian a/b --export-only out": "`export` takes a translation model of hf_capsule_mt, got",
+    "push_to_hub em a/b --results bad.json --export-only out": "bad.json: no JSON",
+    "reproduce --render --results nofolder --document out": "no such folder: nofolder",
+    "write_model_cards --results nofolder": "nofolder: no such folder",
+    "train nofile.yaml": "nofile.yaml",
+    "train bad.yaml": "bad.yaml: no YAML",
+    "distill nofile.yaml out --teacher em": "nofile.yaml",
+    "distill bad.yaml out --teacher empty": "empty: no such folder",
+    "translate em --input nofile": "nofile",
+    "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
+    "translate em --input two --coverage out.tsv --output out.txt": "`score_coverage` reads PAST and FUTURE",
+    "average_checkpoints --checkpoints nofolder em --output out": "nofolder",
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_wrong_input(command, folder, monkeypatch, capsys):
+    name, *arguments = command.split()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", [f"scripts/{name}.py", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+    code, said = stopped.value.code, capsys.readouterr().err
+    if isinstance(code, str):  # the interpreter prints it, and exits with 1
+        said, code = said + code, 1
+    assert code in (1, 2)
+    assert WRONG[command] in said
+    assert "Traceback" not in said
+
+
+def test_run(monkeypatch):
+    def fail():
+        raise ValueError("`size` must be\n  even")
+
+    monkeypatch.setattr(sys, "argv", ["scripts/some.py"])
+    run(lambda: None)
+    run(lambda: 0)
+    with pytest.raises(SystemExit, match=r"^3$"):
+        run(lambda: 3)
+    with pytest.raises(SystemExit, match=r"^some\.py: error: `size` must be even\n"):
+        run(fail)
+    monkeypatch.setenv(TRACEBACK, "1")
+    with pytest.raises(ValueError, match="even"):
+        run(fail)
+
+
+def test_help_shows_the_defaults():
+    parser = argparse.ArgumentParser(formatter_class=HelpFormatter)
+    parser.add_argument("--number", type=int, default=0, help="100 %% of it")
+    parser.add_argument("--many", nargs="+", default=["a", "b"], help="some")
+    parser.add_argument("--own", default="x", help="this (default: as it was)")
+    parser.add_argument("--flag", action="store_true", help="switch")
+    parser.add_argument("--none", help="nothing")
+    text = " ".join(parser.format_help().split())
+    assert re.findall(r"\(default: .*?\)", text) == ["(default: 0)", "(default: a b)", "(default: as it was)"]
+
+
+def test_types(tmp_path, capsys):
+    assert positive("3") == 3
+    assert checkpoint("owner/model") == "owner/model"
+    assert "looked for on the hub" in capsys.readouterr().err
+    wrong_folders = ((str(tmp_path), checkpoint), ("/no", checkpoint))
+    for wrong, kind in (("0", positive), ("-1", positive), ("a", positive), *wrong_folders):
+        with pytest.raises(argparse.ArgumentTypeError):
+            kind(wrong)
