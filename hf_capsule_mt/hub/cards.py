@@ -68,7 +68,7 @@ def collect_runs(folder: Path) -> list[Runs]:
             entry = runs.setdefault(name, Runs(name, result["recipe"], [], [], []))
             if without_seed(entry.recipe) != without_seed(result["recipe"]):
                 raise ValueError(f"{path}: its recipe is another than that of the other results called {name}")
-            entry.training.append(result)
+            entry.training.append(_of_training(result))
     for result in results.values():
         named = result.get("recipe")
         if isinstance(named, str) and result.get("kind") in ("evaluation", "speed"):
@@ -77,6 +77,14 @@ def collect_runs(folder: Path) -> list[Runs]:
                 if name == entry.name or name.endswith("-" + entry.name):
                     (entry.evaluations if result["kind"] == "evaluation" else entry.speeds).append(result)
     return list(runs.values())
+
+
+def _of_training(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `scripts/reproduce.py` in the form of a result of `scripts/train.py`; the latter as it is."""
+    if result.get("kind") != "reproduction":
+        return dict(result)
+    bleu = result["scores"]["bleu"]
+    return {**result, "scores": {"test_bleu": bleu["score"]}, "signature": bleu["signature"]}
 
 
 def without_seed(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +142,7 @@ def model_card(
         "## Scores",
         _scores(training, evaluations),
         "## Speed",
-        _speed(speeds),
+        _speed(training, speeds),
         "## Environment",
         _environment([*training, *evaluations, *speeds]),
         "## Papers",
@@ -184,8 +192,12 @@ def _corpus(source: Mapping[str, Any]) -> Corpus:
 # -------------------------------------------------------------------------------------------------------- the sections
 def _methods(config: Mapping[str, Any]) -> list[str]:
     """Which capsules a model has."""
-    switches = ("layer_aggregation", "head_aggregation", "guided_routing")
-    return [f"{switch}-{config[switch]}" for switch in switches if config.get(switch) not in (None, "none", "concat")]
+    switches = ["layer_aggregation", "head_aggregation", "guided_routing"]
+    if config.get("model_type") == "capsnmt":
+        config = {"aggregation": "capsules", **config}
+        switches.append("aggregation")
+    plain = (None, "none", "concat", "pooling")
+    return [f"{switch}-{config[switch]}" for switch in switches if config.get(switch) not in plain]
 
 
 def _introduction(config: Mapping[str, Any], languages: list[str | None], recipe: Mapping[str, Any]) -> str:
@@ -277,8 +289,13 @@ def _training_scores(training: Iterable[Mapping[str, Any]]) -> dict[str, list[fl
     return scores
 
 
-def _speed(speeds: Sequence[Mapping[str, Any]]) -> str:
+def _speed(training: Sequence[Mapping[str, Any]], speeds: Sequence[Mapping[str, Any]]) -> str:
     lines = [
+        f"- {result['milliseconds_per_sentence']:.1f} ms per sentence, one at a time with beam 8, on {_hardware(result)}"
+        for result in training
+        if result.get("milliseconds_per_sentence")
+    ]
+    lines += [
         f"- {result['sentences_per_second']:.1f} sentences per second ({result['sentences']:,} sentences, batches of "
         f"{result['batch_tokens']} tokens, beam {result['num_beams']}) on {_hardware(result)}"
         for result in speeds
@@ -288,7 +305,8 @@ def _speed(speeds: Sequence[Mapping[str, Any]]) -> str:
 
 def _hardware(result: Mapping[str, Any]) -> str:
     hardware = result.get("hardware", {})
-    return str(hardware.get("gpu") or f"{hardware.get('threads')} threads of {hardware.get('cpu')}")
+    threads = hardware.get("threads")
+    return str(hardware.get("gpu") or f"{threads} thread{'' if threads == 1 else 's'} of {hardware.get('cpu')}")
 
 
 def _environment(results: Sequence[Mapping[str, Any]]) -> str:

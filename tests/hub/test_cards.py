@@ -91,6 +91,23 @@ def test_results_are_gathered_by_recipe(runs):
     assert not runs["embedded-plain"].evaluations
 
 
+def test_a_row_of_the_papers_tables(tmp_path):
+    row = training_result(1, model={"model_type": "capsnmt"}) | {
+        "kind": "reproduction",
+        "scores": EVALUATION["scores"],
+        "milliseconds_per_sentence": 25.91,
+    }
+    del row["signature"]
+    write_result(tmp_path / "embedded" / "capsnmt-seed1.json", row)
+    (entry,) = collect_runs(tmp_path)
+    card = str(model_card("tester/model", entry.recipe["model"], recipe=entry.recipe, training=entry.training))
+    assert f"| test | BLEU | 24.13 | `{SIGNATURE}` |" in card
+    assert "(`aggregation-capsules`)" in card
+    assert "25.9 ms per sentence, one at a time with beam 8" in card
+    pooling = {"model_type": "capsnmt", "aggregation": "pooling"}
+    assert "(no capsules: a baseline)" in str(model_card("tester/model", pooling))
+
+
 def test_one_name_for_two_recipes_is_an_error(tmp_path):
     write_result(tmp_path / "model-seed1.json", training_result(1))
     write_result(tmp_path / "model-seed2.json", training_result(2, training={"learning_rate": 1.0}))
