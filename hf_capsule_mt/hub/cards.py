@@ -142,7 +142,7 @@ def model_card(
         "## Scores",
         _scores(training, evaluations),
         "## Speed",
-        _speed(training, speeds),
+        _speed([*training, *speeds]),
         "## Environment",
         _environment([*training, *evaluations, *speeds]),
         "## Papers",
@@ -289,17 +289,19 @@ def _training_scores(training: Iterable[Mapping[str, Any]]) -> dict[str, list[fl
     return scores
 
 
-def _speed(training: Sequence[Mapping[str, Any]], speeds: Sequence[Mapping[str, Any]]) -> str:
-    lines = [
-        f"- {result['milliseconds_per_sentence']:.1f} ms per sentence, one at a time with beam 8, on {_hardware(result)}"
-        for result in training
-        if result.get("milliseconds_per_sentence")
-    ]
-    lines += [
-        f"- {result['sentences_per_second']:.1f} sentences per second ({result['sentences']:,} sentences, batches of "
-        f"{result['batch_tokens']} tokens, beam {result['num_beams']}) on {_hardware(result)}"
-        for result in speeds
-    ]
+def _speed(results: Sequence[Mapping[str, Any]]) -> str:
+    lines = []
+    for result in results:
+        if result.get("milliseconds_per_sentence"):
+            speed = f"{result['milliseconds_per_sentence']:.1f} ms per sentence, one at a time with beam 8,"
+        elif result.get("sentences_per_second"):
+            speed = (
+                f"{result['sentences_per_second']:.1f} sentences per second ({result['sentences']:,} sentences, "
+                f"batches of {result['batch_tokens']} tokens, beam {result['num_beams']})"
+            )
+        else:
+            continue
+        lines.append(f"- {speed} on {_hardware(result)}")
     return "\n".join(lines) or "Not measured."
 
 
