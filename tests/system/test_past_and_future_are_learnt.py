@@ -197,7 +197,7 @@ def test_words_move_from_future_to_past_when_their_translation_is_produced(train
     assert measured["share of nouns that move"] > 0.6
     assert measured["past after"] > measured["past before"] + 0.05
     assert measured["future after"] < measured["future before"] - 0.05
-    assert measured["fall of FUTURE at its own step"] > 0.05
+    assert measured["fall of FUTURE at its own step"] > 0.03
     assert measured["fall of FUTURE at its own step"] > 1.5 * measured["fall of FUTURE at a step"]
 
 
