@@ -12,6 +12,8 @@ from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
 # a word whose FUTURE falls by less has not been seen to be translated
 SMALLEST_FALL = 1e-3
+# coverage begins to suffer when FUTURE holds more than 1 - 1 / 2.5, which is 0.6, of a word at the end
+SHARE_AT_THE_END = 2.5
 
 
 class PastFutureCurves(NamedTuple):
@@ -50,7 +52,7 @@ class CoverageScore:
     covered: [B, S], how much of what left FUTURE left it with words that the model agreed to, and less if most of it
         is still there; 0 for padding.
     words: [B, S], which positions count: neither padding nor one of the special tokens.
-    untranslated: [B, S], words whose coverage is below the threshold, or that are mostly FUTURE at the end.
+    untranslated: [B, S], the words whose coverage is below the threshold.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
     """
 
@@ -79,12 +81,12 @@ class PastFutureModel:
 
         At the end most is PAST, also of a translation that left words out: the model sees the full stop, and believes
         it. What tells is how a word left FUTURE. When its translation is read, the model expected that; when the next
-        words are read instead, it did not. So each step's fall of a word's FUTURE counts by the step's agreement,
-        p(word read) / max p. What all give up at once when the last word is read, most often a full stop, counts as
-        one word at most: that also finds what a model's own translation leaves out, with which it always agrees.
+        words are read instead, it did not, or was of two minds. So each step's fall of a word's FUTURE counts by the
+        step's agreement, the odds of the word read against the best other one, and coverage is the part of the fall
+        that is agreed to:
 
+            agreement_t = p(word read) / (p(word read) + max p(another word))
             covered_s = sum_t fall_ts agreement_t / sum_t fall_ts
-            fall_Ts credited with fall_Ts / max(1, sum_s fall_Ts) at the last step T
 
         A word that never was in FUTURE is covered. One that is mostly FUTURE at the end is covered the less for it.
 
@@ -93,7 +95,7 @@ class PastFutureModel:
             attention_mask: [B, S]; without it everything but `pad_token_id` counts as a word.
             labels: the translations [B, T], padded on the right with -100 or `pad_token_id`, with or without an end
                 token.
-            threshold: words whose coverage is less count as untranslated; so do those mostly FUTURE at the end.
+            threshold: words whose coverage is less count as untranslated.
         """
         config: Any = self.config  # type: ignore[attr-defined]
         if config.guided_routing not in ("guided", "classifier"):
@@ -124,26 +126,25 @@ class PastFutureModel:
         steps = last[:, None, None].expand(-1, input_ids.shape[1], 1)
         past, future, redundant = (curve.gather(-1, steps).squeeze(-1) for curve in curves)
         was_read = torch.arange(forced.shape[1] - 1, device=last.device) < last.unsqueeze(-1)  # [B, T - 1]
-        logits = output.logits[:, :-1].float()
-        of_words = logits.gather(-1, forced[:, 1:].unsqueeze(-1)).squeeze(-1)
-        agreement = (of_words - logits.amax(dim=-1)).exp() * was_read
+        probabilities = output.logits[:, :-1].float().softmax(dim=-1)
+        read = forced[:, 1:].unsqueeze(-1)
+        of_read = probabilities.gather(-1, read).squeeze(-1)  # [B, T - 1]
+        of_another = probabilities.scatter(-1, read, 0.0).amax(dim=-1)
+        agreement = of_read / (of_read + of_another)
         falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0)  # [B, S, T - 1]
         falls = falls * was_read.unsqueeze(1)
         words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(config, input_ids))
-        at_the_end = torch.arange(falls.shape[-1], device=last.device) == last.unsqueeze(-1) - 1  # [B, T - 1]
-        given_up = (falls * words.unsqueeze(-1)).sum(dim=1).clamp(min=1)  # [B, T - 1]
-        credit = agreement / torch.where(at_the_end, given_up, 1)
         fall = falls.sum(dim=-1)
-        agreed = (falls * credit.unsqueeze(1)).sum(dim=-1)
+        agreed = (falls * agreement.unsqueeze(1)).sum(dim=-1)
         covered = torch.where(fall > SMALLEST_FALL, agreed / fall.clamp(min=SMALLEST_FALL), 1)
-        covered = covered * (2 * (1 - future)).clamp(max=1) * attention_mask.bool()
+        covered = covered * (SHARE_AT_THE_END * (1 - future)).clamp(max=1) * attention_mask.bool()
         return CoverageScore(
             past=past,
             future=future,
             redundant=redundant,
             covered=covered,
             words=words,
-            untranslated=words & ((covered < threshold) | (future > 0.5)),
+            untranslated=words & (covered < threshold),
             score=torch.where(words, covered, 0).sum(dim=-1).div(words.sum(dim=-1).clamp(min=1))
             + (~words.any(dim=-1)).float(),
         )

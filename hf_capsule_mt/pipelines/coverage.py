@@ -15,6 +15,8 @@ WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
 # scripts that put no space between words, where a token of the vocabulary stands for a word
 UNSPACED_SCRIPTS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 LONGEST_REPEATED_PHRASE = 6
+# what is known of each token of a source
+WORDWISE_COVERAGE = ("past", "future", "covered", "untranslated", "words")
 
 
 def coverage_scores(
@@ -33,11 +35,15 @@ def coverage_scores(
         attention_mask.repeat_interleave(returned, dim=0),
         labels=sequences[:, 1:],
     )
+    num_words = scored.words.sum(dim=-1).clamp(min=1)
+    left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
     return {
         "past": scored.past.reshape(batch_size, returned, -1),
+        "future": scored.future.reshape(batch_size, returned, -1),
         "covered": scored.covered.reshape(batch_size, returned, -1),
         "untranslated": scored.untranslated.reshape(batch_size, returned, -1),
         "coverage": scored.score.reshape(batch_size, returned),
+        "left": left.reshape(batch_size, returned),
         "words": scored.words.reshape(batch_size, returned, -1)[:, 0],
     }
 
@@ -67,6 +73,7 @@ def coverage_record(
                     "word": document.text[span.start : span.end],
                     **span._asdict(),
                     "past": float(coverage["past"][rank, tokens].mean()),
+                    "future": float(coverage["future"][rank, tokens].mean()),
                     "covered": float(coverage["covered"][rank, tokens].mean()),
                     # most of its pieces are
                     "untranslated": float(coverage["untranslated"][rank, tokens].float().mean()) >= 0.5,

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from transformers import LogitsProcessorList, Pipeline
 from transformers.utils import logging
 
-from hf_capsule_mt.pipelines.coverage import coverage_record, coverage_scores
+from hf_capsule_mt.pipelines.coverage import WORDWISE_COVERAGE, coverage_record, coverage_scores
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits, load_members
 from hf_capsule_mt.pipelines.limits import (
     LIMIT_NAMES,
@@ -75,11 +75,11 @@ class TranslationPipeline(Pipeline):
     - `return_scores`: add `score`, the average log-probability of a token of the translation;
     - `clean_up_tokenization_spaces`;
     - `return_coverage`, for models with guided routing: add `coverage`, a dictionary of the `score` of the text, its
-      `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has its share
-      of PAST at the end, how much of it is `covered`, and whether it counts as `untranslated`; a repetition is what is
-      said twice in a row;
+      `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has its
+      shares of `past` and `future` at the end, how much of it is `covered`, and whether it counts as `untranslated`; a
+      repetition is what is said twice in a row;
     - `coverage_threshold`: warn of sentences whose score is less, and mark them; with `coverage_retry`, a number of
-      beams, translate them again with so many and take what `coverage_weight` finds best, if it covers more;
+      beams, translate them again with so many and take what `coverage_weight` finds best, if it leaves less in FUTURE;
     - `coverage_weight`: rescore the hypotheses of beam search by their score less `coverage_weight` times the share
       of the source that is still in FUTURE.
 
@@ -237,7 +237,8 @@ class TranslationPipeline(Pipeline):
                 tokens = inputs["attention_mask"][row].bool()
                 piece.coverage = {
                     "coverage": outputs["coverage"][row],
-                    **{name: outputs[name][row][..., tokens] for name in ("past", "covered", "untranslated", "words")},
+                    "left": outputs["left"][row],
+                    **{name: outputs[name][row][..., tokens] for name in WORDWISE_COVERAGE},
                 }
 
     @staticmethod
@@ -245,12 +246,12 @@ class TranslationPipeline(Pipeline):
         return piece.coverage is not None and float(piece.coverage["coverage"][0]) < threshold
 
     def _retry(self, pieces: list[Piece], beams: int, settings: dict[str, Any]) -> None:
-        """Translates again with more beams, rescored by coverage, and keeps what covers more."""
+        """Translates again with more beams, rescored by coverage, and keeps what leaves less in FUTURE."""
         again = [replace(piece) for piece in pieces]
         weight = settings.get("coverage_weight") or DEFAULT_COVERAGE_WEIGHT
         self._translate_batch(again, {**settings, "num_beams": beams, "coverage_weight": weight})
         for piece, other in zip(pieces, again, strict=True):
-            if float(other.coverage["coverage"][0]) > float(piece.coverage["coverage"][0]):  # type: ignore[index]
+            if float(other.coverage["left"][0]) < float(piece.coverage["left"][0]):  # type: ignore[index]
                 vars(piece).update(vars(other))
 
     def _collate(self, batch: list[Piece]) -> dict[str, Any]:
@@ -390,7 +391,7 @@ class TranslationPipeline(Pipeline):
         if coverage_weight:
             # beam search's own score, which divides by a power of the length
             powers = lengths.clamp(min=1).reshape_as(results["scores"]) ** (1 - self._length_penalty(settings))
-            rescored = results["scores"] * powers - coverage_weight * (1 - results["coverage"])
+            rescored = results["scores"] * powers - coverage_weight * results["left"]
             best = rescored.topk(returned, dim=1).indices  # [B, returned]
             for name in results.keys() - {"words"}:
                 index = best.reshape(*best.shape, *[1] * (results[name].dim() - 2))

@@ -57,18 +57,15 @@ def test_equals_the_loops(source, labels, method):
         group = 2 if method == "guided" else 1
         future = weights[..., group : 2 * group].sum(dim=-1)
         probabilities = output.logits[0].softmax(dim=-1)
-        falls = (future[:-1] - future[1:]).clamp(min=0)  # [T, S]
-        given_up = max(1.0, float(falls[-1, : length - 1].sum()))
         for word in range(length):
             fall = agreed = 0.0
             for step, read in enumerate(words):
-                credit = float(probabilities[step, read] / probabilities[step].max())
-                if step == len(words) - 1:
-                    credit /= given_up
-                fall += float(falls[step, word])
-                agreed += float(falls[step, word]) * credit
+                difference = max(0.0, float(future[step, word] - future[step + 1, word]))
+                another = max(float(p) for index, p in enumerate(probabilities[step]) if index != read)
+                fall += difference
+                agreed += difference * float(probabilities[step, read]) / (float(probabilities[step, read]) + another)
             expected = agreed / fall if fall > 1e-3 else 1.0
-            expected *= min(1.0, 2 * (1 - float(future[-1, word])))
+            expected *= min(1.0, 2.5 * (1 - float(future[-1, word])))
             assert coverage.covered[row, word].item() == pytest.approx(expected, abs=1e-4)
             assert coverage.past[row, word].item() == pytest.approx(float(weights[-1, word, :group].sum()), abs=1e-5)
         assert coverage.words[row].tolist() == [True] * (length - 1) + [False] * (8 - length)
@@ -76,8 +73,7 @@ def test_equals_the_loops(source, labels, method):
         torch.testing.assert_close(coverage.score[row], mean)
     total = coverage.past + coverage.future + coverage.redundant
     torch.testing.assert_close(total, source[1].float())
-    is_missing = (coverage.covered < 0.8) | (coverage.future > 0.5)
-    assert torch.equal(coverage.untranslated, coverage.words & is_missing)
+    assert torch.equal(coverage.untranslated, coverage.words & (coverage.covered < 0.8))
     strict = model.score_coverage(*source, labels=labels, threshold=1.1)
     assert torch.equal(strict.untranslated, coverage.words)
 
@@ -103,7 +99,7 @@ def test_padding_and_end_tokens_change_nothing(source, labels):
 def test_an_empty_translation_and_an_empty_source():
     model = make()
     coverage = model.score_coverage(torch.tensor([[5, 6, EOS], [EOS, PAD, PAD]]), labels=torch.tensor([[EOS], [7]]))
-    torch.testing.assert_close(coverage.covered[0], (2 * (1 - coverage.future[0])).clamp(max=1))
+    torch.testing.assert_close(coverage.covered[0], (2.5 * (1 - coverage.future[0])).clamp(max=1))
     assert coverage.score[1] == 1
     assert not coverage.untranslated[1].any()
 
