@@ -126,9 +126,9 @@ def broken(exported, tmp_path):
 @pytest.mark.slow
 def test_the_load_test_finds_other_logits(broken):
     code = (broken / "modeling_hf_capsule_mt.py").read_text()
-    place = "+ self.final_logits_bias  #"
+    place = "+ self.final_logits_bias\n"
     assert place in code
-    (broken / "modeling_hf_capsule_mt.py").write_text(code.replace(place, "+ 1e-3 + self.final_logits_bias  #"))
+    (broken / "modeling_hf_capsule_mt.py").write_text(code.replace(place, "+ 1e-3 + self.final_logits_bias\n"))
     with pytest.raises(LoadTestError, match=r"the logits differ by 0\.001"):
         check_export(broken)
 
