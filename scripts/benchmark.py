@@ -34,6 +34,7 @@ from hf_capsule_mt import (
 from hf_capsule_mt.analysis.lengths import measure_lengths, render_lengths
 from hf_capsule_mt.analysis.pictures import draw_lengths
 from hf_capsule_mt.analysis.timing import Timing, peak_memory, routing_replaced_by_mean, time_in_turns
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash, use_routing_form
 
@@ -439,7 +440,7 @@ def by_length(arguments: argparse.Namespace) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="what to measure")
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="of which systems")
     parser.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
@@ -498,4 +499,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

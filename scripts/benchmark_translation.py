@@ -54,9 +54,7 @@ def translate_in_a_loop(model: Any, tokenizer: Any, texts: list[str], arguments:
     translations = [""] * len(texts)
     for first in range(0, len(order), arguments.batch_size):
         batch = order[first : first + arguments.batch_size]
-        inputs = tokenizer.pad({"input_ids": [encoded[index] for index in batch]}, return_tensors="pt").to(
-            model.device
-        )
+        inputs = tokenizer.pad({"input_ids": [encoded[index] for index in batch]}, return_tensors="pt")
         settings = {"num_beams": arguments.num_beams, "max_length": None, "max_new_tokens": arguments.max_new_tokens}
         output = model.generate(**inputs.to(model.device), **settings)
         for index, text in zip(batch, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):

@@ -22,6 +22,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
@@ -32,7 +33,7 @@ ROUTING = "decoder.layer_aggregation"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--recipe", default="em_routing", help="the capsule model: a file of scripts/recipes/embedded")
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="where its checkpoint goes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")
@@ -126,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Sequence
 
-import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_capsule_mt.analysis.routing_statistics import encoded_batches
 
 
 def coverage_scores(
@@ -24,20 +25,6 @@ def coverage_scores(
     if not hasattr(model, "score_coverage"):
         raise ValueError(f"the model of {checkpoint}, {type(model).__name__}, has no `score_coverage`")
     scores: list[float] = []
-    for start in range(0, len(sources), batch_size):
-        batch = tokenizer(
-            list(sources[start : start + batch_size]),
-            text_target=list(hypotheses[start : start + batch_size]),
-            return_tensors="pt",
-            padding=True,
-            truncation=True,
-        ).to(device)
-        batch["labels"] = batch["labels"].masked_fill(batch["labels"] == tokenizer.pad_token_id, -100)
-        with torch.no_grad():
-            scores += (
-                model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
-                .score.float()
-                .cpu()
-                .tolist()
-            )
+    for batch in encoded_batches(tokenizer, list(sources), list(hypotheses), batch_size, device, truncation=True):
+        scores += model.score_coverage(**batch).score.tolist()
     return scores

@@ -6,8 +6,7 @@ import torch
 
 from hf_capsule_mt.evaluation.bag_overlap import OverlapRate, overlap_rate
 from hf_capsule_mt.modeling.coverage import PastFutureCurves, past_future_curves
-
-IGNORED = -100
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
 
 @torch.no_grad()
@@ -32,7 +31,7 @@ def overlap_rates(
     special = {model.config.pad_token_id, model.config.bos_token_id, model.config.decoder_start_token_id} - {None}
     rates = []
     for sentence, row in enumerate(labels.tolist()):
-        words = [word for word in row if word != IGNORED]
+        words = [word for word in row if word != IGNORE_INDEX]
         rates.append(overlap_rate(past[sentence, : len(words)], future[sentence, : len(words)], words, special))
     return rates
 

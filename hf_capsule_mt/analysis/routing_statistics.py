@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.outputs import RoutingWeights
 
-IGNORE_INDEX = -100
 # Routings whose input capsules are the words of the source, not layers or heads
 ROUTINGS_OF_WORDS = ("decoder.guidance", "encoder.aggregation")
 
@@ -112,7 +112,12 @@ def routing_statistics(
 
 
 def encoded_batches(
-    tokenizer: Any, sources: list[str], targets: list[str], batch_size: int = 16, device: str = "cpu"
+    tokenizer: Any,
+    sources: list[str],
+    targets: list[str],
+    batch_size: int = 16,
+    device: str = "cpu",
+    truncation: bool = False,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Sentence pairs as what a model takes, labels included."""
     for start in range(0, len(sources), batch_size):
@@ -121,6 +126,7 @@ def encoded_batches(
             text_target=targets[start : start + batch_size],
             return_tensors="pt",
             padding=True,
+            truncation=truncation,
         )
         labels = batch["labels"].masked_fill(batch["labels"] == tokenizer.pad_token_id, IGNORE_INDEX)
         yield {

@@ -117,7 +117,7 @@ def _pictures(
     if "decoder.guidance" in weights:
         last = weights["decoder.guidance"][-1][0, min(ends[-1], labels.shape[1] - 1)]  # [S, M]
         by_word = torch.stack([last[tokens].float().mean(dim=0) for _, tokens in words])
-        capsules = capsule_names(model.config, by_word.shape[1])
+        capsules = capsule_names(model.capsules_per_group, by_word.shape[1])
         path = draw_heat_maps({"after the last word": by_word}, source, capsules, folder / "capsules.png")
         pictures.append((str(path), "Which capsule each source word belongs to, once all is translated"))
     if explanation.source_words[0].past:
@@ -131,7 +131,7 @@ def _pictures(
     return pictures
 
 
-def capsule_names(config: Any, number: int) -> list[str]:
-    each = config.guided_num_capsules if config.guided_routing == "guided" else 1
+def capsule_names(each: int, number: int) -> list[str]:
+    """Names of `number` capsules, `each` of PAST and of FUTURE before the others."""
     names = [f"{kind} {n}" for kind in ("PAST", "FUTURE") for n in range(1, each + 1)]
     return [*names, *(f"other {n}" for n in range(1, number - len(names) + 1))]

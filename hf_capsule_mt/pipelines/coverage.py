@@ -24,8 +24,8 @@ def coverage_scores(
 ) -> dict[str, torch.Tensor]:
     """What the model says of translations [B * returned, T] (after their start token) of the sources [B, S].
 
-    `past`, `covered` and `untranslated` [B, returned, S] and `coverage` [B, returned] of each translation, and
-    `words` [B, S].
+    `past`, `future`, `covered` and `untranslated` [B, returned, S], the source's `words` [B, S] and, of each
+    translation, its `coverage` and how much of a word is `left` in FUTURE on average [B, returned].
     """
     if not hasattr(model, "score_coverage"):
         raise ValueError(f"coverage needs a model with guided routing, got a {type(model).__name__}")

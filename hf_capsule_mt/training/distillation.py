@@ -10,7 +10,8 @@ from accelerate import PartialState
 from torch import nn
 from tqdm.auto import tqdm
 
-IGNORE_INDEX = -100
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+
 SETTINGS_FILE = "settings.json"
 SUMMARY_FILE = "distilled.json"
 

@@ -11,7 +11,6 @@ import torch
 import yaml
 from accelerate import PartialState
 from datasets import Dataset, IterableDataset
-from sacrebleu.metrics import BLEU
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 
 from hf_capsule_mt.data import (
@@ -27,6 +26,7 @@ from hf_capsule_mt.data import (
     train_tokenizer,
 )
 from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation
@@ -304,7 +304,7 @@ def _finish(trainer: TranslationTrainer, recipe: Recipe, parts: Any, tokenizer: 
     result = {
         "recipe": dataclasses.asdict(recipe),
         "scores": scores,
-        "signature": str(_signature()),
+        "signature": score_corpus(["x"], [["x"]], ["bleu"])["bleu"].signature,
         "generation": {"num_beams": 1, **recipe.generation},
         "steps": trainer.state.global_step,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -318,9 +318,3 @@ def _finish(trainer: TranslationTrainer, recipe: Recipe, parts: Any, tokenizer: 
         write_result(output / RESULT_FILE, result)
     trainer.accelerator.wait_for_everyone()
     return result
-
-
-def _signature() -> Any:
-    metric = BLEU()
-    metric.corpus_score(["x"], [["x"]])
-    return metric.get_signature()

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, Seq2SeqTrainer, TrainerCallback, Train
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import TrainOutput
 
+from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import (
@@ -344,17 +345,14 @@ class TokensPerSecondProgress(ProgressCallback):
             self.training_bar.write(f"step {state.global_step}: {numbers}")
 
 
-def bleu_metric(
-    decode: Callable[[Any], list[str]], references: list[str], **settings: Any
-) -> Callable[[Any], dict[str, float]]:
+def bleu_metric(decode: Callable[[Any], list[str]], references: list[str]) -> Callable[[Any], dict[str, float]]:
     """`compute_metrics` for `predict_with_generate`: sacreBLEU of the predictions against the references."""
-    from sacrebleu.metrics import BLEU
 
     def compute(prediction: Any) -> dict[str, float]:
         translations = decode(prediction.predictions)
         if len(translations) != len(references):
             raise ValueError(f"{len(translations)} translations for {len(references)} references")
-        score = BLEU(**settings).corpus_score(translations, [references])
+        score: Any = sacrebleu_metric("bleu").corpus_score(translations, [references])
         return {"bleu": score.score, "length_ratio": score.ratio}
 
     return compute
