@@ -29,6 +29,7 @@ from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE, load_corpus
 
 RECIPES = Path(__file__).parent / "recipes" / "embedded"
+TEST_SENTENCES = 300  # fewer than in the recipes, to be ready sooner
 ROUTING = "decoder.layer_aggregation"
 
 
@@ -43,7 +44,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def recipe_for(name: str, output: Path, seed: int, arguments: argparse.Namespace) -> Recipe:
-    overrides: dict[str, Any] = {"output_dir": str(output), "seed": seed}
+    overrides: dict[str, Any] = {"output_dir": str(output), "seed": seed, "data.test": {"embedded": TEST_SENTENCES}}
     if arguments.epochs is not None:
         overrides["num_train_epochs"] = arguments.epochs
     if arguments.train_sentences is not None:
