@@ -117,16 +117,17 @@ def encoded_batches(
     targets: list[str],
     batch_size: int = 16,
     device: str = "cpu",
-    truncation: bool = False,
+    max_length: int | None = None,
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Sentence pairs as what a model takes, labels included."""
+    """Sentence pairs as what a model takes, labels included; each side is cut after `max_length` tokens, if given."""
     for start in range(0, len(sources), batch_size):
         batch = tokenizer(
             sources[start : start + batch_size],
             text_target=targets[start : start + batch_size],
             return_tensors="pt",
             padding=True,
-            truncation=truncation,
+            truncation=max_length is not None,
+            max_length=max_length,
         )
         labels = batch["labels"].masked_fill(batch["labels"] == tokenizer.pad_token_id, IGNORE_INDEX)
         yield {

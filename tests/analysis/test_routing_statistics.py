@@ -112,6 +112,8 @@ def test_coverage_of_given_translations(tmp_path):
     scores = coverage_scores(folder, lines, lines, batch_size=3)
     assert scores == pytest.approx(coverage_scores(folder, lines, lines, batch_size=1), abs=1e-5)
     assert len(scores) == 3
+    without_end = "The man sleeps. " * 500  # longer than the model has positions: it is cut
+    assert all(0 <= score <= 1 for score in coverage_scores(folder, [lines[0], without_end], [without_end, lines[0]]))
     plain = save_tiny_checkpoint(tmp_path / "plain")
     with pytest.raises(ValueError, match="score_coverage"):
         coverage_scores(plain, lines, lines)
