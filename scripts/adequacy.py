@@ -5,14 +5,18 @@
         --checkpoint outputs/gdr-de-en --scores "my model=coverage.txt" --output docs/results/adequacy-de-en.json
 
 The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
-A checkpoint adds the model's own coverage score, a file of one number on a line any other; both count as "the higher,
-the better the translation". A column `ref`, if there is one, adds the coverage difference ratio.
+A checkpoint adds how improbable the translation and its end are to the model and, of a model with PAST and FUTURE, its
+own coverage score; a file of one number on a line adds any other. In a file "the higher, the better the translation".
+A column `ref`, if there is one, adds the coverage difference ratio.
 """
 
 import argparse
 from pathlib import Path
 
-from hf_capsule_mt.analysis.coverage import coverage_scores
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import hf_capsule_mt  # noqa: F401  its models
+from hf_capsule_mt.analysis.given_translations import coverage_scores, likelihoods
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, auc_markdown, auc_table, coverage_difference_ratio
@@ -47,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
         help="parallel text for the word aligner, in pairs of files",
     )
     parser.add_argument(
-        "--checkpoint", type=checkpoint_folder, nargs="+", default=[], help="models that have `score_coverage`"
+        "--checkpoint", type=checkpoint_folder, nargs="+", default=[], help="models that translate in this direction"
     )
     parser.add_argument(
         "--scores",
@@ -91,7 +95,13 @@ def main() -> None:
         ratios = [coverage_difference_ratio([ours], [[theirs]]) for ours, theirs in zip(*links, strict=True)]
         measures["coverage difference to the reference"] = [-1.0 if ratio is None else -ratio for ratio in ratios]
     for folder in arguments.checkpoint:
-        measures[f"coverage by {folder.name}"] = [-score for score in coverage_scores(folder, sources, hypotheses)]
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        given = (model, AutoTokenizer.from_pretrained(folder), sources, hypotheses)
+        likelihood = likelihoods(*given)
+        measures[f"improbable to {folder.name}"] = [-value for value in likelihood.tokens]
+        measures[f"unfinished to {folder.name}"] = [-value for value in likelihood.end]
+        if getattr(model, "has_coverage", False):
+            measures[f"coverage by {folder.name}"] = [-score for score in coverage_scores(*given)]
     for name, path in arguments.scores:
         measures[name] = [-float(line) for line in read_lines(path)]
 

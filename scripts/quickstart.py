@@ -76,7 +76,7 @@ def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> No
 def show_coverage(recipe: Recipe) -> None:
     """What the model says it left out of a whole translation, and of one that was cut short, if it can tell."""
     model = AutoModelForSeq2SeqLM.from_pretrained(recipe.output_dir)
-    if model.config.guided_routing not in ("guided", "classifier"):
+    if not getattr(model, "has_coverage", False):
         return
     tokenizer = AutoTokenizer.from_pretrained(recipe.output_dir)
     pair = load_corpus(recipe)["test"]["translation"][0]

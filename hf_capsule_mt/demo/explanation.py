@@ -42,7 +42,7 @@ class Explanation:
 def explain(translator: Any, text: str, folder: str | os.PathLike[str]) -> Explanation:
     """Translates one text as one sentence, and looks inside. Pictures go into `folder`."""
     model, tokenizer = translator.model, translator.tokenizer
-    has_coverage = getattr(model.config, "guided_routing", "none") in ("guided", "classifier")
+    has_coverage = getattr(model, "has_coverage", False)
     settings = {"split_sentences": False, "return_coverage": has_coverage or None}
     (record,) = translator(text, **settings)
     (ids,) = (found["translation_token_ids"] for found in translator(text, return_tensors=True, split_sentences=False))

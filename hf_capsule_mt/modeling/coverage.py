@@ -98,7 +98,7 @@ class PastFutureModel:
             threshold: words whose coverage is less count as untranslated.
         """
         config: Any = self.config  # type: ignore[attr-defined]
-        if config.guided_routing not in ("guided", "classifier"):
+        if not self.has_coverage:
             raise ValueError(
                 '`score_coverage` reads PAST and FUTURE, which need `guided_routing` "guided" or "classifier", got '
                 f'"{config.guided_routing}"'
@@ -148,6 +148,12 @@ class PastFutureModel:
             score=torch.where(words, covered, 0).sum(dim=-1).div(words.sum(dim=-1).clamp(min=1))
             + (~words.any(dim=-1)).float(),
         )
+
+    @property
+    def has_coverage(self) -> bool:
+        """Whether the model says of each word how much of it is PAST and FUTURE, which `score_coverage` needs."""
+        config: Any = self.config  # type: ignore[attr-defined]
+        return config.guided_routing in ("guided", "classifier")
 
     @property
     def capsules_per_group(self) -> int:

@@ -1,4 +1,4 @@
-"""Entropy and diversity by hand, by the papers' numbers, and on real models; overlap and coverage of a model."""
+"""Entropy and diversity by hand, by the papers' numbers, and on real models; overlap rates of a model."""
 
 import itertools
 import math
@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 
-from hf_capsule_mt.analysis.coverage import coverage_scores
 from hf_capsule_mt.analysis.past_future import overlap_rates
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
@@ -18,7 +17,7 @@ from hf_capsule_mt.analysis.routing_statistics import (
 )
 from hf_capsule_mt.data import sentence_pairs
 from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
-from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer
+from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 
 def test_entropy():
@@ -103,17 +102,3 @@ def test_routing_of_words_and_the_overlap_of_their_bags():
     assert 0 <= rates.future <= 1
     by_one = [overlap_rates(model, **one)[0] for one in encoded_batches(tokenizer, sources, targets, 1)]
     assert mean_overlap_rate(by_one) == pytest.approx(rates)
-
-
-def test_coverage_of_given_translations(tmp_path):
-    torch.manual_seed(0)
-    folder = save_tiny_checkpoint(tmp_path, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
-    lines = ["The man sleeps.", "Who buys the old red hat in the garden?", "She sings."]
-    scores = coverage_scores(folder, lines, lines, batch_size=3)
-    assert scores == pytest.approx(coverage_scores(folder, lines, lines, batch_size=1), abs=1e-5)
-    assert len(scores) == 3
-    without_end = "The man sleeps. " * 500  # longer than the model has positions: it is cut
-    assert all(0 <= score <= 1 for score in coverage_scores(folder, [lines[0], without_end], [without_end, lines[0]]))
-    plain = save_tiny_checkpoint(tmp_path / "plain")
-    with pytest.raises(ValueError, match="score_coverage"):
-        coverage_scores(plain, lines, lines)

@@ -1,0 +1,57 @@
+"""What a model thinks of translations that are given to it, its own or others'."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from hf_capsule_mt.analysis.routing_statistics import encoded_batches
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+
+
+class Likelihood(NamedTuple):
+    """Of each translation: the mean log-probability of its tokens, and the log-probability of ending where it ends."""
+
+    tokens: list[float]
+    end: list[float]
+
+
+def coverage_scores(
+    model: Any, tokenizer: Any, sources: Sequence[str], translations: Sequence[str], batch_size: int = 32
+) -> list[float]:
+    """The coverage score of given translations, the higher the more is covered, by a model with PAST and FUTURE.
+
+    What is longer than the model can read, such as a translation that repeats itself without end, is cut.
+    """
+    if not hasattr(model, "score_coverage"):
+        raise ValueError(f"coverage needs a model with PAST and FUTURE, got a {type(model).__name__}")
+    scores: list[float] = []
+    for batch in _batches(model, tokenizer, sources, translations, batch_size):
+        scores += model.score_coverage(**batch).score.tolist()
+    return scores
+
+
+@torch.no_grad()
+def likelihoods(
+    model: Any, tokenizer: Any, sources: Sequence[str], translations: Sequence[str], batch_size: int = 32
+) -> Likelihood:
+    """How likely given translations are, by any sequence-to-sequence model; cut as for `coverage_scores`."""
+    found = Likelihood([], [])
+    for batch in _batches(model.eval(), tokenizer, sources, translations, batch_size):
+        labels = batch["labels"]
+        counts = labels != IGNORE_INDEX
+        logits = model(**batch).logits.float()
+        of_labels = logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
+        of_labels = of_labels * counts  # [B, T]
+        last = counts.sum(dim=-1, keepdim=True) - 1  # where the end token is
+        end = of_labels.gather(-1, last).squeeze(-1)
+        found.tokens.extend(((of_labels.sum(dim=-1) - end) / last.squeeze(-1).clamp(min=1)).tolist())
+        found.end.extend(end.tolist())
+    return found
+
+
+def _batches(
+    model: Any, tokenizer: Any, sources: Sequence[str], translations: Sequence[str], batch_size: int
+) -> Iterator[dict[str, torch.Tensor]]:
+    longest = getattr(model.config, "max_position_embeddings", None)
+    return encoded_batches(tokenizer, list(sources), list(translations), batch_size, str(model.device), longest)
