@@ -33,7 +33,7 @@ from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
 from hf_capsule_mt.evaluation.results_document import SETTINGS, render_results, result_path
-from hf_capsule_mt.evaluation.significance import compare_systems
+from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds, compare_systems
 from hf_capsule_mt.evaluation.text_files import read_lines
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run import load_corpus
@@ -189,6 +189,22 @@ class Reproduction:
             )
             write_result(self.result(name, seed), result)
 
+    def compare_over_seeds(self, name: str, seed: int) -> None:
+        """Adds to a result what it and those of smaller seeds say together, each against the baseline of its seed."""
+        result = read_result(self.result(name, seed))
+        for baseline, comparison in result["comparisons"].items():
+            folders: dict[int, list[list[str]]] = {}
+            for one in range(1, seed + 1):
+                pair = [self.folder(run, one) / "test.hyp" for run in (name, baseline)]
+                if all(path.exists() for path in pair):
+                    folders[one] = [read_lines(path) for path in pair]
+            if len(folders) < 2 or comparison.get("over_seeds", {}).get("seeds") == list(folders):
+                continue
+            references = read_lines(self.folder(name, seed) / "test.reference")
+            difference, p_value = bootstrap_over_seeds(*zip(*folders.values(), strict=True), [references])
+            comparison["over_seeds"] = {"seeds": list(folders), "difference": difference, "p_bootstrap": p_value}
+            write_result(self.result(name, seed), result)
+
     def run(self) -> None:
         wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
         if self.arguments.runs:
@@ -202,6 +218,7 @@ class Reproduction:
                         return
                     self.score(name, seed)
                 self.compare(name, seed)
+                self.compare_over_seeds(name, seed)
 
 
 def main() -> None:

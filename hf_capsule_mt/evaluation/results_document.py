@@ -35,7 +35,8 @@ def render_table(table: Table, results: dict[str, dict[int, dict[str, Any]]]) ->
     """A table as Markdown: our figures, then, under "paper", those that it prints.
 
     Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
-    is to the baseline of the same seeds, the p-values are those of the paired bootstrap, one for each seed.
+    is to the baseline of the same seeds; the p-values are those of the paired bootstrap, of all seeds together and, in
+    brackets, of each.
     """
     more = [name for name in table.columns if name in MORE]
     header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
@@ -74,7 +75,17 @@ def _our_figures(row: Row, results: dict[str, dict[int, dict[str, Any]]]) -> lis
         for name in ("train_speed", "decode_speed")
     )
     difference = f"{fmean(entry['difference'] for entry in found):+.2f}"
-    return [parameters, train, decode, bleu, difference, " / ".join(f"{entry['p_bootstrap']:.3f}" for entry in found)]
+    return [parameters, train, decode, bleu, difference, _p_values(found)]
+
+
+def _p_values(comparisons: list[dict[str, Any]]) -> str:
+    """That of all seeds together, if it is known, then in brackets those of each."""
+    each = " / ".join(f"{entry['p_bootstrap']:.3f}" for entry in comparisons)
+    for entry in comparisons:
+        together = entry.get("over_seeds", {})
+        if len(together.get("seeds", ())) == len(comparisons):
+            return f"{together['p_bootstrap']:.3f} ({each})"
+    return each
 
 
 SETTINGS = {
@@ -91,7 +102,7 @@ def render_results(folder: str | os.PathLike[str], extra: Sequence[tuple[str, st
         "Written by `python scripts/reproduce.py --render` from the result files in `docs/results`, each of which "
         "names its command, seed, commit, hardware and software. Sizes and data are ours and small; the papers' own "
         "figures stand beside. Speeds are relative to the baseline of the row, measured in turns with it; p-values "
-        "are those of the paired bootstrap, one for each seed.",
+        "are those of the paired bootstrap over sentences, of all seeds together and, in brackets, of each.",
     ]
     for setting, title in SETTINGS.items():
         results = read_results(folder, setting)

@@ -123,6 +123,48 @@ def compare_systems(
     return result
 
 
+def bootstrap_over_seeds(
+    systems: Sequence[Sequence[str]],
+    baselines: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    metric: str = "bleu",
+    samples: int = 1000,
+    seed: int = 12345,
+) -> tuple[float, float]:
+    """A system against a baseline, both trained with several seeds: the mean difference and its p-value.
+
+    The paired bootstrap over sentences, each sample taken in all seeds at once: a sentence that is hard in one seed is
+    hard in the others. It says whether these models differ on other sentences, not what further seeds would do.
+
+    Args:
+        systems: for each seed the system's translations.
+        baselines: for each seed, in the same order, those of the baseline.
+
+    Relations: with one seed it is the paired bootstrap of `compare_systems`.
+    """
+    if not systems or len(systems) != len(baselines):
+        raise ValueError(f"as many systems as baselines are needed, got {len(systems)} and {len(baselines)}")
+    for lines in (*systems, *baselines):
+        check_parallel(lines, references)
+    scorer = sacrebleu_metric(metric)
+    size = len(references[0])
+    chosen = np.random.default_rng(seed).choice(size, size=(samples, size), replace=True)
+    times = np.stack([np.bincount(row, minlength=size) for row in chosen])  # [samples, sentences]
+
+    def scores(lines: Sequence[str]) -> np.ndarray:
+        """Of the whole text, then of each sample."""
+        counts = statistics(scorer, lines, references)
+        return np.array([_score(scorer, row) for row in (counts.sum(axis=0), *(times @ counts))])
+
+    pairs = zip(systems, baselines, strict=True)
+    difference, *resampled = np.mean([scores(ours) - scores(theirs) for ours, theirs in pairs], axis=0)
+    if difference == 0:
+        return 0.0, 1.0
+    distances = np.abs(resampled)  # centred and counted as sacreBLEU does
+    beyond = int((distances - distances.mean() > abs(difference)).sum())
+    return float(difference), (beyond + 1) / (samples + 1)
+
+
 def confidence_interval(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str = "bleu", samples: int = 1000
 ) -> tuple[float, float]:

@@ -85,6 +85,9 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
         "| + EM routing | 1.23M | 0.70 | 0.80 | 21.00 ± 0.71 (n=2) | +0.50 | 0.020 / 0.400 "
         "| +56.8M | 1.10 | 1.15 | 28.81 |"
     )
+    worse["plain"]["over_seeds"] = {"seeds": [1, 2], "p_bootstrap": 0.125}
+    write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
+    assert "| +0.50 | 0.125 (0.020 / 0.400) |" in render_table(TABLES["dou1"], read_results(tmp_path, "embedded"))
     assert "| 0.65 | 0.73 |" in render_table(TABLES["gdr3"], results)
     document = render_results(tmp_path, [("More", "text")])
     assert "## The embedded corpus" in document
