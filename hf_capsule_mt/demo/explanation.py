@@ -43,9 +43,9 @@ def explain(translator: Any, text: str, folder: str | os.PathLike[str]) -> Expla
     """Translates one text as one sentence, and looks inside. Pictures go into `folder`."""
     model, tokenizer = translator.model, translator.tokenizer
     has_coverage = getattr(model, "has_coverage", False)
-    settings = {"split_sentences": False, "return_coverage": has_coverage or None}
+    settings = {"split_sentences": False, "return_tensors": True, "return_coverage": has_coverage or None}
     (record,) = translator(text, **settings)
-    (ids,) = (found["translation_token_ids"] for found in translator(text, return_tensors=True, split_sentences=False))
+    ids = record["translation_token_ids"]
     stripped = text.strip()
     start = text.find(stripped)
     token_ids = tokenizer(stripped)["input_ids"]
@@ -53,7 +53,7 @@ def explain(translator: Any, text: str, folder: str | os.PathLike[str]) -> Expla
     words = words_of(text, Span(start, start + len(stripped)), offsets)
     source_words = [SourceWord(text[span.start : span.end], *span) for span, _ in words]
     ends, target_words = target_steps(tokenizer, ids[1:].tolist())
-    explanation = Explanation(text, record["translation_text"], source_words, target_words)
+    explanation = Explanation(text, tokenizer.decode(ids, skip_special_tokens=True), source_words, target_words)
     batch = {"input_ids": torch.tensor([token_ids]), "attention_mask": torch.ones(1, len(token_ids), dtype=torch.long)}
     batch = {name: value.to(model.device) for name, value in batch.items()}
     labels = ids[None, 1:].to(model.device)
