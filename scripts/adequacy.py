@@ -6,8 +6,8 @@
 
 The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
 A checkpoint adds how improbable the translation and its end are to the model and, of a model with PAST and FUTURE, its
-own coverage score; a file of one number on a line adds any other. In a file "the higher, the better the translation".
-A column `ref`, if there is one, adds the coverage difference ratio.
+coverage score and how much more of the source is PAST than FUTURE in the end. A file of one number on a line, the
+higher the better the translation, adds any other. A column `ref`, if there is one, adds the coverage difference ratio.
 """
 
 import argparse
@@ -19,7 +19,13 @@ import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.given_translations import coverage_scores, likelihoods
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.adequacy import adequacy_measures, auc_markdown, auc_table, coverage_difference_ratio
+from hf_capsule_mt.evaluation.adequacy import (
+    adequacy_measures,
+    auc_markdown,
+    auc_table,
+    coverage_difference_ratio,
+    ranks_together,
+)
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
@@ -101,7 +107,12 @@ def main() -> None:
         measures[f"improbable to {folder.name}"] = [-value for value in likelihood.tokens]
         measures[f"unfinished to {folder.name}"] = [-value for value in likelihood.end]
         if getattr(model, "has_coverage", False):
-            measures[f"coverage by {folder.name}"] = [-score for score in coverage_scores(*given)]
+            coverage = coverage_scores(*given)
+            measures[f"coverage by {folder.name}"] = [-value for value in coverage.score]
+            measures[f"PAST less FUTURE by {folder.name}"] = past = [-value for value in coverage.balance]
+            measures[f"short, PAST less FUTURE by {folder.name}"] = ranks_together(
+                measures["short in characters"], past
+            )
     for name, path in arguments.scores:
         measures[name] = [-float(line) for line in read_lines(path)]
 

@@ -9,6 +9,13 @@ from hf_capsule_mt.analysis.routing_statistics import encoded_batches
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
 
+class Coverage(NamedTuple):
+    """`CoverageScore.score` and `balance` of each translation: the higher, the more of the source is covered."""
+
+    score: list[float]
+    balance: list[float]
+
+
 class Likelihood(NamedTuple):
     """Of each translation: the mean log-probability of its tokens, and the log-probability of ending where it ends."""
 
@@ -18,17 +25,19 @@ class Likelihood(NamedTuple):
 
 def coverage_scores(
     model: Any, tokenizer: Any, sources: Sequence[str], translations: Sequence[str], batch_size: int = 32
-) -> list[float]:
-    """The coverage score of given translations, the higher the more is covered, by a model with PAST and FUTURE.
+) -> Coverage:
+    """How much of its source each translation covers, by a model with PAST and FUTURE.
 
     What is longer than the model can read, such as a translation that repeats itself without end, is cut.
     """
     if not hasattr(model, "score_coverage"):
         raise ValueError(f"coverage needs a model with PAST and FUTURE, got a {type(model).__name__}")
-    scores: list[float] = []
+    found = Coverage([], [])
     for batch in _batches(model, tokenizer, sources, translations, batch_size):
-        scores += model.score_coverage(**batch).score.tolist()
-    return scores
+        coverage = model.score_coverage(**batch)
+        found.score.extend(coverage.score.tolist())
+        found.balance.extend(coverage.balance.tolist())
+    return found
 
 
 @torch.no_grad()

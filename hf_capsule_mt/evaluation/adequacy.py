@@ -125,11 +125,21 @@ def area_under_curve(
 
 
 def _rank_auc(values: np.ndarray, marked: np.ndarray) -> float:
-    """By the rank sum of Mann and Whitney, with the mean rank for equal values."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    """By the rank sum of Mann and Whitney."""
     inside = int(marked.sum())
-    return float((ranks[marked].sum() - inside * (inside + 1) / 2) / (inside * (len(values) - inside)))
+    return float((_ranks(values)[marked].sum() - inside * (inside + 1) / 2) / (inside * (len(values) - inside)))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """From 1, the smallest; equal values have the mean of theirs."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return ranks
+
+
+def ranks_together(*measures: Sequence[float]) -> list[float]:
+    """Measures of different scales as one: the sum of their ranks."""
+    return [float(total) for total in np.sum([_ranks(np.asarray(values)) for values in measures], axis=0)]
 
 
 def adequacy_measures(

@@ -54,6 +54,8 @@ class CoverageScore:
     words: [B, S], which positions count: neither padding nor one of the special tokens.
     untranslated: [B, S], the words whose coverage is below the threshold.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
+    balance: [B], the mean of PAST less FUTURE over the words of a sentence, when the whole translation has been read;
+        1 for a sentence without words.
     """
 
     past: torch.Tensor
@@ -63,6 +65,7 @@ class CoverageScore:
     words: torch.Tensor
     untranslated: torch.Tensor
     score: torch.Tensor
+    balance: torch.Tensor
 
 
 class PastFutureModel:
@@ -145,8 +148,8 @@ class PastFutureModel:
             covered=covered,
             words=words,
             untranslated=words & (covered < threshold),
-            score=torch.where(words, covered, 0).sum(dim=-1).div(words.sum(dim=-1).clamp(min=1))
-            + (~words.any(dim=-1)).float(),
+            score=_mean_of_words(covered, words),
+            balance=_mean_of_words(past - future, words),
         )
 
     @property
@@ -166,6 +169,12 @@ class PastFutureModel:
         self.guided_losses: Any = None
         self.config.guided_bow_weight = 0.0  # type: ignore[attr-defined]
         self.config.guided_bca_weight = 0.0  # type: ignore[attr-defined]
+
+
+def _mean_of_words(values: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    """The mean over the words of each sentence [B]; 1 for a sentence without words."""
+    total = torch.where(words, values, 0).sum(dim=-1)
+    return total / words.sum(dim=-1).clamp(min=1) + (~words.any(dim=-1)).float()
 
 
 def _decoder_inputs(labels: torch.Tensor, config: Any) -> tuple[torch.Tensor, torch.Tensor]:

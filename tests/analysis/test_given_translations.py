@@ -19,10 +19,13 @@ def load(folder, **settings):
 
 def test_coverage_of_given_translations(tmp_path):
     guided = load(tmp_path, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
-    scores = coverage_scores(*guided, LINES, LINES, batch_size=3)
-    assert scores == pytest.approx(coverage_scores(*guided, LINES, LINES, batch_size=1), abs=1e-5)
-    assert len(scores) == 3
-    assert all(0 <= score <= 1 for score in coverage_scores(*guided, [LINES[0], WITHOUT_END], [WITHOUT_END, LINES[0]]))
+    together, alone = (coverage_scores(*guided, LINES, LINES, batch_size=size) for size in (3, 1))
+    for values, expected in zip(together, alone, strict=True):
+        assert len(values) == 3
+        assert values == pytest.approx(expected, abs=1e-5)
+    too_long = coverage_scores(*guided, [LINES[0], WITHOUT_END], [WITHOUT_END, LINES[0]])
+    assert all(0 <= score <= 1 for score in too_long.score)
+    assert all(-1 <= balance <= 1 for balance in too_long.balance)
 
 
 def test_coverage_needs_past_and_future(tmp_path):

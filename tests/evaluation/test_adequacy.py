@@ -10,6 +10,7 @@ from hf_capsule_mt.evaluation.adequacy import (
     coverage_difference_ratio,
     length_ratio,
     most_repeated_ngram,
+    ranks_together,
     repeated_ngrams,
 )
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
@@ -29,6 +30,11 @@ def test_coverage_difference_ratio_by_hand():
     # what no reference translates is not asked for
     assert coverage_difference_ratio([covering(0), covering(1)], [[covering(), covering(1)]]) == 1.0
     assert coverage_difference_ratio([covering(0)], [[covering()]]) is None
+
+
+def test_ranks_together_by_hand():
+    assert ranks_together([0.1, 9.0, 0.1, 5.0]) == [1.5, 4, 1.5, 3]
+    assert ranks_together([0.1, 9.0, 0.1, 5.0], [400, 100, 300, 200]) == [5.5, 5, 4.5, 5]
 
 
 def test_repetitions_by_hand():

@@ -71,6 +71,8 @@ def test_equals_the_loops(source, labels, method):
         assert coverage.words[row].tolist() == [True] * (length - 1) + [False] * (8 - length)
         mean = coverage.covered[row, : length - 1].mean()
         torch.testing.assert_close(coverage.score[row], mean)
+        balance = (weights[-1, : length - 1, :group] - weights[-1, : length - 1, group : 2 * group]).sum(dim=-1).mean()
+        torch.testing.assert_close(coverage.balance[row], balance, **TOLERANCE)
     total = coverage.past + coverage.future + coverage.redundant
     torch.testing.assert_close(total, source[1].float())
     assert torch.equal(coverage.untranslated, coverage.words & (coverage.covered < 0.8))
@@ -100,7 +102,7 @@ def test_an_empty_translation_and_an_empty_source():
     model = make()
     coverage = model.score_coverage(torch.tensor([[5, 6, EOS], [EOS, PAD, PAD]]), labels=torch.tensor([[EOS], [7]]))
     torch.testing.assert_close(coverage.covered[0], (2.5 * (1 - coverage.future[0])).clamp(max=1))
-    assert coverage.score[1] == 1
+    assert coverage.score[1] == coverage.balance[1] == 1
     assert not coverage.untranslated[1].any()
 
 
