@@ -40,7 +40,7 @@ def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     stamped = {
-        "command": shlex.join(["python", *(os.path.relpath(sys.argv[0]), *sys.argv[1:])]),
+        "command": shlex.join(["python", *_program(), *sys.argv[1:]]),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **describe_environment(),
         **result,
@@ -59,6 +59,12 @@ def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise ValueError(f"{path}: a result file is an object of names and values, got {type(result).__name__}")
     return result
+
+
+def _program() -> list[str]:
+    """What Python was told to run: a file, or `-m` and a module."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    return [os.path.relpath(sys.argv[0])] if module is None else ["-m", module.name]
 
 
 def _cpu_name() -> str:

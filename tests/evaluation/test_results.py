@@ -2,12 +2,15 @@
 
 import json
 import re
+import sys
+from importlib.machinery import ModuleSpec
 
 from hf_capsule_mt.evaluation import read_result, write_result
 
 
 def test_a_result_carries_its_circumstances(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["scripts/benchmark.py", "--size", "tiny one"])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     path = write_result(tmp_path / "folder" / "result.json", {"score": 1.5})
     result = read_result(path)
     assert result["score"] == 1.5
@@ -17,3 +20,11 @@ def test_a_result_carries_its_circumstances(tmp_path, monkeypatch):
     assert result["commit"] is None or re.fullmatch(r"[0-9a-f]{40}\+?", result["commit"])
     assert [file.name for file in path.parent.iterdir()] == ["result.json"]
     json.loads(path.read_text())
+
+
+def test_the_command_of_a_module(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/somewhere/hf_capsule_mt/training/throughput.py", "--rounds", "4"])
+    spec = ModuleSpec("hf_capsule_mt.training.throughput", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
+    result = read_result(write_result(tmp_path / "result.json", {}))
+    assert result["command"] == "python -m hf_capsule_mt.training.throughput --rounds 4"
