@@ -38,6 +38,9 @@ CORPORA = {
     "tatoeba": Corpus("sentence pairs of tatoeba.org, by its contributors", "CC BY 2.0 FR", True),
     "multi30k": Corpus("Multi30k, task 1", "CC BY-NC-SA 4.0, non-commercial", False),
     "wmt": Corpus("training data of the WMT news translation task", "for research; cite its overview paper", False),
+    "newstest": Corpus(
+        "test sets of the WMT news translation tasks", "for research; cite the overview paper of each year", False
+    ),
     "iwslt": Corpus("TED talks of the IWSLT evaluation", "CC BY-NC-ND, non-commercial", False),
 }
 UNKNOWN_LICENCE = "licence not recorded"
@@ -171,9 +174,9 @@ def check_card(card: ModelCard) -> None:
 
 
 def corpora_of(recipe: Mapping[str, Any]) -> list[Corpus]:
-    """The corpora that a recipe trains on."""
+    """The corpora that a recipe trains on, each once."""
     sources = (recipe.get("data") or {}).get("train") or []
-    return [_corpus(source) for source in ([sources] if isinstance(sources, Mapping) else sources)]
+    return list(dict.fromkeys(_corpus(one) for one in ([sources] if isinstance(sources, Mapping) else sources)))
 
 
 def _corpus(source: Mapping[str, Any]) -> Corpus:
@@ -267,7 +270,9 @@ def _scores(training: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping
     rows = ["| set | metric | score | signature |", "|---|---|---|---|"]
     for part, values in _training_scores(training).items():
         spread = f" ± {statistics.stdev(values):.2f} (deviation over {len(values)} seeds)" if len(values) > 1 else ""
-        rows.append(f"| {part} | BLEU | {statistics.fmean(values):.2f}{spread} | `{training[0]['signature']}` |")
+        rows.append(
+            f"| {part} | BLEU | {statistics.fmean(values):.2f}{spread} | {_in_cell(training[0]['signature'])} |"
+        )
     for result in evaluations:
         interval = result.get("bleu_confidence")
         for name, score in result["scores"].items():
@@ -275,8 +280,13 @@ def _scores(training: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping
             if name == "bleu" and interval:
                 shown += f" ± {interval['half_width_95']:.2f} (95 % interval)"
             title = METRIC_NAMES.get(name, name.upper())
-            rows.append(f"| {result['system']} | {title} | {shown} | `{score['signature']}` |")
+            rows.append(f"| {result['system']} | {title} | {shown} | {_in_cell(score['signature'])} |")
     return "\n".join(rows)
+
+
+def _in_cell(signature: str) -> str:
+    """As code in a cell of a table, whose bars would else begin new cells."""
+    return "`" + signature.replace("|", "\\|") + "`"
 
 
 def _training_scores(training: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
