@@ -193,16 +193,16 @@ class Reproduction:
         """Adds to a result what it and those of smaller seeds say together, each against the baseline of its seed."""
         result = read_result(self.result(name, seed))
         for baseline, comparison in result["comparisons"].items():
-            folders: dict[int, list[list[str]]] = {}
-            for one in range(1, seed + 1):
-                pair = [self.folder(run, one) / "test.hyp" for run in (name, baseline)]
-                if all(path.exists() for path in pair):
-                    folders[one] = [read_lines(path) for path in pair]
-            if len(folders) < 2 or comparison.get("over_seeds", {}).get("seeds") == list(folders):
+            files = {
+                one: [self.folder(run, one) / "test.hyp" for run in (name, baseline)] for one in range(1, seed + 1)
+            }
+            seeds = [one for one, pair in files.items() if all(path.exists() for path in pair)]
+            if len(seeds) < 2 or comparison.get("over_seeds", {}).get("seeds") == seeds:
                 continue
             references = read_lines(self.folder(name, seed) / "test.reference")
-            difference, p_value = bootstrap_over_seeds(*zip(*folders.values(), strict=True), [references])
-            comparison["over_seeds"] = {"seeds": list(folders), "difference": difference, "p_bootstrap": p_value}
+            ours, theirs = ([read_lines(files[one][side]) for one in seeds] for side in (0, 1))
+            difference, p_value = bootstrap_over_seeds(ours, theirs, [references])
+            comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             write_result(self.result(name, seed), result)
 
     def run(self) -> None:

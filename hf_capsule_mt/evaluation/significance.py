@@ -5,6 +5,7 @@ Kucerova 2005, which Dou et al. 2019 use.
 """
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -129,7 +130,6 @@ def bootstrap_over_seeds(
     references: Sequence[Sequence[str]],
     metric: str = "bleu",
     samples: int = 1000,
-    seed: int = 12345,
 ) -> tuple[float, float]:
     """A system against a baseline, both trained with several seeds: the mean difference and its p-value.
 
@@ -140,7 +140,7 @@ def bootstrap_over_seeds(
         systems: for each seed the system's translations.
         baselines: for each seed, in the same order, those of the baseline.
 
-    Relations: with one seed it is the paired bootstrap of `compare_systems`.
+    Relations: with one seed it is the paired bootstrap of `compare_systems`, whose seed of the resampling it shares.
     """
     if not systems or len(systems) != len(baselines):
         raise ValueError(f"as many systems as baselines are needed, got {len(systems)} and {len(baselines)}")
@@ -148,6 +148,7 @@ def bootstrap_over_seeds(
         check_parallel(lines, references)
     scorer = sacrebleu_metric(metric)
     size = len(references[0])
+    seed = int(os.environ.get("SACREBLEU_SEED", "12345"))
     chosen = np.random.default_rng(seed).choice(size, size=(samples, size), replace=True)
     times = np.stack([np.bincount(row, minlength=size) for row in chosen])  # [samples, sentences]
 
