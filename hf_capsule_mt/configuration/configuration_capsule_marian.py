@@ -67,6 +67,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             Number of output capsules, a divisor of `d_model`; `None` is `d_model` itself.
         head_aggregation_num_iterations (`int`, defaults to 3):
             Routing iterations.
+        head_aggregation_activation (`str`, defaults to `"relu"`):
+            What makes the input capsules non-linear, `"relu"` or `"tanh"`: the paper does not say. On `"cross"` take
+            `"tanh"` when training from scratch: before the decoder looks at the source, its heads are all but the same
+            everywhere, and rectifiers that are off there stay off.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
@@ -133,6 +137,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     head_aggregation_layers: list[int] | tuple[int, ...] | None = None
     head_aggregation_num_capsules: int | None = None
     head_aggregation_num_iterations: int = 3
+    head_aggregation_activation: Literal["relu", "tanh"] = "relu"
 
     em_lambda_final: float | int = 0.01
     em_min_variance: float | int = 5e-4

@@ -63,16 +63,22 @@ BIG = dict.fromkeys(
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
 
-def _heads(layers: list[int] | None = None, sites: list[str] | None = None, method: str = "em_routing") -> Run:
+def _heads(
+    layers: list[int] | None = None,
+    sites: list[str] | None = None,
+    method: str = "em_routing",
+    activation: str = "relu",
+    training: dict[str, Any] | None = None,
+    init_from: str | None = None,
+) -> Run:
     """Routing of the heads, of the encoder's self-attention unless other sites are named, in all layers by default."""
-    return Run(
-        "head_em_routing",
-        {
-            "head_aggregation": method,
-            "head_aggregation_layers": layers,
-            "head_aggregation_sites": sites or ["encoder_self"],
-        },
-    )
+    model = {
+        "head_aggregation": method,
+        "head_aggregation_layers": layers,
+        "head_aggregation_sites": sites or ["encoder_self"],
+        "head_aggregation_activation": activation,
+    }
+    return Run("head_em_routing", model, training or {}, init_from=init_from)
 
 
 RUNS: dict[str, Run] = {
@@ -134,8 +140,11 @@ RUNS: dict[str, Run] = {
     "em_routing_warm": Run("em_routing", init_from="plain"),
     "dynamic_routing_warm": Run("dynamic_routing", init_from="plain"),
     "plain_warm": Run("plain", init_from="plain"),
-    "em_routing_low_rate": Run("em_routing", training={"learning_rate": 1e-3}),
-    "plain_low_rate": Run("plain", training={"learning_rate": 1e-3}),
+    "em_routing_low_rate": Run("em_routing", training={"learning_rate": 7e-4}),
+    "plain_low_rate": Run("plain", training={"learning_rate": 7e-4}),
+    "head_em_cross_tanh": _heads(sites=["cross"], activation="tanh"),
+    "head_em_cross_low_rate": _heads(sites=["cross"], training={"learning_rate": 7e-4}),
+    "head_em_cross_warm": _heads(sites=["cross"], init_from="plain"),
 }
 
 
@@ -327,6 +336,10 @@ TABLES: dict[str, Table] = {
         ("dynamic routing on top of the trained plain model", "dynamic_routing_warm", "-", "plain_warm"),
         ("plain, lower learning rate", "plain_low_rate", "-"),
         ("EM routing, lower learning rate", "em_routing_low_rate", "-", "plain_low_rate"),
+        ("EM routing of the heads, cross", "head_em_cross", "-"),
+        ("the same, tanh in the place of rectifiers", "head_em_cross_tanh", "-"),
+        ("the same, lower learning rate", "head_em_cross_low_rate", "-", "plain_low_rate"),
+        ("the same on top of the trained plain model", "head_em_cross_warm", "-", "plain_warm"),
     ),
 }
 

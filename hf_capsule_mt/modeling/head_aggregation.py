@@ -3,6 +3,8 @@
 Legend: B batch, T positions, H heads, d model width, N output capsules. It works on each position alone.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -11,6 +13,9 @@ from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMari
 from hf_capsule_mt.modeling.linear import FastLinear, linear_class
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.routing import dynamic_routing, em_routing
+
+# of the input capsules: the paper says "non-linear" and no more
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class HeadAggregation(nn.Module):
@@ -21,6 +26,7 @@ class HeadAggregation(nn.Module):
         self.num_heads = num_heads
         self.num_iterations = config.head_aggregation_num_iterations
         self.num_capsules = config.head_aggregation_num_capsules or config.d_model
+        self.activation = ACTIVATIONS[config.head_aggregation_activation]
         # f_h, H maps d -> d / H of all heads; and the votes of each of the H capsules, made from all of them
         self.input_capsules = FastLinear(config.d_model, config.d_model)
         self.votes = FastLinear(config.d_model, num_heads * config.d_model, bias=False)
@@ -33,8 +39,7 @@ class HeadAggregation(nn.Module):
         self, heads: torch.Tensor, output_routing_weights: bool = False
     ) -> tuple[torch.Tensor, IterationWeights | None]:
         """Concatenated heads [B, T, d] -> O [B, T, d] and the routing weights."""
-        # the paper says "non-linear" and no more
-        input_capsules = nn.functional.relu(self.input_capsules(heads))  # [B, T, d]
+        input_capsules = self.activation(self.input_capsules(heads))  # [B, T, d]
         votes = self.votes(input_capsules).unflatten(-1, (self.num_heads, self.num_capsules, -1))
         output_capsules, weights = self.route(votes, output_routing_weights)
         return output_capsules.flatten(-2), weights

@@ -79,6 +79,7 @@ def test_tuples_are_welcome_as_lists():
     [
         ({"layer_aggregation": "em"}, r"'layer_aggregation' expected one of .*'em_routing'.* got em"),
         ({"head_aggregation": "dynamic_routing"}, r"'head_aggregation' expected one of .* got dynamic_routing"),
+        ({"head_aggregation_activation": "gelu"}, r"'head_aggregation_activation' expected one of .* got gelu"),
         ({"layer_aggregation_side": "left"}, r"'layer_aggregation_side' expected one of"),
         ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
         ({"layer_aggregation_num_capsules": 0}, r"`layer_aggregation_num_capsules` \(0\)"),

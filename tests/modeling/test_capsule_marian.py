@@ -48,7 +48,11 @@ MIXES = {
         "em_density": "sum",
         "layer_aggregation_num_capsules": 8,
     },
-    "simple heads": {"head_aggregation": "simple_routing", "head_aggregation_sites": ["encoder_self", "cross"]},
+    "simple heads": {
+        "head_aggregation": "simple_routing",
+        "head_aggregation_sites": ["encoder_self", "cross"],
+        "head_aggregation_activation": "tanh",
+    },
     "everything": {
         "layer_aggregation": "em_routing",
         "layer_aggregation_residual": True,
@@ -296,3 +300,23 @@ def test_heads_replace_the_output_projection_of_their_layers_only():  # SPEC pro
     place = "model.encoder.layers.1.self_attn.out_proj."
     assert plain - names == {place + "weight", place + "bias"}
     assert all(name.startswith(place) for name in names - plain)
+
+
+@pytest.mark.parametrize("method", ["simple_routing", "em_routing"])
+def test_tanh_learns_from_heads_that_rectifiers_do_not_see(method):
+    gradients = {}
+    for activation in ("relu", "tanh"):
+        config = CapsuleMarianConfig(
+            **SIZES, **SPECIAL, head_aggregation=method, head_aggregation_activation=activation
+        )
+        aggregation = CapsuleMarianMTModel(config).model.encoder.layers[0].self_attn.out_proj
+        with torch.no_grad():
+            aggregation.input_capsules.bias.fill_(-1.0)  # below zero, whatever the heads say
+            aggregation.votes.weight.normal_(generator=torch.Generator().manual_seed(1))
+        heads = 0.1 * torch.randn(2, 3, config.d_model, generator=torch.Generator().manual_seed(2))
+        heads.requires_grad_()
+        output, _ = aggregation(heads)
+        output.square().sum().backward()
+        gradients[activation] = heads.grad.abs().max().item()
+    assert gradients["relu"] == 0
+    assert gradients["tanh"] > 1e-6
