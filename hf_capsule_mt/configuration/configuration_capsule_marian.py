@@ -68,9 +68,9 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         head_aggregation_num_iterations (`int`, defaults to 3):
             Routing iterations.
         head_aggregation_activation (`str`, defaults to `"relu"`):
-            What makes the input capsules non-linear, `"relu"` or `"tanh"`: the paper does not say. Before a decoder that
-            is trained from scratch looks at the source, the heads of `"cross"` are all but the same everywhere, and
-            rectifiers that are off there stay off.
+            What makes the input capsules non-linear, `"relu"` or `"tanh"`: the paper does not say. Before a decoder
+            that is trained from scratch looks at the source, the heads of `"cross"` are all but the same everywhere,
+            and rectifiers that are off there stay off.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
