@@ -4,10 +4,10 @@
     python scripts/quickstart.py --recipe head_em_routing --output outputs/heads
     python scripts/quickstart.py --seeds 1 2 3     # the mean of several runs, into docs/results/quickstart.json
 
-It runs two recipes of scripts/recipes/embedded, with fewer and larger steps than these have, prints the BLEU of both, some translations beside the references and,
-if the model has PAST and FUTURE, what it says of a translation that is cut short, and draws how the decoder routes its
-layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM` and
-`pipeline("translation")` load. Killed and started again, it goes on where it was.
+It runs two recipes of scripts/recipes/embedded, with fewer and larger steps than these have, prints the BLEU of both,
+some translations beside the references and, if the model has PAST and FUTURE, what it says of a translation that is
+cut short, and draws how the decoder routes its layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM`
+and `pipeline("translation")` load. Killed and started again, it goes on where it was.
 """
 
 import argparse
