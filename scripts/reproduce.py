@@ -6,10 +6,14 @@
     python scripts/reproduce.py --render                              # docs/results.md from the result files alone
 
 A row that has a result file is never computed again; a training that the budget or a signal stops goes on in the next
-call. Each row is the recipe of its setting with some fields changed (hf_capsule_mt/evaluation/paper_tables.py).
+call. The translations that a score is of are kept beside it (NAME-seedN.hyp.gz), so that rows that were trained at
+different times can be compared. Each row is the recipe of its setting with some fields changed
+(hf_capsule_mt/evaluation/paper_tables.py).
 """
 
 import argparse
+import dataclasses
+import functools
 import json
 import os
 import signal
@@ -32,9 +36,9 @@ from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
-from hf_capsule_mt.evaluation.results_document import SETTINGS, render_results, result_path
+from hf_capsule_mt.evaluation.results_document import SETTINGS, render_results, result_path, translations_path
 from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds, compare_systems
-from hf_capsule_mt.evaluation.text_files import read_lines
+from hf_capsule_mt.evaluation.text_files import read_lines, write_lines
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run import load_corpus
 
@@ -53,8 +57,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), metavar="RUN", help="only these runs of the tables")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train with each of these")
     parser.add_argument("--data-dir", help="where the files of the setting's recipes are")
-    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and translations")
-    parser.add_argument("--results", type=Path, default=Path("docs/results"), help="result files")
+    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
+    parser.add_argument("--results", type=Path, default=Path("docs/results"), help="result files, translations")
     parser.add_argument("--document", type=Path, default=Path("docs/results.md"), help="the page to write")
     parser.add_argument(
         "--set",
@@ -130,19 +134,28 @@ class Reproduction:
             command += [f"--{field}", json.dumps(value)]
         return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
 
+    @functools.cached_property
+    def test_set(self) -> tuple[list[str], list[str]]:
+        """Sources and references, which are the same for every run of a setting."""
+        changes = self.overrides(RUNS["plain"], seed=1)
+        recipe = load_recipe(self.recipes / "plain.yaml", changes)
+        parts = {name: recipe.data[name] for name in ("validation", "test") if name in recipe.data}
+        test = load_corpus(dataclasses.replace(recipe, data=parts))["test"]
+        source, target = (self.side(test, recipe, side) for side in ("source", "target"))
+        return source, target
+
     def score(self, name: str, seed: int) -> None:
-        """Translates the test set and writes the result file."""
+        """Translates the test set; writes the translations and the result file."""
         run, folder = RUNS[name], self.folder(name, seed)
         recipe = load_recipe(self.recipes / f"{run.recipe}.yaml", self.overrides(run, seed) | {"seed": seed})
-        corpus = load_corpus(recipe)
-        sources, references = (self.side(corpus["test"], recipe, side) for side in ("source", "target"))
+        sources, references = self.test_set
         translate = pipeline("translation", model=str(folder), device=DEVICE)
         found = [result["translation_text"] for result in translate(sources, batch_size=50)]
         hypotheses = [" ".join(line.splitlines()) for line in found]
-        for file, lines in (("test.hyp", hypotheses), ("test.source", sources), ("test.reference", references)):
-            (folder / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_lines(self.translations(name, seed), hypotheses)
         training = read_result(folder / "train_result.json")
-        some = corpus["train"].select(range(min(len(corpus["train"]), 20_000)))
+        train = load_corpus(recipe)["train"]
+        some = train.select(range(min(len(train), 20_000)))
         ratio = coverage_difference(
             *(self.side(some, recipe, side) for side in ("source", "target")), sources, hypotheses, references
         )
@@ -172,36 +185,40 @@ class Reproduction:
     def result(self, name: str, seed: int) -> Path:
         return result_path(self.arguments.results, self.arguments.setting, name, seed)
 
+    def translations(self, name: str, seed: int) -> Path:
+        return translations_path(self.arguments.results, self.arguments.setting, name, seed)
+
     def compare(self, name: str, seed: int) -> None:
-        """Adds what is missing to a result: the comparisons with the baselines that any table asks for."""
-        folder, result = self.folder(name, seed), read_result(self.result(name, seed))
+        """Adds what is missing to a result: the comparisons with the baselines that any table asks for.
+
+        The translations are enough to compare scores; for the speeds both checkpoints have to be there.
+        """
+        result = read_result(self.result(name, seed))
         for baseline in baselines_of(name):
-            before = self.folder(baseline, seed)
-            if baseline in result["comparisons"] or not ((before / "test.hyp").exists() and folder.exists()):
+            files = [self.translations(run, seed) for run in (baseline, name)]
+            if baseline in result["comparisons"] or not all(path.exists() for path in files):
                 continue
-            sources, references = (read_lines(folder / f"test.{side}") for side in ("source", "reference"))
-            systems = {baseline: read_lines(before / "test.hyp"), name: read_lines(folder / "test.hyp")}
-            found = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
-            models = [AutoModelForSeq2SeqLM.from_pretrained(path).to(DEVICE) for path in (folder, before)]
-            tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, before)]
-            result["comparisons"][baseline] = found | relative_speeds(
-                *models, *tokenizers, sources[:32], references[:32]
-            )
+            sources, references = self.test_set
+            systems = {run: read_lines(path) for run, path in zip((baseline, name), files, strict=True)}
+            comparison = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
+            folders = [self.folder(run, seed) for run in (name, baseline)]
+            if all((folder / "train_result.json").exists() for folder in folders):
+                models = [AutoModelForSeq2SeqLM.from_pretrained(folder).to(DEVICE) for folder in folders]
+                tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in folders]
+                comparison |= relative_speeds(*models, *tokenizers, sources[:32], references[:32])
+            result["comparisons"][baseline] = comparison
             write_result(self.result(name, seed), result)
 
     def compare_over_seeds(self, name: str, seed: int) -> None:
         """Adds to a result what it and those of smaller seeds say together, each against the baseline of its seed."""
         result = read_result(self.result(name, seed))
         for baseline, comparison in result["comparisons"].items():
-            files = {
-                one: [self.folder(run, one) / "test.hyp" for run in (name, baseline)] for one in range(1, seed + 1)
-            }
+            files = {one: [self.translations(run, one) for run in (name, baseline)] for one in range(1, seed + 1)}
             seeds = [one for one, pair in files.items() if all(path.exists() for path in pair)]
             if len(seeds) < 2 or comparison.get("over_seeds", {}).get("seeds") == seeds:
                 continue
-            references = read_lines(self.folder(name, seed) / "test.reference")
             ours, theirs = ([read_lines(files[one][side]) for one in seeds] for side in (0, 1))
-            difference, p_value = bootstrap_over_seeds(ours, theirs, [references])
+            difference, p_value = bootstrap_over_seeds(ours, theirs, [self.test_set[1]])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             write_result(self.result(name, seed), result)
 

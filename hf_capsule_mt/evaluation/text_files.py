@@ -3,7 +3,7 @@
 import csv
 import gzip
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -15,6 +15,14 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     content = file.read_bytes()
     text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
+    """What `read_lines` reads. The same lines always make the same file, packed or not."""
+    file = Path(path)
+    content = "".join(f"{line}\n" for line in lines).encode("utf-8")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
 
 
 def read_parallel(paths: Sequence[str | os.PathLike[str]]) -> list[list[str]]:

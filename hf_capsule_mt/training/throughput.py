@@ -1,4 +1,4 @@
-"""Training speed in tokens per second: this package's trainer, with and without token batches, and a bare Trainer.
+"""Training speed in tokens per second: a bare Trainer, and this package's, with token batches, in other precisions.
 
     python -m hf_capsule_mt.training.throughput --rounds 4 --output docs/results/throughput.json
 
@@ -26,7 +26,12 @@ from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 BARE = "bare Trainer"
-SYSTEMS = (BARE, "our Trainer, the same batches", "our Trainer, token batches")
+TOKEN_BATCHES = "our Trainer, token batches"
+PRECISIONS: dict[str, dict[str, Any]] = {
+    f"{TOKEN_BATCHES}, medium precision": {"float32_matmul_precision": "medium"},
+    f"{TOKEN_BATCHES}, bfloat16": {"bf16": True},
+}
+SYSTEMS = (BARE, "our Trainer, the same batches", TOKEN_BATCHES, *PRECISIONS)
 WARM_UP = 2  # steps
 
 
@@ -83,6 +88,7 @@ def _speed(
     system: str, data: Any, tokenizer: Any, steps: int, batch_size: int, tokens: int, width: int, layers: int
 ) -> float:
     set_seed(1)
+    precision = torch.get_float32_matmul_precision()
     model = CapsuleMarianMTModel(
         CapsuleMarianConfig(
             vocab_size=len(tokenizer),
@@ -117,10 +123,13 @@ def _speed(
             trainer: Any = Seq2SeqTrainer(args=Seq2SeqTrainingArguments(**shared), data_collator=collator, **settings)
         else:
             collator = _Counting(TranslationCollator(tokenizer.pad_token_id))
-            budget = tokens if "token" in system else None
-            arguments = TranslationTrainingArguments(**shared, max_tokens_per_batch=budget)
+            shared |= {"max_tokens_per_batch": tokens if system.startswith(TOKEN_BATCHES) else None}
+            arguments = TranslationTrainingArguments(**shared, **PRECISIONS.get(system, {}))
             trainer = TranslationTrainer(args=arguments, data_collator=collator, **settings)
-        trainer.train()
+        try:
+            trainer.train()
+        finally:
+            torch.set_float32_matmul_precision(precision)
     return sum(collator.tokens[WARM_UP:steps]) / watch.seconds
 
 
@@ -141,7 +150,7 @@ def main() -> None:
         layers=arguments.layers,
     )
     for system, speed in result.items():
-        print(f"{system:<30} {speed['median']:8,.0f} tokens/s (best {speed['best']:,.0f}), x {speed['ratio']:.2f}")
+        print(f"{system:<45} {speed['median']:8,.0f} tokens/s (best {speed['best']:,.0f}), x {speed['ratio']:.2f}")
     if arguments.output:
         write_result(arguments.output, {"tokens_per_second": result, "settings": vars(arguments) | {"output": None}})
 

@@ -55,6 +55,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         # Rotating by the Trainer would delete a checkpoint before the one that replaces it is known to be complete
         self.keep_checkpoints = self.args.save_total_limit
         self.args.save_total_limit = None
+        if self.args.device.type == "cpu" and (self.args.bf16 or self.args.float32_matmul_precision == "medium"):
+            unwrapped(self.model).set_attn_implementation("eager")  # oneDNN is slow at the blocks of torch's attention
         self.word_distillation = word_distillation
         self.stopped = False
         self.stop_signal: int | None = None

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table
+from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table, write_lines
 
 
 def test_lines_plain_and_gzipped(tmp_path):
@@ -19,6 +19,17 @@ def test_lines_plain_and_gzipped(tmp_path):
     assert read_lines(tmp_path / "empty") == []
     with pytest.raises(ValueError, match="no such file"):
         read_lines(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("name", ["some.hyp", "some.hyp.gz"])
+def test_what_is_written_is_read(tmp_path, name):
+    lines = ["äö", "", "b\u2028c "]
+    write_lines(tmp_path / "new" / name, lines)
+    assert read_lines(tmp_path / "new" / name) == lines
+    before = (tmp_path / "new" / name).read_bytes()
+    write_lines(tmp_path / "new" / name, iter(lines))
+    assert (tmp_path / "new" / name).read_bytes() == before
+    assert (before[:2] == b"\x1f\x8b") == name.endswith(".gz")
 
 
 def test_parallel_files_must_be_as_long_as_each_other(tmp_path):

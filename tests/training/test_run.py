@@ -1,5 +1,6 @@
 """A recipe from text to a checkpoint, twice, and in streams."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -7,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.run import load_corpus
 from hf_capsule_mt.training.throughput import SYSTEMS, measure
+from hf_capsule_mt.training.trainer import TranslationTrainer
 from tests.fixtures.tiny import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,6 +121,28 @@ def test_bad_data_is_an_error_before_training(tmp_path):
     data = {"train": {"text": [str(tmp_path / "a.en"), str(tmp_path / "a.de")]}}
     with pytest.raises(ValueError, match=r"a\.de ends after line 1, but .*a\.en has a line 2"):
         run_recipe(recipe(tmp_path, data=data))
+
+
+@pytest.fixture
+def _default_precision():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("_default_precision")
+@pytest.mark.parametrize("model_type", ["capsule_marian", "capsnmt"])
+@pytest.mark.parametrize("training", [{"bf16": True}, {"float32_matmul_precision": "medium"}, {}])
+def test_attention_is_eager_on_a_cpu_where_onednn_multiplies(tmp_path, monkeypatch, training, model_type):
+    chosen = []
+    monkeypatch.setattr(
+        TranslationTrainer, "train", lambda self, **_: chosen.append(self.model.config._attn_implementation)
+    )
+    monkeypatch.setattr("hf_capsule_mt.training.run._finish", lambda *_: None)
+    model = SMALL["model"] if model_type == "capsule_marian" else {"model_type": model_type, "hidden_size": 16}
+    run_recipe(dataclasses.replace(recipe(tmp_path, training=training), model=model))
+    assert (chosen == ["eager"]) == (bool(training) or model_type == "capsnmt")
+    assert torch.get_float32_matmul_precision() == training.get("float32_matmul_precision", "highest")
 
 
 def test_throughput_is_measured_for_all():
