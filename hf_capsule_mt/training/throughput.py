@@ -29,7 +29,7 @@ BARE = "bare Trainer"
 TOKEN_BATCHES = "our Trainer, token batches"
 PRECISIONS: dict[str, dict[str, Any]] = {
     f"{TOKEN_BATCHES}, medium precision": {"float32_matmul_precision": "medium"},
-    f"{TOKEN_BATCHES}, bfloat16": {"bf16": True},
+    f"{TOKEN_BATCHES}, bfloat16": {"bf16": True, "use_cpu": not torch.cuda.is_available()},
 }
 SYSTEMS = (BARE, "our Trainer, the same batches", TOKEN_BATCHES, *PRECISIONS)
 WARM_UP = 2  # steps
