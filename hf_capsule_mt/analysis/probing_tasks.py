@@ -17,14 +17,14 @@ SentEval's own data come from a constituency parser. What differs here:
   there are few.
 """
 
-import gzip
 import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from hf_capsule_mt.data.sources import read_lines
 
 WORDS = 30
 DEPTHS = 6
@@ -73,12 +73,9 @@ class ProbingTask:
 
 def read_treebank(path: str | os.PathLike[str]) -> list[Sentence]:
     """The sentences of a CoNLL-U file; contracted tokens and empty nodes are left out, their words stay."""
-    file = Path(path)
-    content = file.read_bytes()
-    text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
     sentences: list[Sentence] = []
     words: list[Word] = []
-    for number, line in enumerate([*text.split("\n"), ""], start=1):
+    for number, line in enumerate([*read_lines(path), ""], start=1):
         if not line.strip():
             if words:
                 sentences.append(tuple(words))
@@ -86,7 +83,7 @@ def read_treebank(path: str | os.PathLike[str]) -> list[Sentence]:
         elif not line.startswith("#"):
             columns = line.split("\t")
             if len(columns) != 10:
-                raise ValueError(f"{file}:{number}: a word has 10 columns, got {len(columns)}")
+                raise ValueError(f"{path}:{number}: a word has 10 columns, got {len(columns)}")
             if columns[0].isdigit():
                 words.append(_word(columns))
     return sentences
