@@ -28,6 +28,11 @@ class Timing:
         return asdict(self)
 
 
+def steady_clock(device: str) -> Callable[[], float]:
+    """The clock that other work on the machine disturbs least: processor time, where one thread does everything."""
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+
+
 def time_in_turns(
     runs: dict[str, Callable[[], Any]],
     repeats: int,
@@ -38,8 +43,8 @@ def time_in_turns(
 ) -> dict[str, Timing]:
     """Runs everything once, then everything again, `warmup` + `repeats` times: A B C A B C ...
 
-    A machine that slows down slows all of them down, so that their ratios hold. With one thread on a machine that
-    others use too, `clock=time.process_time` counts the time on the processor alone.
+    A machine that slows down slows all of them down, so that their ratios hold. See `steady_clock` for one that others
+    use too.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(warmup + repeats):

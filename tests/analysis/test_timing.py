@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.analysis.timing import peak_memory, routing_replaced_by_mean, time_in_turns
+from hf_capsule_mt.analysis.timing import peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
 from hf_capsule_mt.modeling import layer_aggregation
 from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
@@ -20,6 +20,14 @@ def test_runs_take_turns():
     assert timings["b"].runs == 3
     assert timings["b"].minimum >= 0.02
     assert timings["a"].median < timings["b"].median
+
+
+def test_waiting_counts_only_where_threads_or_a_device_work(monkeypatch):
+    for threads, device, waits in ((1, "cpu", False), (2, "cpu", True), (1, "cuda", True)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        clock = steady_clock(device)
+        timing = time_in_turns({"sleep": lambda: time.sleep(0.02)}, repeats=1, warmup=0, clock=clock)["sleep"]
+        assert (timing.median >= 0.02) == waits
 
 
 def test_peak_memory():
