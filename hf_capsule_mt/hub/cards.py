@@ -1,5 +1,6 @@
 """Model cards, generated from a checkpoint's configuration, the recipe it was trained by, and result files."""
 
+import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +92,10 @@ def _of_training(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_seed(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in recipe.items() if key not in ("seed", "output_dir")}
+    """A recipe without what differs between seeds: the seed, and folders that are named by it."""
+    kept = {key: value for key, value in recipe.items() if key not in ("seed", "output_dir")}
+    without: dict[str, Any] = json.loads(SEED_IN_NAME.sub("", json.dumps(kept)))
+    return without
 
 
 def model_card(

@@ -109,6 +109,16 @@ def test_a_row_of_the_papers_tables(tmp_path):
     assert "(no capsules: a baseline)" in str(model_card("tester/model", pooling))
 
 
+def test_seeds_of_a_run_that_starts_from_another_are_one_recipe(tmp_path):
+    for seed in (1, 2):
+        folders = {
+            "init_from": f"outputs/plain-seed{seed}",
+            "data": {"train": {"jsonl": f"by-plain-seed{seed}/*.jsonl"}},
+        }
+        write_result(tmp_path / f"warm-seed{seed}.json", training_result(seed, **folders))
+    assert [(runs.name, len(runs.training)) for runs in collect_runs(tmp_path)] == [("warm", 2)]
+
+
 def test_one_name_for_two_recipes_is_an_error(tmp_path):
     write_result(tmp_path / "model-seed1.json", training_result(1))
     write_result(tmp_path / "model-seed2.json", training_result(2, training={"learning_rate": 1.0}))
