@@ -116,8 +116,8 @@ def render_results(folder: str | os.PathLike[str], extra: Sequence[tuple[str, st
             continue
         signature = next(iter(next(iter(results.values())).values()))["scores"]["bleu"]["signature"]
         parts += [f"## {title}", f"BLEU: `{signature}`"]
-        for table in TABLES.values():
-            if any(row.run in results for row in table.rows if row.run not in (None, "plain")):
+        for key, table in TABLES.items():
+            if key == "headline" or any(row.run in results for row in table.rows if row.run not in (None, "plain")):
                 parts += [f"### {table.title}", render_table(table, results).rstrip()]
                 parts += [table.note] if table.note else []
     parts += [part for title, text in extra for part in (f"## {title}", text.strip())]

@@ -95,6 +95,10 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     assert "Dou et al. 2019, Table 1" in document
     assert "Li et al. 2019, Table 2" not in document  # none of its rows has been run
     assert document.endswith("## More\n\ntext\n")
+    write_result(result_path(tmp_path, "multi30k", "plain", 1), result("plain", 1, 30.0, {}))
+    multi30k = render_results(tmp_path).partition("## Multi30k")[2]
+    assert "### The headline rows" in multi30k  # of a setting that has the plain model alone, too
+    assert multi30k.count("###") == 1
 
 
 def test_every_line_of_a_table_has_as_many_cells():
