@@ -121,6 +121,9 @@ class Reproduction:
         run, folder = RUNS[name], self.folder(name, seed)
         if (folder / "train_result.json").exists():
             return True
+        for before in run.needs:  # its result may have come from elsewhere, without the checkpoint
+            if not self.train(before, seed):
+                return False
         recipe = self.recipes / f"{run.recipe}.yaml"
         if run.distilled:
             data = self.folder(f"distilled-by-{run.distilled}", seed)

@@ -247,3 +247,7 @@ def test_reproduce_trains_resumes_and_renders(script):
     script("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny} --document results.md")
     again = json.loads(file.read_text())["comparisons"]["plain"]
     assert again == {name: value for name, value in compared.items() if not name.endswith("_speed")}
+    # a run that starts from another trains that once more
+    script("reproduce", f"tried --runs em_routing_warm --budget 10 {tiny} --document results.md")
+    warm = json.loads(Path("docs/results/embedded/em_routing_warm-seed1.json").read_text())
+    assert Path(warm["recipe"]["init_from"], "train_result.json").exists()
