@@ -105,10 +105,10 @@ def render_results(folder: str | os.PathLike[str], extra: Sequence[tuple[str, st
     parts = [
         "# Results",
         "Written by `python scripts/reproduce.py --render` from the result files in `docs/results`, each of which "
-        "names its command, seed, commit, hardware and software and has its translations beside it. Sizes and data "
-        "are ours and small; the papers' own figures stand beside. Speeds are relative to the baseline of the row, "
-        "measured in turns with it; p-values are those of the paired bootstrap over sentences, of all seeds together "
-        "and, in brackets, of each.",
+        "names its command, seed, commit, hardware and software; the newer ones have their translations beside them. "
+        "Sizes and data are ours and small; the papers' own figures stand beside. Speeds are relative to the baseline "
+        "of the row, measured in turns with it; p-values are those of the paired bootstrap over sentences, of all "
+        "seeds together and, in brackets, of each.",
     ]
     for setting, title in SETTINGS.items():
         results = read_results(folder, setting)
