@@ -3,12 +3,13 @@
     python scripts/reproduce.py dou1 --budget 30                      # on the embedded corpus, one seed
     python scripts/reproduce.py all --seeds 1 2 3 --budget 600
     python scripts/reproduce.py headline --setting multi30k --data-dir data/multi30k-en-de --budget 120
+    python scripts/reproduce.py all --speeds                          # only the speeds, on a machine that is quiet
     python scripts/reproduce.py --render                              # docs/results.md from the result files alone
 
 A row that has a result file is never computed again; a training that the budget or a signal stops goes on in the next
 call. The translations that a score is of are kept beside it (NAME-seedN.hyp.gz), so that rows that were trained at
-different times can be compared. Each row is the recipe of its setting with some fields changed
-(hf_capsule_mt/evaluation/paper_tables.py).
+different times can be compared. The speeds of all models are measured in turns, once for all seeds, after the last
+row. Each row is the recipe of its setting with some fields changed (hf_capsule_mt/evaluation/paper_tables.py).
 """
 
 import argparse
@@ -26,21 +27,30 @@ from typing import Any
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from tqdm import tqdm
+from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.analysis.speed import milliseconds_per_sentence, relative_speeds
+from hf_capsule_mt.analysis.speed import milliseconds_in_turns
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
-from hf_capsule_mt.evaluation.results_document import SETTINGS, render_results, result_path, translations_path
+from hf_capsule_mt.evaluation.results_document import (
+    SETTINGS,
+    render_results,
+    result_path,
+    speeds_path,
+    translations_path,
+)
 from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds, compare_systems
 from hf_capsule_mt.evaluation.text_files import read_lines, write_lines
+from hf_capsule_mt.pipelines.files import one_line
 from hf_capsule_mt.training import load_recipe
-from hf_capsule_mt.training.run import load_corpus
+from hf_capsule_mt.training.models import build_model
+from hf_capsule_mt.training.run import load_corpus, load_or_train_tokenizer
 
 SCRIPTS = Path(__file__).resolve().parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -69,6 +79,10 @@ def parse_arguments() -> argparse.Namespace:
         dest="changes",
         help="a field of every recipe, such as training.max_steps 500; kept in the result files",
     )
+    parser.add_argument(
+        "--speeds", action="store_true", help="train nothing, but measure the speeds of the tables' models again"
+    )
+    parser.add_argument("--turns", type=int, default=10, help="how often a speed is measured; the best counts")
     parser.add_argument("--render", action="store_true", help="only write the document")
     return parser.parse_args()
 
@@ -133,7 +147,8 @@ class Reproduction:
             if not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
                 return False
         command = [str(SCRIPTS / "train.py"), str(recipe), "--output_dir", str(folder), "--seed", str(seed)]
-        for field, value in self.overrides(run, seed).items():
+        unscored = {"data.test": None}  # `score` translates it, as users do
+        for field, value in (self.overrides(run, seed) | unscored).items():
             command += [f"--{field}", json.dumps(value)]
         return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
 
@@ -154,7 +169,7 @@ class Reproduction:
         sources, references = self.test_set
         translate = pipeline("translation", model=str(folder), device=DEVICE)
         found = [result["translation_text"] for result in translate(sources, batch_size=50)]
-        hypotheses = [" ".join(line.splitlines()) for line in found]
+        hypotheses = [one_line(text) for text in found]
         write_lines(self.translations(name, seed), hypotheses)
         training = read_result(folder / "train_result.json")
         train = load_corpus(recipe)["train"]
@@ -169,14 +184,13 @@ class Reproduction:
             "seed": seed,
             "setting": self.arguments.setting,
             "changes": dict(self.arguments.changes),
-            "recipe": training["recipe"],
+            "recipe": training["recipe"] | {"data": recipe.data},
             "parameters": training["parameters"],
             "steps": training["steps"],
             "sentences": len(sources),
             "scores": {key: score.as_dict() for key, score in scores.items()},
             "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             "coverage_difference_ratio": ratio,
-            "milliseconds_per_sentence": milliseconds_per_sentence(translate.model, translate.tokenizer, sources[:10]),
             "comparisons": {},
         }
         write_result(self.result(name, seed), result)
@@ -194,22 +208,16 @@ class Reproduction:
     def compare(self, name: str, seed: int) -> None:
         """Adds what is missing to a result: the comparisons with the baselines that any table asks for.
 
-        The translations are enough to compare scores; for the speeds both checkpoints have to be there.
+        The translations are enough, no checkpoint is needed.
         """
         result = read_result(self.result(name, seed))
         for baseline in baselines_of(name):
             files = [self.translations(run, seed) for run in (baseline, name)]
             if baseline in result["comparisons"] or not all(path.exists() for path in files):
                 continue
-            sources, references = self.test_set
+            _, references = self.test_set
             systems = {run: read_lines(path) for run, path in zip((baseline, name), files, strict=True)}
-            comparison = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
-            folders = [self.folder(run, seed) for run in (name, baseline)]
-            if all((folder / "train_result.json").exists() for folder in folders):
-                models = [AutoModelForSeq2SeqLM.from_pretrained(folder).to(DEVICE) for folder in folders]
-                tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in folders]
-                comparison |= relative_speeds(*models, *tokenizers, sources[:32], references[:32])
-            result["comparisons"][baseline] = comparison
+            result["comparisons"][baseline] = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
             write_result(self.result(name, seed), result)
 
     def compare_over_seeds(self, name: str, seed: int) -> None:
@@ -225,11 +233,58 @@ class Reproduction:
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             write_result(self.result(name, seed), result)
 
+    def measure_speeds(self, names: list[str]) -> None:
+        """Times the models of runs in turns, as they are before training, and writes the setting's file of speeds.
+
+        It keeps what it has: the models that were in it are timed again beside the new ones. Runs that differ in their
+        training alone share a model.
+        """
+        path = speeds_path(self.arguments.results, self.arguments.setting)
+        before = read_result(path)["models"] if path.exists() else {}
+        recipes = {
+            name: load_recipe(self.recipes / f"{run.recipe}.yaml", self.overrides(run, seed=1))
+            for name, run in RUNS.items()
+            if name in names or name in before
+        }
+        plain = load_recipe(self.recipes / "plain.yaml", self.overrides(RUNS["plain"], seed=1))
+        tokenizer = load_or_train_tokenizer(plain, load_corpus(plain), self.folder("plain", 1) / "tokenizer")
+        keys = {name: json.dumps(recipe.model, sort_keys=True) for name, recipe in recipes.items()}
+        models = {keys[name]: build_model(recipe.model, tokenizer).to(DEVICE) for name, recipe in recipes.items()}
+        sources, references = (side[:32] for side in self.test_set)
+        turns = self.arguments.turns
+        with tqdm(total=len(models) * 3 * (turns + 1), desc="Speeds") as bar:
+            milliseconds = milliseconds_in_turns(
+                models, tokenizer, sources, references, turns, progress=lambda: bar.update() and None
+            )
+        found = {
+            name: {
+                "parameters": sum(p.numel() for p in models[key].parameters()),
+                "milliseconds": milliseconds[key],
+            }
+            for name, key in keys.items()
+        }
+        write_result(path, {"kind": "speeds", "changes": self.sizes, "models": found})
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What is changed in the models of all recipes."""
+        return {field: value for field, value in self.arguments.changes if field.startswith("model.")}
+
+    def has_speeds(self, names: list[str]) -> bool:
+        path = speeds_path(self.arguments.results, self.arguments.setting)
+        if not path.exists():
+            return False
+        before = read_result(path)
+        return before["changes"] == self.sizes and set(names) <= before["models"].keys()
+
     def run(self) -> None:
         wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
         if self.arguments.runs:
             needed = {need for name in self.arguments.runs for need in (name, *RUNS[name].needs)}
             wanted = [name for name in wanted if name in needed]
+        if self.arguments.speeds:
+            self.measure_speeds(wanted)
+            return
         for seed in self.arguments.seeds:
             for name in wanted:
                 if not self.result(name, seed).exists():
@@ -239,6 +294,8 @@ class Reproduction:
                     self.score(name, seed)
                 self.compare(name, seed)
                 self.compare_over_seeds(name, seed)
+        if not self.has_speeds(wanted):
+            self.measure_speeds(wanted)
 
 
 def main() -> None:

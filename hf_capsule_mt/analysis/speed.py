@@ -1,6 +1,6 @@
-"""How fast a model trains and translates beside another, on the same sentences, measured in turns."""
+"""How fast models train and translate beside each other, on the same sentences, measured in turns."""
 
-from statistics import median
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,56 +8,43 @@ import torch
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches
 from hf_capsule_mt.analysis.timing import steady_clock, time_in_turns
 
-BASELINE, MODEL = "baseline", "model"
+ON_THEIR_OWN = 4  # sentences
 
 
-def relative_speeds(
-    model: Any,
-    baseline: Any,
+def milliseconds_in_turns(
+    models: dict[str, Any],
     tokenizer: Any,
-    baseline_tokenizer: Any,
     sources: list[str],
     targets: list[str],
-    repeats: int = 3,
+    repeats: int = 10,
     new_tokens: int = 20,
-) -> dict[str, float]:
-    """The speed of a model as a multiple of the baseline's: "train_speed" and "decode_speed".
+    progress: Callable[[], None] | None = None,
+) -> dict[str, dict[str, float]]:
+    """For each model the milliseconds of three things, the least of several turns: other work only adds to it.
 
-    A training step is forward, backward and Adam on one batch; decoding is greedy, of a fixed number of words.
+    "train": forward, backward and Adam on one batch. "decode": greedy search of that batch, a fixed number of words.
+    "sentence": one of the first sentences on its own, by beam search with 8 beams (CapsNMT's Table 3), as many words
+    as its reference has. No length depends on what a model says, so that it need not be trained. `progress` is called
+    `(repeats + 1) * 3` times for each model.
     """
-    batches = {
-        name: next(encoded_batches(tokenizer_of, sources, targets, len(sources), str(one.device)))
-        for name, one, tokenizer_of in ((BASELINE, baseline, baseline_tokenizer), (MODEL, model, tokenizer))
+    device = str(next(iter(models.values())).device)
+    batch = next(encoded_batches(tokenizer, sources, targets, len(sources), device))
+    alone = list(encoded_batches(tokenizer, sources[:ON_THEIR_OWN], targets[:ON_THEIR_OWN], 1, device))
+    runs = {
+        "train": {name: _training_step(model, batch) for name, model in models.items()},
+        "decode": {
+            name: _decoding(model, [batch], num_beams=1, new_tokens=new_tokens) for name, model in models.items()
+        },
+        "sentence": {name: _decoding(model, alone, num_beams=8) for name, model in models.items()},
     }
-    models = {BASELINE: baseline, MODEL: model}
-    settings: dict[str, Any] = {
-        "repeats": repeats,
-        "synchronize": torch.cuda.synchronize if model.device.type == "cuda" else None,
-        "clock": steady_clock(model.device.type),
+    synchronize = torch.cuda.synchronize if device != "cpu" else None
+    timings = {
+        what: time_in_turns(of_models, repeats, 1, synchronize, progress, steady_clock(device))
+        for what, of_models in runs.items()
     }
-    train = time_in_turns({name: _training_step(one, batches[name]) for name, one in models.items()}, **settings)
-    decode = time_in_turns(
-        {name: _decoding(one, batches[name], new_tokens) for name, one in models.items()}, **settings
-    )
-    return {
-        "train_speed": train[BASELINE].median / train[MODEL].median,
-        "decode_speed": decode[BASELINE].median / decode[MODEL].median,
-    }
-
-
-def milliseconds_per_sentence(model: Any, tokenizer: Any, sources: list[str], num_beams: int = 8) -> float:
-    """The median time of one sentence on its own, beam search, after one to warm up: Table 3 of CapsNMT.
-
-    On a CPU with one thread it is processor time.
-    """
-    seconds = []
-    clock = steady_clock(model.device.type)
-    for source in (sources[0], *sources):
-        batch = tokenizer(source, return_tensors="pt").to(model.device)
-        start = clock()
-        model.eval().generate(**batch, num_beams=num_beams).cpu()  # waits for the device
-        seconds.append(clock() - start)
-    return 1000 * median(seconds[1:])
+    for timing in timings["sentence"].values():
+        timing.minimum /= len(alone)
+    return {name: {what: 1000 * timings[what][name].minimum for what in runs} for name in models}
 
 
 def _training_step(model: Any, batch: dict[str, torch.Tensor]) -> Any:
@@ -72,11 +59,22 @@ def _training_step(model: Any, batch: dict[str, torch.Tensor]) -> Any:
     return run
 
 
-def _decoding(model: Any, batch: dict[str, torch.Tensor], new_tokens: int) -> Any:
-    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+def _decoding(
+    model: Any, batches: list[dict[str, torch.Tensor]], num_beams: int, new_tokens: int | None = None
+) -> Any:
+    """Translates each batch, to a fixed number of words, by default as many as its longest reference has."""
 
     def run() -> None:
         model.eval()
-        model.generate(**source, num_beams=1, do_sample=False, min_new_tokens=new_tokens, max_new_tokens=new_tokens)
+        for batch in batches:
+            length = new_tokens or batch["labels"].shape[1]
+            model.generate(
+                batch["input_ids"],
+                attention_mask=batch["attention_mask"],
+                num_beams=num_beams,
+                do_sample=False,
+                min_new_tokens=length,
+                max_new_tokens=length,
+            )
 
     return run

@@ -28,6 +28,17 @@ class Timing:
         return asdict(self)
 
 
+@contextlib.contextmanager
+def only_new_objects_are_searched() -> Iterator[None]:
+    """Inside, collecting garbage is quick: what was there before stays."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def steady_clock(device: str) -> Callable[[], float]:
     """The clock that other work on the machine disturbs least: processor time, where one thread does everything."""
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
@@ -47,19 +58,20 @@ def time_in_turns(
     use too.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(warmup + repeats):
-        for name, run in runs.items():
-            gc.collect()
-            if synchronize is not None:
-                synchronize()
-            start = clock()
-            run()
-            if synchronize is not None:
-                synchronize()
-            if turn >= warmup:
-                seconds[name].append(clock() - start)
-            if progress is not None:
-                progress()
+    with only_new_objects_are_searched():
+        for turn in range(warmup + repeats):
+            for name, run in runs.items():
+                gc.collect()
+                if synchronize is not None:
+                    synchronize()
+                start = clock()
+                run()
+                if synchronize is not None:
+                    synchronize()
+                if turn >= warmup:
+                    seconds[name].append(clock() - start)
+                if progress is not None:
+                    progress()
     return {
         name: Timing(statistics.median(values), min(values), max(values), len(values))
         for name, values in seconds.items()

@@ -20,6 +20,18 @@ def translations_path(folder: str | os.PathLike[str], setting: str, run: str, se
     return Path(folder) / setting / f"{run}-seed{seed}.hyp.gz"
 
 
+def speeds_path(folder: str | os.PathLike[str], setting: str) -> Path:
+    """Where the speeds of a setting's models are kept, which do not depend on the seed."""
+    return Path(folder) / setting / "speeds.json"
+
+
+def read_speeds(folder: str | os.PathLike[str], setting: str) -> dict[str, dict[str, Any]]:
+    """The size of each model of a setting, and its milliseconds for a training step, for decoding and a sentence."""
+    path = speeds_path(folder, setting)
+    models: dict[str, dict[str, Any]] = read_result(path)["models"] if path.exists() else {}
+    return models
+
+
 def read_results(folder: str | os.PathLike[str], setting: str) -> dict[str, dict[int, dict[str, Any]]]:
     """All results of a setting: {run: {seed: result}}."""
     results: dict[str, dict[int, dict[str, Any]]] = {}
@@ -32,11 +44,9 @@ def read_results(folder: str | os.PathLike[str], setting: str) -> dict[str, dict
 OURS = ("parameters", "train", "decode", "BLEU", "difference", "p")
 
 
-# Columns of the papers that have one of ours beside them, and where it is in a result
-MORE = {"CDR": "coverage_difference_ratio", "milliseconds": "milliseconds_per_sentence"}
-
-
-def render_table(table: Table, results: dict[str, dict[int, dict[str, Any]]]) -> str:
+def render_table(
+    table: Table, results: dict[str, dict[int, dict[str, Any]]], speeds: dict[str, dict[str, Any]]
+) -> str:
     """A table as Markdown: our figures, then, under "paper", those that it prints.
 
     Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
@@ -47,40 +57,57 @@ def render_table(table: Table, results: dict[str, dict[int, dict[str, Any]]]) ->
     header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for row in table.rows:
-        cells = _our_figures(row, results) if row.run else [""] * len(OURS)
-        cells += [_mean(results.get(row.run or "", {}), MORE[name]) for name in more]
+        cells = [""] * (len(OURS) + len(more))
+        if row.run:
+            runs = results.get(row.run, {})
+            cells = [*_size_and_speed(row, runs, speeds), *_scores(row, runs)]
+            cells += [MORE[name](runs, speeds.get(row.run, {})) for name in more]
         printed = [row.printed.get(name, "").replace("|", "\\|") for name in table.columns]
         lines.append("| " + " | ".join([row.label, *cells, *printed]) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _mean(runs: dict[int, dict[str, Any]], name: str) -> str:
+def _coverage_difference(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str:
+    name = "coverage_difference_ratio"
     values = [result[name] for result in runs.values() if result.get(name) is not None]
     return f"{fmean(values):.3g}" if values else ""
 
 
-def _our_figures(row: Row, results: dict[str, dict[int, dict[str, Any]]]) -> list[str]:
-    runs = results.get(row.run or "", {})
+def _milliseconds(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str:
+    return f"{speed['milliseconds']['sentence']:.3g}" if speed else ""
+
+
+# Columns of the papers that have one of ours beside them
+MORE = {"CDR": _coverage_difference, "milliseconds": _milliseconds}
+
+
+def _size_and_speed(
+    row: Row, runs: dict[int, dict[str, Any]], speeds: dict[str, dict[str, Any]]
+) -> tuple[str, str, str]:
+    """The parameters, and how fast the row's model trains and decodes, as a multiple of its baseline's speed."""
+    sizes = [model["parameters"] for model in (*runs.values(), speeds.get(row.run or "")) if model]
+    parameters = f"{sizes[0] / 1e6:.2f}M" if sizes else ""
+    if row.run == row.baseline:
+        return parameters, "1.00", "1.00"
+    if row.run not in speeds or row.baseline not in speeds:
+        return parameters, "", ""
+    ours, theirs = (speeds[name]["milliseconds"] for name in (row.run, row.baseline))
+    return parameters, f"{theirs['train'] / ours['train']:.2f}", f"{theirs['decode'] / ours['decode']:.2f}"
+
+
+def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str]:
+    """BLEU, the difference to the baseline, and its p-values."""
     if not runs:
-        return ["", "", "", "not run", "", ""]
-    first = next(iter(runs.values()))
-    parameters = f"{first['parameters'] / 1e6:.2f}M"
+        return "not run", "", ""
     scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
     spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
     bleu = f"{fmean(scores):.2f}{spread} (n={len(scores)})"
-    if row.run == row.baseline:
-        return [parameters, "1.00", "1.00", bleu, "", ""]
     found = [
         entry for result in runs.values() if (entry := result.get("comparisons", {}).get(row.baseline)) is not None
     ]
     if not found:
-        return [parameters, "", "", bleu, "", ""]
-    train, decode = (
-        f"{fmean(values):.2f}" if (values := [entry[name] for entry in found if entry.get(name)]) else ""
-        for name in ("train_speed", "decode_speed")
-    )
-    difference = f"{fmean(entry['difference'] for entry in found):+.2f}"
-    return [parameters, train, decode, bleu, difference, _p_values(found)]
+        return bleu, "", ""
+    return bleu, f"{fmean(entry['difference'] for entry in found):+.2f}", _p_values(found)
 
 
 def _p_values(comparisons: list[dict[str, Any]]) -> str:
@@ -107,18 +134,18 @@ def render_results(folder: str | os.PathLike[str], extra: Sequence[tuple[str, st
         "Written by `python scripts/reproduce.py --render` from the result files in `docs/results`, each of which "
         "names its command, seed, commit, hardware and software; the newer ones have their translations beside them. "
         "Sizes and data are ours and small; the papers' own figures stand beside. Speeds are relative to the baseline "
-        "of the row, measured in turns with it; p-values are those of the paired bootstrap over sentences, of all "
-        "seeds together and, in brackets, of each.",
+        "of the row, of models before training, all measured in turns; p-values are those of the paired bootstrap "
+        "over sentences, of all seeds together and, in brackets, of each.",
     ]
     for setting, title in SETTINGS.items():
-        results = read_results(folder, setting)
+        results, speeds = read_results(folder, setting), read_speeds(folder, setting)
         if not results:
             continue
         signature = next(iter(next(iter(results.values())).values()))["scores"]["bleu"]["signature"]
         parts += [f"## {title}", f"BLEU: `{signature}`"]
         for key, table in TABLES.items():
             if key == "headline" or any(row.run in results for row in table.rows if row.run not in (None, "plain")):
-                parts += [f"### {table.title}", render_table(table, results).rstrip()]
+                parts += [f"### {table.title}", render_table(table, results, speeds).rstrip()]
                 parts += [table.note] if table.note else []
     parts += [part for title, text in extra for part in (f"## {title}", text.strip())]
     return "\n\n".join(parts) + "\n"

@@ -61,7 +61,8 @@ class Runs:
 def collect_runs(folder: Path) -> list[Runs]:
     """The recipes that have results in a folder: files that `scripts/train.py` wrote, and those that name them.
 
-    A file of training holds its whole recipe. An evaluation or a speed belongs to the recipe that it names.
+    A file of training holds its whole recipe. An evaluation or a speed belongs to the recipe that it names. The file
+    of speeds of a folder of `scripts/reproduce.py` names the runs in that folder.
     """
     results = {path: read_result(path) for path in sorted(folder.rglob("*.json"))}
     runs: dict[str, Runs] = {}
@@ -73,7 +74,12 @@ def collect_runs(folder: Path) -> list[Runs]:
             if without_seed(entry.recipe) != without_seed(result["recipe"]):
                 raise ValueError(f"{path}: its recipe is another than that of the other results called {name}")
             entry.training.append(_of_training(result))
-    for result in results.values():
+    for path, result in results.items():
+        if result.get("kind") == "speeds":
+            folders = path.parent.relative_to(folder).parts
+            for run, model in result["models"].items():
+                if (name := "-".join([*folders, run])) in runs:
+                    runs[name].speeds.append({key: result[key] for key in result if key != "models"} | model)
         named = result.get("recipe")
         if isinstance(named, str) and result.get("kind") in ("evaluation", "speed"):
             name = "-".join(Path(named).with_suffix("").parts)
@@ -306,8 +312,8 @@ def _training_scores(training: Iterable[Mapping[str, Any]]) -> dict[str, list[fl
 def _speed(results: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for result in results:
-        if result.get("milliseconds_per_sentence"):
-            speed = f"{result['milliseconds_per_sentence']:.1f} ms per sentence, one at a time with beam 8,"
+        if result.get("milliseconds"):
+            speed = f"{result['milliseconds']['sentence']:.1f} ms per sentence, one at a time with beam 8,"
         elif result.get("sentences_per_second"):
             speed = (
                 f"{result['sentences_per_second']:.1f} sentences per second ({result['sentences']:,} sentences, "

@@ -6,7 +6,14 @@ from transformers import CONFIG_MAPPING
 from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, baselines_of, runs_of
-from hf_capsule_mt.evaluation.results_document import read_results, render_results, render_table, result_path
+from hf_capsule_mt.evaluation.results_document import (
+    read_results,
+    read_speeds,
+    render_results,
+    render_table,
+    result_path,
+    speeds_path,
+)
 
 SETTINGS = {
     "d_model": 64, "encoder_layers": 3, "decoder_layers": 3, "encoder_attention_heads": 4,
@@ -65,14 +72,24 @@ def result(run: str, seed: int, bleu: float, comparisons: dict) -> dict:
 
 
 def test_the_document_holds_what_the_files_hold(tmp_path):
-    against_plain = {"plain": {"difference": 1.5, "p_bootstrap": 0.02, "train_speed": 0.8, "decode_speed": 0.9}}
-    worse = {"plain": {"difference": -0.5, "p_bootstrap": 0.4, "train_speed": 0.6, "decode_speed": 0.7}}
+    against_plain = {"plain": {"difference": 1.5, "p_bootstrap": 0.02}}
+    worse = {"plain": {"difference": -0.5, "p_bootstrap": 0.4}}
     for seed, bleu in ((1, 20.0), (2, 21.0)):
         write_result(result_path(tmp_path, "embedded", "plain", seed), result("plain", seed, bleu, {}))
     write_result(result_path(tmp_path, "embedded", "em_routing", 1), result("em_routing", 1, 21.5, against_plain))
     write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
-    results = read_results(tmp_path, "embedded")
-    lines = render_table(TABLES["dou1"], results).splitlines()
+    write_result(
+        speeds_path(tmp_path, "embedded"),
+        {
+            "models": {
+                "plain": {"parameters": 1_234_567, "milliseconds": {"train": 7.0, "decode": 8.0, "sentence": 21.54}},
+                "em_routing": {"parameters": 1_234_567, "milliseconds": {"train": 10.0, "decode": 10.0}},
+                "linear": {"parameters": 2_345_678, "milliseconds": {"train": 14.0, "decode": 16.0}},
+            }
+        },
+    )
+    results, speeds = read_results(tmp_path, "embedded"), read_speeds(tmp_path, "embedded")
+    lines = render_table(TABLES["dou1"], results, speeds).splitlines()
     assert lines[0] == (
         "|  | parameters | train | decode | BLEU | difference | p "
         "| paper: parameters | paper: train | paper: decode | paper: BLEU |"
@@ -80,15 +97,18 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     assert lines[2] == (
         "| Transformer-Base | 1.23M | 1.00 | 1.00 | 20.50 ± 0.71 (n=2) |  |  | 88.0M | 1.79 | 1.43 | 27.31 |"
     )
-    assert lines[3].startswith("| + linear combination |  |  |  | not run |  |  | +14.7M")
+    assert lines[3].startswith("| + linear combination | 2.35M | 0.50 | 0.50 | not run |  |  | +14.7M")
+    assert lines[4].startswith("| + dynamic combination |  |  |  | not run |  |  | +25.2M")
     assert lines[6] == (
         "| + EM routing | 1.23M | 0.70 | 0.80 | 21.00 ± 0.71 (n=2) | +0.50 | 0.020 / 0.400 "
         "| +56.8M | 1.10 | 1.15 | 28.81 |"
     )
     worse["plain"]["over_seeds"] = {"seeds": [1, 2], "p_bootstrap": 0.125}
     write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
-    assert "| +0.50 | 0.125 (0.020 / 0.400) |" in render_table(TABLES["dou1"], read_results(tmp_path, "embedded"))
-    assert "| 0.65 | 0.73 |" in render_table(TABLES["gdr3"], results)
+    again = render_table(TABLES["dou1"], read_results(tmp_path, "embedded"), speeds)
+    assert "| +0.50 | 0.125 (0.020 / 0.400) |" in again
+    assert "| 0.65 | 0.73 |" in render_table(TABLES["gdr3"], results, speeds)
+    assert "| 21.5 | 225 |" in render_table(TABLES["capsnmt3"], results, speeds)
     document = render_results(tmp_path, [("More", "text")])
     assert "## The embedded corpus" in document
     assert "## Multi30k" not in document
@@ -103,5 +123,5 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
 
 def test_every_line_of_a_table_has_as_many_cells():
     for table in TABLES.values():
-        lines = render_table(table, {}).splitlines()
+        lines = render_table(table, {}, {}).splitlines()
         assert len({line.replace("\\|", "").count("|") for line in lines}) == 1

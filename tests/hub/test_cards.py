@@ -96,15 +96,17 @@ def test_a_row_of_the_papers_tables(tmp_path):
     row = training_result(1, model={"model_type": "capsnmt"}) | {
         "kind": "reproduction",
         "scores": EVALUATION["scores"],
-        "milliseconds_per_sentence": 25.91,
     }
     del row["signature"]
     write_result(tmp_path / "embedded" / "capsnmt-seed1.json", row)
+    models = {name: {"parameters": 9, "milliseconds": {"sentence": 25.91}} for name in ("capsnmt", "plain")}
+    write_result(tmp_path / "embedded" / "speeds.json", {"kind": "speeds", "models": models})
     (entry,) = collect_runs(tmp_path)
-    card = str(model_card("tester/model", entry.recipe["model"], recipe=entry.recipe, training=entry.training))
+    results = {"training": entry.training, "speeds": entry.speeds}
+    card = str(model_card("tester/model", entry.recipe["model"], recipe=entry.recipe, **results))
     assert f"| test | BLEU | 24.13 | `{IN_CELL}` |" in card
     assert "(`aggregation-capsules`)" in card
-    assert "25.9 ms per sentence, one at a time with beam 8" in card
+    assert card.count("25.9 ms per sentence, one at a time with beam 8") == 1
     pooling = {"model_type": "capsnmt", "aggregation": "pooling"}
     assert "(no capsules: a baseline)" in str(model_card("tester/model", pooling))
 

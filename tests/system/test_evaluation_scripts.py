@@ -225,17 +225,21 @@ def test_reproduce_trains_resumes_and_renders(script):
             "data.test": '{"embedded":10}', "data.validation": '{"embedded":4}', "generation.max_new_tokens": 8,
         }.items()
     )  # fmt: skip
+    tiny += " --turns 1"
     script("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny} --document results.md")
     file = Path("docs/results/embedded/em_routing-seed1.json")
     result = json.loads(file.read_text())
     assert result["recipe"]["model"]["layer_aggregation"] == "em_routing"
     assert result["changes"]["training.max_steps"] == "4"
     assert set(result["comparisons"]) == {"plain"}
-    assert result["comparisons"]["plain"]["train_speed"] > 0
+    speeds = Path("docs/results/embedded/speeds.json")
+    measured = speeds.read_bytes()
+    assert set(json.loads(measured)["models"]) == {"plain", "em_routing"}
     assert len(read_lines("docs/results/embedded/em_routing-seed1.hyp.gz")) == result["sentences"] == 10
     before = file.read_bytes()
     script("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny} --document results.md")
     assert file.read_bytes() == before
+    assert speeds.read_bytes() == measured
     document = Path("results.md").read_text()
     assert "| + EM routing | 0." in document
     script("reproduce", "--render --document again.md")
@@ -246,8 +250,12 @@ def test_reproduce_trains_resumes_and_renders(script):
     shutil.rmtree("outputs")
     script("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny} --document results.md")
     again = json.loads(file.read_text())["comparisons"]["plain"]
-    assert again == {name: value for name, value in compared.items() if not name.endswith("_speed")}
+    assert again == compared
     # a run that starts from another trains that once more
     script("reproduce", f"tried --runs em_routing_warm --budget 10 {tiny} --document results.md")
     warm = json.loads(Path("docs/results/embedded/em_routing_warm-seed1.json").read_text())
     assert Path(warm["recipe"]["init_from"], "train_result.json").exists()
+    assert warm["recipe"]["data"]["test"] == {"embedded": 10}
+    # the speeds of a row need no training, and are kept beside those that were there
+    script("reproduce", f"dou1 --runs linear --speeds {tiny} --document results.md")
+    assert list(json.loads(speeds.read_text())["models"]) == ["plain", "linear", "em_routing", "em_routing_warm"]
