@@ -14,12 +14,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
 from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future
-from hf_capsule_mt.analysis.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_sweep
+from hf_capsule_mt.analysis.result_pictures import draw_auc, draw_by_length, draw_sweep, sweep_points
 from hf_capsule_mt.analysis.routing_pictures import (
     draw_agreement,
     draw_iteration_statistics,
@@ -133,17 +133,7 @@ def analyze_results(arguments: argparse.Namespace) -> None:
         kept: dict[str, Any] = {"kind": "scores by length", "systems": systems}
         draw_by_length(systems, path)
     else:
-        points = []
-        for result in results:
-            config = AutoConfig.for_model(**result["recipe"]["model"])  # what the recipe says, and the defaults
-            for field in filter(None, (arguments.field, arguments.line)):
-                if not hasattr(config, field):
-                    raise ValueError(f"{type(config).__name__} has no field `{field}`")
-            line = f"{arguments.line} {getattr(config, arguments.line)}" if arguments.line else ""
-            value = getattr(config, arguments.field)
-            if value is None:  # as many capsules as the width
-                value = config.hidden_size
-            points.append(SweepPoint(value, result["scores"]["bleu"]["score"], line))
+        points = sweep_points(results, arguments.field, arguments.line)
         kept = {"kind": "sweep", "field": arguments.field, "points": [vars(point) for point in points]}
         draw_sweep(points, path, arguments.field)
     print(f"Numbers: {write_result(named(arguments.output, '.json'), kept)}\nPicture: {path}")

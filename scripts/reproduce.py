@@ -8,13 +8,15 @@
 
 A row that has a result file is never computed again; a training that the budget or a signal stops goes on in the next
 call. The translations that a score is of are kept beside it (NAME-seedN.hyp.gz), so that rows that were trained at
-different times can be compared. The speeds of all models are measured in turns, once for all seeds, after the last
-row. Each row is the recipe of its setting with some fields changed (hf_capsule_mt/evaluation/paper_tables.py).
+different times can be compared: with a budget of 0 nothing is trained, but what is there is compared. The speeds of
+all models are measured in turns, once for all seeds, after the last row. Each row is the recipe of its setting with
+some fields changed (hf_capsule_mt/evaluation/paper_tables.py).
 """
 
 import argparse
 import dataclasses
 import functools
+import importlib.util
 import json
 import os
 import signal
@@ -32,6 +34,7 @@ from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.speed import milliseconds_in_turns
+from hf_capsule_mt.analysis.table_pictures import draw_setting
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
@@ -40,6 +43,7 @@ from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
 from hf_capsule_mt.evaluation.results_document import (
     SETTINGS,
+    read_results,
     render_results,
     result_path,
     speeds_path,
@@ -285,15 +289,19 @@ class Reproduction:
         if self.arguments.speeds:
             self.measure_speeds(wanted)
             return
+        late = False
         for seed in self.arguments.seeds:
             for name in wanted:
                 if not self.result(name, seed).exists():
-                    if time.monotonic() > self.deadline or not self.train(name, seed):
-                        print("The budget is used up; the same command goes on.")
-                        return
+                    late = late or time.monotonic() > self.deadline or not self.train(name, seed)
+                    if late:
+                        continue
                     self.score(name, seed)
                 self.compare(name, seed)
                 self.compare_over_seeds(name, seed)
+        if late:
+            print("The budget is used up; the same command goes on.")
+            return
         if not self.has_speeds(wanted):
             self.measure_speeds(wanted)
 
@@ -316,7 +324,13 @@ def main() -> None:
         for name, title in sections.items()
         if (arguments.results / name).exists()
     ]
-    arguments.document.write_text(render_results(arguments.results, extra), encoding="utf-8")
+    if importlib.util.find_spec("matplotlib"):
+        for setting in SETTINGS:
+            draw_setting(read_results(arguments.results, setting), arguments.results / setting)
+    else:
+        print("No pictures, which need matplotlib: pip install hf-capsule-mt[analysis]")
+    document = render_results(arguments.results, extra, arguments.document.parent)
+    arguments.document.write_text(document, encoding="utf-8")
     print(f"Document: {arguments.document}")
 
 

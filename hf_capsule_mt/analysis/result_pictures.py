@@ -2,11 +2,13 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
+
+from transformers import AutoConfig
 
 from hf_capsule_mt.analysis.routing_pictures import save_picture
 
@@ -48,6 +50,22 @@ def draw_by_length(systems: dict[str, Sequence[dict[str, Any]]], path: str | os.
     return save_picture(figure, path)
 
 
+def sweep_points(results: Sequence[dict[str, Any]], field: str, line_field: str | None = None) -> list[SweepPoint]:
+    """The score of each result against a field of its model's configuration; `line_field` tells lines apart."""
+    points = []
+    for result in results:
+        config = AutoConfig.for_model(**result["recipe"]["model"])  # what the recipe says, and the defaults
+        for name in filter(None, (field, line_field)):
+            if not hasattr(config, name):
+                raise ValueError(f"{type(config).__name__} has no field `{name}`")
+        line = f"{line_field} {getattr(config, line_field)}" if line_field else ""
+        value = getattr(config, field)
+        if value is None:  # as many capsules as the width
+            value = config.hidden_size
+        points.append(SweepPoint(value, result["scores"]["bleu"]["score"], line))
+    return points
+
+
 def draw_sweep(
     points: Sequence[SweepPoint],
     path: str | os.PathLike[str],
@@ -82,6 +100,37 @@ def draw_sweep(
     axis.grid(alpha=0.3)
     if any(lines) or baseline is not None:
         axis.legend(frameon=False, fontsize="small")
+    figure.tight_layout()
+    return save_picture(figure, path)
+
+
+def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLike[str], limit: float = 3.0) -> Path:
+    """Differences to a baseline, a line for each row: a dot for each seed, a bar for their mean.
+
+    What lies beyond the limit is an arrow at the edge with its mean beside it, so that the others can be told apart.
+    """
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 0.9 + 0.21 * len(rows)))
+    axis.axvline(0, color="grey", linewidth=0.8)
+    for place, values in enumerate(rows.values()):
+        mean = fmean(values)
+        if abs(mean) > limit:
+            edge = limit if mean > 0 else -limit
+            axis.plot(edge, place, marker=">" if mean > 0 else "<", color="C3")
+            side = "right" if mean > 0 else "left"
+            axis.annotate(
+                f"{mean:+.1f}", (edge, place), (-8 if mean > 0 else 8, 0), textcoords="offset points", ha=side,
+                va="center", fontsize="x-small",
+            )  # fmt: skip
+            continue
+        axis.plot(values, [place] * len(values), "o", markersize=3.5, color="C0", alpha=0.7)
+        axis.plot([mean, mean], [place - 0.35, place + 0.35], color="C0")
+    axis.set_xlim(-1.08 * limit, 1.08 * limit)
+    axis.set_ylim(len(rows) - 0.3, -0.7)
+    axis.set_yticks(range(len(rows)), list(rows), fontsize="x-small")
+    axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
+    axis.grid(alpha=0.3)
     figure.tight_layout()
     return save_picture(figure, path)
 

@@ -49,12 +49,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns are those of the paper; ours are always the same."""
+    """A table: its columns are those of the paper; ours are always the same.
+
+    swept: the field of the models that differs between the rows, where a plot of it says more.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str = ""
+    swept: str = ""
 
 
 BIG = dict.fromkeys(
@@ -149,7 +153,11 @@ RUNS: dict[str, Run] = {
 
 
 def _table(
-    title: str, columns: str, *rows: tuple[str, str | None, str] | tuple[str, str | None, str, str], note: str = ""
+    title: str,
+    columns: str,
+    *rows: tuple[str, str | None, str] | tuple[str, str | None, str, str],
+    note: str = "",
+    swept: str = "",
 ) -> Table:
     """Columns and figures are separated by spaces, "-" for none; a fourth entry of a row is its baseline."""
     names = tuple(name.replace("_", " ") for name in columns.split())
@@ -160,7 +168,7 @@ def _table(
             raise ValueError(f"{title}, {label}: {len(names)} columns, but {len(values)} figures")
         printed = {name: value for name, value in zip(names, values, strict=True) if value != "-"}
         made.append(Row(label, run, printed, baseline[0] if baseline else "plain"))
-    return Table(title, names, tuple(made), note)
+    return Table(title, names, tuple(made), note, swept)
 
 
 TABLES: dict[str, Table] = {
@@ -205,6 +213,7 @@ TABLES: dict[str, Table] = {
         ("32", "em_routing_32_capsules", "-"),
         ("64", "em_routing_64_capsules", "-"),
         ("as many as the width", "em_routing", "26.62"),
+        swept="layer_aggregation_num_capsules",
     ),
     "dou_iterations": _table(
         "Dou et al. 2019, Figure 3: routing iterations (the figures are in a plot)",
@@ -215,6 +224,7 @@ TABLES: dict[str, Table] = {
         ("3", "em_routing", "26.62"),
         ("4", "em_routing_4_iterations", "-"),
         ("5", "em_routing_5_iterations", "-"),
+        swept="layer_aggregation_num_iterations",
     ),
     "li2": _table(
         "Li et al. 2019, Table 2: which attention, WMT14 English-German",
@@ -274,6 +284,7 @@ TABLES: dict[str, Table] = {
         ("CapsNMT, 4 capsules", "capsnmt_4_capsules", "146"),
         ("CapsNMT, 6 capsules", "capsnmt", "153"),
         ("CapsNMT, 8 capsules", "capsnmt_8_capsules", "168"),
+        swept="num_capsules",
     ),
     "gdr1": _table(
         "Zheng et al. 2019, Table 1: NIST Chinese-English",

@@ -127,8 +127,18 @@ SETTINGS = {
 }
 
 
-def render_results(folder: str | os.PathLike[str], extra: Sequence[tuple[str, str]] = ()) -> str:
-    """All tables of all settings that have results, and further sections (title, Markdown), as one document."""
+def render_results(
+    folder: str | os.PathLike[str], extra: Sequence[tuple[str, str]] = (), place: str | os.PathLike[str] = "."
+) -> str:
+    """All tables of all settings that have results, and further sections (title, Markdown), as one document.
+
+    Pictures of the tables that are in the folder are shown, too; `place` is the folder of the document.
+    """
+
+    def picture(setting: str, name: str, title: str) -> list[str]:
+        path = Path(folder, setting, f"{name}.png")
+        return [f"![{title}]({Path(os.path.relpath(path, place)).as_posix()})"] if path.exists() else []
+
     parts = [
         "# Results",
         "Written by `python scripts/reproduce.py --render` from the result files in `docs/results`, each of which "
@@ -143,9 +153,12 @@ def render_results(folder: str | os.PathLike[str], extra: Sequence[tuple[str, st
             continue
         signature = next(iter(next(iter(results.values())).values()))["scores"]["bleu"]["signature"]
         parts += [f"## {title}", f"BLEU: `{signature}`"]
+        parts += picture(setting, "differences", "Every row against its baseline")
+        parts += picture(setting, "lengths", "Score and length by source length")
         for key, table in TABLES.items():
             if key == "headline" or any(row.run in results for row in table.rows if row.run not in (None, "plain")):
                 parts += [f"### {table.title}", render_table(table, results, speeds).rstrip()]
                 parts += [table.note] if table.note else []
+                parts += picture(setting, key, table.title)
     parts += [part for title, text in extra for part in (f"## {title}", text.strip())]
     return "\n\n".join(parts) + "\n"

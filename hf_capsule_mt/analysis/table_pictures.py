@@ -1,0 +1,69 @@
+"""Pictures of the papers' tables at our size, drawn from the results of `scripts/reproduce.py`."""
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hf_capsule_mt.analysis.result_pictures import (
+    SweepPoint,
+    draw_by_length,
+    draw_differences,
+    draw_sweep,
+    sweep_points,
+)
+from hf_capsule_mt.evaluation.paper_tables import TABLES, Table
+
+Results = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
+
+BY_LENGTH = ("plain", "em_routing", "head_em_lower", "gdr_both", "rnmt", "pooling", "capsnmt")
+
+
+def draw_setting(results: Results, folder: Path) -> list[Path]:
+    """All that the results of a setting are enough for.
+
+    `KEY.png`: the sweep of a table, where the paper has a plot. `lengths.png`: score and length by source length, of
+    the first seed. `differences.png`: every row against its baseline, seed by seed.
+    """
+    made = []
+    for key, table in TABLES.items():
+        points = _points(table, results)
+        if len({point.value for point in points}) > 1:
+            made.append(draw_sweep(points, folder / f"{key}.png", table.swept, baseline=_baseline(table, results)))
+    systems = {run: results[run][min(results[run])]["by_length"] for run in BY_LENGTH if run in results}
+    if len(systems) > 1:
+        made.append(draw_by_length(systems, folder / "lengths.png"))
+    if differences := _differences(results):
+        made.append(draw_differences(differences, folder / "differences.png"))
+    return made
+
+
+def _points(table: Table, results: Results) -> list[SweepPoint]:
+    """The rows that have the field which the table sweeps."""
+    if not table.swept:
+        return []
+    runs = dict.fromkeys(row.run for row in table.rows if row.run not in (None, row.baseline))
+    return sweep_points([result for run in runs for result in results.get(run or "", {}).values()], table.swept)
+
+
+def _baseline(table: Table, results: Results) -> float | None:
+    """The mean score of the table's first row, if it is a baseline of the same family as the others."""
+    families = {
+        result["recipe"]["model"]["model_type"]
+        for row in table.rows
+        for result in results.get(row.run or "", {}).values()
+    }
+    scores = [result["scores"]["bleu"]["score"] for result in results.get(table.rows[0].run or "", {}).values()]
+    return fmean(scores) if scores and len(families) == 1 else None
+
+
+def _differences(results: Results) -> dict[str, list[float]]:
+    """The differences in BLEU of each run to its baselines, for each seed, in the order of the tables."""
+    pairs = dict.fromkeys(
+        (row.run, row.baseline) for table in TABLES.values() for row in table.rows if row.run != row.baseline
+    )
+    found: dict[str, list[float]] = {}
+    for run, baseline in pairs:
+        compared = [result.get("comparisons", {}).get(baseline) for result in results.get(run or "", {}).values()]
+        if values := [entry["difference"] for entry in compared if entry is not None]:
+            found[run if baseline == "plain" else f"{run} against {baseline}"] = values  # type: ignore[index]
+    return found

@@ -1,0 +1,58 @@
+"""The pictures of the papers' tables: which are drawn of which results."""
+
+from hf_capsule_mt.analysis import table_pictures
+from hf_capsule_mt.analysis.result_pictures import draw_differences
+from hf_capsule_mt.analysis.table_pictures import draw_setting
+from tests.analysis.test_routing_pictures import colours
+
+BUCKETS = [
+    {"label": label, "score": 20.0, "hypothesis_words": 5.0, "reference_words": 6.0} for label in ("0-10", "11-20")
+]
+
+
+def result(bleu: float, model: dict, **differences: float) -> dict:
+    return {
+        "recipe": {"model": {"model_type": "capsule_marian", "d_model": 32, "encoder_attention_heads": 4,
+                             "decoder_attention_heads": 4} | model},
+        "scores": {"bleu": {"score": bleu}}, "by_length": BUCKETS,
+        "comparisons": {baseline: {"difference": value} for baseline, value in differences.items()},
+    }  # fmt: skip
+
+
+def test_what_there_is_enough_of_is_drawn(tmp_path):
+    routing = {"layer_aggregation": "em_routing"}
+    results = {
+        "plain": {1: result(20.0, {}), 2: result(21.0, {})},
+        "em_routing": {1: result(21.0, routing, plain=1.0), 2: result(20.5, routing, plain=-0.5)},
+    }
+    assert [path.name for path in draw_setting(results, tmp_path)] == ["lengths.png", "differences.png"]
+    results["em_routing_1_iterations"] = {
+        1: result(19.0, routing | {"layer_aggregation_num_iterations": 1}, plain=-1.0)
+    }
+    pictures = draw_setting(results, tmp_path)
+    assert [path.name for path in pictures] == ["dou_iterations.png", "lengths.png", "differences.png"]
+    assert all(colours(path) > 10 for path in pictures)
+    assert draw_setting({"plain": {1: result(20.0, {})}}, tmp_path) == []
+
+
+def test_a_sweep_has_its_points_and_its_baseline(tmp_path, monkeypatch):
+    drawn = {}
+
+    def keep(points, path, field, baseline):
+        drawn[path.stem] = [(point.value, point.score) for point in points], field, baseline
+        return path
+
+    monkeypatch.setattr(table_pictures, "draw_sweep", keep)
+    routing = {"layer_aggregation": "em_routing", "layer_aggregation_num_capsules": 8}
+    results = {
+        "plain": {1: result(20.0, {}), 2: result(22.0, {})},
+        "em_routing": {1: result(21.0, {"layer_aggregation": "em_routing"})},
+        "em_routing_8_capsules": {1: result(19.0, routing), 3: result(18.0, routing)},
+    }
+    draw_setting(results, tmp_path)
+    assert drawn == {"dou_capsules": ([(8, 19.0), (8, 18.0), (32, 21.0)], "layer_aggregation_num_capsules", 21.0)}
+
+
+def test_what_lies_far_away_is_an_arrow(tmp_path):
+    rows = {"near": [0.4, -0.2], "far below": [-96.0], "far above": [5.0, 6.0]}
+    assert colours(draw_differences(rows, tmp_path / "differences.png")) > 10
