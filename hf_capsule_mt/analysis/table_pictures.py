@@ -42,18 +42,14 @@ def _points(table: Table, results: Results) -> list[SweepPoint]:
     if not table.swept:
         return []
     runs = dict.fromkeys(row.run for row in table.rows if row.run not in (None, row.baseline))
-    return sweep_points([result for run in runs for result in results.get(run or "", {}).values()], table.swept)
+    found = [result for run in runs for result in results.get(run or "", {}).values()]
+    return sweep_points(found, table.swept, table.lines or None)
 
 
 def _baseline(table: Table, results: Results) -> float | None:
-    """The mean score of the table's first row, if it is a baseline of the same family as the others."""
-    families = {
-        result["recipe"]["model"]["model_type"]
-        for row in table.rows
-        for result in results.get(row.run or "", {}).values()
-    }
-    scores = [result["scores"]["bleu"]["score"] for result in results.get(table.rows[0].run or "", {}).values()]
-    return fmean(scores) if scores and len(families) == 1 else None
+    """The mean score of what the table's rows are compared with."""
+    runs = results.get(table.rows[-1].baseline or "", {})
+    return fmean(result["scores"]["bleu"]["score"] for result in runs.values()) if runs else None
 
 
 def _differences(results: Results) -> dict[str, list[float]]:
