@@ -18,6 +18,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokeniz
 from hf_capsule_mt.analysis.probing_tasks import Example, ProbingTask
 from hf_capsule_mt.modeling.modeling_capsule_marian import CapsuleMarianEncoder
 
+POOLED_BATCHES = 8  # of which each has examples of similar length
+
 
 @dataclass(frozen=True)
 class ProbingSettings:
@@ -193,7 +195,7 @@ def _train(
     best, best_weights, waited, epoch = -1.0, copy.deepcopy(model.state_dict()), 0, 0
     for epoch in range(1, settings.epochs + 1):
         model.train()
-        for chosen in torch.randperm(len(data["train"]), generator=generator).split(settings.batch_size):
+        for chosen in _random_batches([len(one) for one in data["train"]], settings.batch_size, generator):
             inputs, mask = _collate([data["train"][n] for n in chosen.tolist()], pad, device)
             loss = nn.functional.cross_entropy(model(inputs, mask), labels["train"][chosen].to(device))
             optimizer.zero_grad()
@@ -222,6 +224,18 @@ def _train(
     )
 
 
+def _random_batches(lengths: list[int], size: int, generator: torch.Generator) -> list[torch.Tensor]:
+    """The numbers of all examples in batches, in random order. A batch is of similar lengths: there is less padding.
+
+    Some batches' worth of random examples are sorted by length, so that no batch is of one length alone, which some
+    tasks ask for.
+    """
+    of_length = torch.tensor(lengths)
+    pools = torch.randperm(len(lengths), generator=generator).split(POOLED_BATCHES * size)
+    batches = [batch for pool in pools for batch in pool[of_length[pool].argsort(stable=True)].split(size)]
+    return [batches[n] for n in torch.randperm(len(batches), generator=generator).tolist()]
+
+
 @torch.no_grad()
 def _accuracy(
     model: SentenceClassifier,
@@ -233,8 +247,7 @@ def _accuracy(
 ) -> float:
     model.eval()
     right = 0
-    for start in range(0, len(inputs), settings.batch_size):
-        batch, mask = _collate(inputs[start : start + settings.batch_size], pad, device)
-        found = model(batch, mask).argmax(dim=-1).cpu()
-        right += int((found == labels[start : start + settings.batch_size]).sum())
+    for chosen in torch.tensor([len(one) for one in inputs]).argsort().split(settings.batch_size):
+        batch, mask = _collate([inputs[n] for n in chosen.tolist()], pad, device)
+        right += int((model(batch, mask).argmax(dim=-1).cpu() == labels[chosen]).sum())
     return right / len(inputs)

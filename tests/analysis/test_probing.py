@@ -11,6 +11,7 @@ from hf_capsule_mt.analysis import probing_tasks
 from hf_capsule_mt.analysis.probing import (
     ProbingSettings,
     SentenceClassifier,
+    _random_batches,
     mean_state,
     new_encoder,
     probe_checkpoint,
@@ -238,3 +239,15 @@ def test_a_checkpoint_stays_as_it_is(tmp_path):
     assert first == next(iter(probe_checkpoint([counting_task()], folder, [1], settings)))
     assert len(told) == first.epochs + second.epochs
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_batches_hold_every_example_once_and_little_padding():
+    chance = random.Random(0)
+    lengths = [chance.randrange(5, 30) for _ in range(999)]
+    batches = [batch.tolist() for batch in _random_batches(lengths, 10, torch.Generator().manual_seed(1))]
+    assert sorted(n for batch in batches for n in batch) == list(range(999))
+    assert max(map(len, batches)) == 10
+    padded = sum(len(batch) * max(lengths[n] for n in batch) for batch in batches)
+    assert padded < 1.15 * sum(lengths)
+    others = [batch.tolist() for batch in _random_batches(lengths, 10, torch.Generator().manual_seed(2))]
+    assert batches != others
