@@ -151,8 +151,7 @@ class Reproduction:
             if not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
                 return False
         command = [str(SCRIPTS / "train.py"), str(recipe), "--output_dir", str(folder), "--seed", str(seed)]
-        unscored = {"data.test": None}  # `score` translates it, as users do
-        for field, value in (self.overrides(run, seed) | unscored).items():
+        for field, value in self.overrides(run, seed).items():
             command += [f"--{field}", json.dumps(value)]
         return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
 
@@ -188,7 +187,7 @@ class Reproduction:
             "seed": seed,
             "setting": self.arguments.setting,
             "changes": dict(self.arguments.changes),
-            "recipe": training["recipe"] | {"data": recipe.data},
+            "recipe": training["recipe"],
             "parameters": training["parameters"],
             "steps": training["steps"],
             "sentences": len(sources),

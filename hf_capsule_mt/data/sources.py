@@ -63,6 +63,10 @@ def load_translation_data(
     Files may end in .gz; `tsv`, `jsonl` and `parquet` take patterns (`part-*.jsonl`). Nothing is guessed: a line that
     cannot be a pair is an error that names the file and the line.
 
+    Of the embedded corpus the validation part is drawn first, then the test part, then the training part, so that they
+    are disjoint. Calls agree on that if they name the same sizes of validation and test (by default 500 and 1,000):
+    training data that are loaded beside a smaller test part hold sentences of a larger one.
+
     Args:
         streaming: read lazily, for what does not fit on the disk: the parts are then `IterableDataset`s.
         num_proc: processes that read files, when a source consists of several.

@@ -97,7 +97,7 @@ def _same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
         different = [
             f"{section}.{key}: {old!r} then, {new!r} now"
             for section, key, old, new in _differences(before, values)
-            if (section, key) not in MAY_CHANGE
+            if (section, key) not in MAY_CHANGE or (section == "data" and _is_embedded(old, new))
         ]
         if different:
             raise ValueError(
@@ -124,6 +124,12 @@ MAY_CHANGE = {
         )
     ),
 }
+
+
+def _is_embedded(*parts: Any) -> bool:
+    """Whether a part of the data is of the embedded corpus, whose training part is what the others leave."""
+    sources = [source for part in parts if part for source in (part if isinstance(part, list) else [part])]
+    return any(isinstance(source, dict) and "embedded" in source for source in sources)
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, str, Any, Any]]:

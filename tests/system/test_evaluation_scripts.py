@@ -232,6 +232,9 @@ def test_reproduce_trains_resumes_and_renders(script):
     assert result["recipe"]["model"]["layer_aggregation"] == "em_routing"
     assert result["changes"]["training.max_steps"] == "4"
     assert set(result["comparisons"]) == {"plain"}
+    # what is scored is not in what was trained on: the embedded corpus is disjoint if all sizes are the same
+    trained = yaml.safe_load(Path("outputs/reproduce/embedded/em_routing-seed1/recipe.yaml").read_text())
+    assert trained["data"] == {"train": {"embedded": 200}, "validation": {"embedded": 4}, "test": {"embedded": 10}}
     speeds = Path("docs/results/embedded/speeds.json")
     measured = speeds.read_bytes()
     assert set(json.loads(measured)["models"]) == {"plain", "em_routing"}

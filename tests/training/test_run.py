@@ -71,6 +71,11 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     weights = (output / "model.safetensors").read_bytes()
     assert run_recipe(first)["scores"] == result["scores"]
     assert (output / "model.safetensors").read_bytes() == weights
+    # without its test part the embedded corpus has other training data
+    with pytest.raises(
+        ValueError, match=r"holds a run of another recipe \(data\.test: \{'embedded': 5\} then, None now"
+    ):
+        run_recipe(dataclasses.replace(first, data=first.data | {"test": None}))
     with pytest.raises(ValueError, match=r"holds a run of another recipe \(model\.dropout: None then, 0\.3 now\)"):
         run_recipe(recipe(tmp_path, {"model.dropout": 0.3}, training={"average_best": 2}))
     capsys.readouterr()
