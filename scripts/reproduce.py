@@ -35,7 +35,7 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.speed import milliseconds_in_turns
 from hf_capsule_mt.analysis.table_pictures import draw_setting
-from hf_capsule_mt.command_line import HelpFormatter, run
+from hf_capsule_mt.command_line import HelpFormatter, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
@@ -86,7 +86,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--speeds", action="store_true", help="train nothing, but measure the speeds of the tables' models again"
     )
-    parser.add_argument("--turns", type=int, default=10, help="how often a speed is measured; the best counts")
+    parser.add_argument("--turns", type=positive, default=10, help="how often a speed is measured; the best counts")
     parser.add_argument("--render", action="store_true", help="only write the document")
     return parser.parse_args()
 
