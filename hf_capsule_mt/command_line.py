@@ -26,7 +26,7 @@ def run(main: Callable[[], int | None]) -> None:
     """Calls a script's `main` and exits with its code. What is wrong with the input is said without a traceback."""
     try:
         code = main()
-    except (ImportError, OSError, TypeError, ValueError) as error:
+    except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
         if os.environ.get(TRACEBACK) or isinstance(error, BrokenPipeError):
             raise
         name = Path(sys.argv[0]).name

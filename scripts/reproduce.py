@@ -91,6 +91,10 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+class TrainingError(Exception):
+    """One of the scripts found an error, such as a training that diverged. The other rows go on."""
+
+
 class Reproduction:
     """The runs of one setting, with one budget of time."""
 
@@ -114,7 +118,7 @@ class Reproduction:
                 process.wait()
                 return False
         if code:
-            raise SystemExit(f"{' '.join(command)} failed with code {code}; see {log}")
+            raise TrainingError(f"{Path(command[0]).name} failed with code {code}: see {log}")
         return True
 
     def overrides(self, run: Run, seed: int) -> dict[str, Any]:
@@ -280,19 +284,25 @@ class Reproduction:
         before = read_result(path)
         return before["changes"] == self.sizes and set(names) <= before["models"].keys()
 
-    def run(self) -> None:
+    def run(self) -> list[str]:
+        """Trains, scores and compares until the budget is used up; returns what failed."""
         wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
         if self.arguments.runs:
             needed = {need for name in self.arguments.runs for need in (name, *RUNS[name].needs)}
             wanted = [name for name in wanted if name in needed]
         if self.arguments.speeds:
             self.measure_speeds(wanted)
-            return
-        late = False
+            return []
+        late, failed = False, []
         for seed in self.arguments.seeds:
             for name in wanted:
                 if not self.result(name, seed).exists():
-                    late = late or time.monotonic() > self.deadline or not self.train(name, seed)
+                    try:
+                        late = late or time.monotonic() > self.deadline or not self.train(name, seed)
+                    except TrainingError as error:
+                        failed.append(f"{name}, seed {seed}: {error}")
+                        print(failed[-1], flush=True)
+                        continue
                     if late:
                         continue
                     self.score(name, seed)
@@ -300,20 +310,19 @@ class Reproduction:
                 self.compare_over_seeds(name, seed)
         if late:
             print("The budget is used up; the same command goes on.")
-            return
-        if not self.has_speeds(wanted):
+        elif not self.has_speeds(wanted):
             self.measure_speeds(wanted)
+        return failed
 
 
-def main() -> None:
+def main() -> int:
     arguments = parse_arguments()
     known = [*TABLES, "all"]
     if set(arguments.tables) - set(known) or not (arguments.tables or arguments.render):
         raise SystemExit(f"reproduce.py needs tables of {', '.join(known)}, or --render; got {arguments.tables}")
     if arguments.render and not arguments.results.is_dir():
         raise SystemExit(f"reproduce.py --render: no such folder: {arguments.results}")
-    if not arguments.render:
-        Reproduction(arguments).run()
+    failed = [] if arguments.render else Reproduction(arguments).run()
     sections = {
         "adequacy-de-en.md": "What finds inadequate translations",
         "probing.md": "Probing tasks (Li et al. 2019)",
@@ -331,6 +340,9 @@ def main() -> None:
     document = render_results(arguments.results, extra, arguments.document.parent)
     arguments.document.write_text(document, encoding="utf-8")
     print(f"Document: {arguments.document}")
+    if failed:
+        print("\n".join(["Failed:", *failed]), file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -58,8 +58,3 @@ def without_autocast(tensor: torch.Tensor) -> contextlib.AbstractContextManager[
     if tensor.device.type == "meta":
         return contextlib.nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)
-
-
-def log_activation(input_activation: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """log A in the dtype of the iterations' values; a probability of 0 counts as the smallest normal number."""
-    return input_activation.to(values.dtype).clamp(min=torch.finfo(values.dtype).tiny).log()

@@ -6,12 +6,13 @@ from typing import Literal
 
 import torch
 
-from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype, log_activation
+from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype
 from hf_capsule_mt.routing.dynamic import shares
 from hf_capsule_mt.routing.em_chunked import em_routing_chunked
 from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 LOG_TWO_PI = math.log(2 * math.pi)
+SMALLEST_ACTIVATION = 1e-20  # what is multiplied by 1 / A in a backward pass must not overflow
 
 
 def em_lambda_schedule(num_iterations: int, lambda_final: float = 0.01) -> tuple[float, ...]:
@@ -52,7 +53,7 @@ def em_routing(
         num_iterations: T, the number of M-steps.
         mask: [..., N], True keeps an input capsule.
         input_activation: A, the probability that an input capsule is present, [..., N] or, one for each output that
-            it votes for, [..., N, M].
+            it votes for, [..., N, M]. Less than 1e-20 counts as 1e-20.
         beta_a, beta_u: the learned costs [M].
         lambda_final, lambda_schedule: the inverse temperatures, as the end of Hinton's schedule or one by one.
         min_variance: added to every variance.
@@ -80,6 +81,7 @@ def em_routing(
             input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
         else:
             check_shape("input_activation", input_activation, votes.shape[:-1], votes)
+        input_activation = input_activation.to(iteration_dtype(votes)).clamp(min=SMALLEST_ACTIVATION)
     if density not in ("product", "sum"):
         raise ValueError(f'`density` must be "product" or "sum", got {density!r}')
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
@@ -124,7 +126,7 @@ def em_routing_plain(
         # M-step
         log_mass = log_assignment  # [..., N, M]
         if input_activation is not None:
-            log_mass = log_mass + log_activation(input_activation, values)
+            log_mass = log_mass + input_activation.log()
         share = shares(log_mass, keep).unsqueeze(-1)  # R / sum R [..., N, M, 1]
         if keep is not None:
             log_mass = log_mass.masked_fill(~keep, -math.inf)

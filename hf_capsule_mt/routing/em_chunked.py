@@ -19,13 +19,13 @@ from hf_capsule_mt.routing.chunks import (
     times_weight,
     weighted_sum,
 )
-from hf_capsule_mt.routing.common import log_activation
 from hf_capsule_mt.routing.forms import on_chunk
 
 ENTROPY_CONSTANT = 1 + math.log(2 * math.pi)
 # Up to this width the mass of an output capsule cannot underflow: some input is within one standard deviation per
 # dimension, so its density is at worst some e^-18 of the largest, to the power of the width, for votes up to 1e6.
 LARGEST_DIRECT_WIDTH = 4
+LARGEST_DIRECT_WIDTH_WITH_ACTIVATION = 2  # which may be 1e-20
 
 
 def em_routing_chunked(
@@ -112,7 +112,7 @@ def _weights(
         mass = values.new_full((values.shape[0], num_outputs), num_inputs / num_outputs)
         return None, None, mass, values.new_full((), 1 / num_inputs)
 
-    if width > LARGEST_DIRECT_WIDTH:
+    if width > (LARGEST_DIRECT_WIDTH if activation is None else LARGEST_DIRECT_WIDTH_WITH_ACTIVATION):
         if logits is None:
             log_assignment = values.new_full(values.shape[:-1], -math.log(num_outputs))
         else:
@@ -120,7 +120,7 @@ def _weights(
         assignment = None if logits is None else log_assignment.exp()
         log_mass = log_assignment
         if activation is not None:
-            log_mass = log_mass + log_activation(activation, values)
+            log_mass = log_mass + activation.log()
         weight, total, peak = exponential_weights(log_mass, keep)
         return assignment, weight, peak.exp() * total, (1 / total).unsqueeze(-1)
 
@@ -153,7 +153,7 @@ class _EMRouting(torch.autograd.Function):
         capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else input_activation[rows].to(values.dtype)
+            activation = None if input_activation is None else input_activation[rows]
             run = on_chunk(_em_forward, len(values), votes)
             capsules[rows] = run(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
         return capsules
@@ -168,7 +168,7 @@ class _EMRouting(torch.autograd.Function):
         grad_beta_a, grad_beta_u = torch.zeros_like(beta_a), torch.zeros_like(beta_u)
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else input_activation[rows].to(values.dtype)
+            activation = None if input_activation is None else input_activation[rows]
             grad_chunk = grad_capsules[rows].to(values.dtype)
             run = on_chunk(_em_backward, len(values), votes)
             grads = run(grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance)
@@ -258,5 +258,4 @@ def _em_backward(
             grad_logits = grad_log_weight.addcmul_(step.assignment, total, value=-1)
     if grad_log_activation is None or activation is None:
         return grad_values, None, grad_beta_a, grad_beta_u
-    grad_activation = grad_log_activation.div_(activation.clamp(min=torch.finfo(values.dtype).tiny))
-    return grad_values, grad_activation, grad_beta_a, grad_beta_u
+    return grad_values, grad_log_activation.div_(activation), grad_beta_a, grad_beta_u

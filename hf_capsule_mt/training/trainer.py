@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import math
 import random
 import signal
 import time
@@ -150,9 +151,19 @@ class TranslationTrainer(Seq2SeqTrainer):
             summed = self.accelerator.reduce(torch.stack([value.to(device) for value in values]), "sum")
             # with `num_items_in_batch` the processes' parts add up, as do those of the accumulated batches
             logs |= {name: value / max(steps, 1) for name, value in zip(names, summed[:-1].tolist(), strict=True)}
+            self._refuse_divergence({name: logs[name] for name in names})
             logs["tokens_per_second"] = round(summed[-1].item() / max(self._meter.seconds(), 1e-9), 1)
             self._restart_meter()
         super().log(logs, *args, **kwargs)
+
+    def _refuse_divergence(self, parts: dict[str, float]) -> None:
+        """A loss that is no number makes all weights so. In float16 the scaler leaves such a step out."""
+        lost = [name for name, value in parts.items() if not math.isfinite(value)]
+        if lost and not self.args.fp16:
+            raise FloatingPointError(
+                f"{lost[0]} is not finite at step {self.state.global_step}: the training has diverged. A lower "
+                "`learning_rate` or more `warmup_steps` may help; the checkpoints before are as they were"
+            )
 
     def _restart_meter(self) -> None:
         self._parts, self._tokens = {}, 0
@@ -236,6 +247,10 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """The Trainer's, then the marker that makes it count, then those that are kept no longer are deleted."""
         folder = self.output_dir / f"checkpoint-{self.state.global_step}"
+        # the weights, as a finite loss may have had an infinite gradient
+        self._refuse_divergence(
+            {name: weight.sum().item() for name, weight in unwrapped(self.model).named_parameters()}
+        )
         with self._meter.paused():
             if self.args.should_save:
                 remove_checkpoint(folder)

@@ -132,6 +132,30 @@ def test_one_iteration_is_the_mean_of_the_votes():  # property 18
     torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio))
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 8])
+@pytest.mark.parametrize("logit", [-30, -50, -86, -120])
+def test_activations_that_vanish(width, logit):
+    """Both forms agree and stay finite where the probability of every input is too small for float32, or nearly."""
+    values, noise, weight = torch.randn(3, 5, 3, 4, width)
+    found = []
+    for return_weights in (True, False):
+        votes = (3 * values).requires_grad_()
+        logits = (logit + noise[..., 0]).requires_grad_()
+        capsules = em_routing(
+            votes,
+            num_iterations=3,
+            input_activation=logits.sigmoid(),
+            beta_a=torch.zeros(4),
+            beta_u=torch.zeros(4),
+            return_weights=return_weights,
+        ).capsules
+        (capsules * weight[:, 0]).sum().backward()
+        found.append((capsules, votes.grad, logits.grad))
+    for plain, fast in zip(*found, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-3, atol=1e-4)  # which fails where anything is NaN
+    assert found[0][0].abs().max() > 0.1
+
+
 def test_densities_agree_for_capsules_of_width_one_only():  # property 19
     for width in (1, 4):
         votes = torch.randn(6, 5, width, dtype=torch.float64)

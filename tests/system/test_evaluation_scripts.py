@@ -216,7 +216,7 @@ def test_every_run_is_a_recipe_of_every_setting(setting, data_dir):
 
 
 @pytest.mark.slow
-def test_reproduce_trains_resumes_and_renders(script):
+def test_reproduce_trains_resumes_and_renders(script, capsys):
     tiny = " ".join(
         f"--set {name} {value}"
         for name, value in {
@@ -262,3 +262,13 @@ def test_reproduce_trains_resumes_and_renders(script):
     # the speeds of a row need no training, and are kept beside those that were there
     script("reproduce", f"dou1 --runs linear --speeds {tiny} --document results.md")
     assert list(json.loads(speeds.read_text())["models"]) == ["plain", "linear", "em_routing", "em_routing_warm"]
+    # a training that diverges is named, and the others go on
+    with pytest.raises(SystemExit) as stopped:
+        script(
+            "reproduce", f"dou1 --runs linear dynamic_combination --budget 10 {tiny} --set training.learning_rate 1e30"
+        )
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    for name in ("linear", "dynamic_combination"):
+        assert f"{name}, seed 1: train.py failed with code 1" in said
+        assert "the training has diverged" in Path(f"outputs/reproduce/embedded/{name}-seed1.log").read_text()

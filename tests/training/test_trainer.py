@@ -38,6 +38,28 @@ def test_it_learns_and_logs_every_part(tmp_path):
     assert all(speed > 0 for speed in history(trainer, "tokens_per_second"))
 
 
+class SpoilAt(TrainerCallback):
+    """Makes the weights NaN, as a step with an infinite gradient does."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        if state.global_step == self.step:
+            with torch.no_grad():
+                next(model.parameters()).fill_(float("nan"))
+
+
+@pytest.mark.parametrize(("at", "found"), [(2, "shared.weight is not finite at step 2"), (3, "nll_loss .* at step 4")])
+def test_a_training_that_diverges_is_stopped(tmp_path, at, found):
+    """And no checkpoint of it is saved."""
+    trainer = make_trainer(tmp_path, max_steps=9, save_strategy="steps", save_steps=2)
+    trainer.add_callback(SpoilAt(at))
+    with pytest.raises(FloatingPointError, match=f"{found}: .*diverged"):
+        trainer.train()
+    assert last_checkpoint(tmp_path) == (None if at == 2 else tmp_path / "checkpoint-2")
+
+
 def test_the_schedule_is_the_inverse_square_root_with_warm_up(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=14, learning_rate=2e-3, warmup_steps=4)
     trainer.train()
