@@ -40,7 +40,7 @@ from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
-from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
+from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
 from hf_capsule_mt.evaluation.results_document import (
     SETTINGS,
     read_results,
@@ -243,8 +243,7 @@ class Reproduction:
     def measure_speeds(self, names: list[str]) -> None:
         """Times the models of runs in turns, as they are before training, and writes the setting's file of speeds.
 
-        It keeps what it has: the models that were in it are timed again beside the new ones. Runs that differ in their
-        training alone share a model.
+        It keeps what it has: the models that were in it are timed again beside the new ones.
         """
         path = speeds_path(self.arguments.results, self.arguments.setting)
         before = read_result(path)["models"] if path.exists() else {}
@@ -282,7 +281,7 @@ class Reproduction:
         if not path.exists():
             return False
         before = read_result(path)
-        return before["changes"] == self.sizes and set(names) <= before["models"].keys()
+        return before["changes"] == self.sizes and set(names) <= share_among_equals(before["models"]).keys()
 
     def run(self) -> list[str]:
         """Trains, scores and compares until the budget is used up; returns what failed."""

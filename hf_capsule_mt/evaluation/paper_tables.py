@@ -155,6 +155,8 @@ RUNS: dict[str, Run] = {
     "plain_warm": Run("plain", init_from="plain"),
     "em_routing_low_rate": Run("em_routing", training={"learning_rate": 7e-4}),
     "plain_low_rate": Run("plain", training={"learning_rate": 7e-4}),
+    "em_routing_big_low_rate": Run("em_routing", training={"learning_rate": 7e-4}, scale=BIG),
+    "plain_big_low_rate": Run("plain", training={"learning_rate": 7e-4}, scale=BIG),
     "head_em_cross_tanh": _heads(sites=["cross"], activation="tanh"),
     "head_em_cross_low_rate": _heads(sites=["cross"], training={"learning_rate": 7e-4}),
     "head_em_cross_warm": _heads(sites=["cross"], init_from="plain"),
@@ -374,6 +376,8 @@ TABLES: dict[str, Table] = {
         ("dynamic routing on top of the trained plain model", "dynamic_routing_warm", "-", "plain_warm"),
         ("plain, lower learning rate", "plain_low_rate", "-"),
         ("EM routing, lower learning rate", "em_routing_low_rate", "-", "plain_low_rate"),
+        ("plain, big, lower learning rate", "plain_big_low_rate", "-", "plain_big"),
+        ("EM routing, big, lower learning rate", "em_routing_big_low_rate", "-", "plain_big_low_rate"),
         ("EM routing of the heads, cross", "head_em_cross", "-"),
         ("the same, tanh in the place of rectifiers", "head_em_cross_tanh", "-"),
         ("the same, lower learning rate", "head_em_cross_low_rate", "-", "plain_low_rate"),
@@ -416,3 +420,15 @@ def baselines_of(run: str) -> list[str]:
     """The runs that a run is compared with in any of the tables."""
     rows = [row for table in TABLES.values() for row in table.rows if row.run == run]
     return list(dict.fromkeys(row.baseline for row in rows if row.baseline not in (None, run)))
+
+
+def share_among_equals(models: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the models of some runs, for all with such a model: they differ in their training alone."""
+
+    def model_of(run: Run) -> str:
+        return repr((run.recipe, sorted(run.model.items()), sorted(run.scale.items())))
+
+    known = {model_of(RUNS[name]): value for name, value in models.items() if name in RUNS}
+    return models | {
+        name: known[model_of(run)] for name, run in RUNS.items() if name not in models and model_of(run) in known
+    }

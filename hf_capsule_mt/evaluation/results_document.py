@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from hf_capsule_mt.evaluation.paper_tables import TABLES, Row, Table
+from hf_capsule_mt.evaluation.paper_tables import TABLES, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
 
 
@@ -28,8 +28,7 @@ def speeds_path(folder: str | os.PathLike[str], setting: str) -> Path:
 def read_speeds(folder: str | os.PathLike[str], setting: str) -> dict[str, dict[str, Any]]:
     """The size of each model of a setting, and its milliseconds for a training step, for decoding and a sentence."""
     path = speeds_path(folder, setting)
-    models: dict[str, dict[str, Any]] = read_result(path)["models"] if path.exists() else {}
-    return models
+    return share_among_equals(read_result(path)["models"]) if path.exists() else {}
 
 
 def read_results(folder: str | os.PathLike[str], setting: str) -> dict[str, dict[int, dict[str, Any]]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from hf_capsule_mt.evaluation.paper_tables import share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.hub.papers import PAPERS, papers_of
 
@@ -77,7 +78,7 @@ def collect_runs(folder: Path) -> list[Runs]:
     for path, result in results.items():
         if result.get("kind") == "speeds":
             folders = path.parent.relative_to(folder).parts
-            for run, model in result["models"].items():
+            for run, model in share_among_equals(result["models"]).items():
                 if (name := "-".join([*folders, run])) in runs:
                     runs[name].speeds.append({key: result[key] for key in result if key != "models"} | model)
         named = result.get("recipe")
