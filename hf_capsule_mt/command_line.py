@@ -1,6 +1,7 @@
-"""What the scripts share: a help that shows the defaults, and errors of whoever typed the command on one line."""
+"""What the scripts share: a help with the defaults, errors of whoever typed the command on one line, memory."""
 
 import argparse
+import ctypes
 import os
 import re
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
+KEEP_EVERYTHING = {-3: 2**30, -1: 2**31 - 1}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, in bytes
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -34,6 +36,19 @@ def run(main: Callable[[], int | None]) -> None:
         raise SystemExit(f"{name}: error: {message}\n{TRACEBACK}=1 in the environment shows where.") from None
     if code:
         raise SystemExit(code)
+
+
+def keep_freed_memory() -> bool:
+    """Lets the C library keep what is freed for the tensors to come, where it is glibc; returns whether it does.
+
+    Every step of a training frees what the next one asks for. glibc gives large blocks back to the system, and takes a
+    page fault for each page of what it asks for anew: docs/training.md has what that costs.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # macOS, musl; Windows
+        return False
+    return all(mallopt(option, value) for option, value in KEEP_EVERYTHING.items())
 
 
 def folder(text: str) -> Path:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.probing import ProbingResult, ProbingSettings, probe_checkpoint, train_probe
 from hf_capsule_mt.analysis.probing_tasks import TASKS, forms, make_tasks, read_treebank
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, run
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, keep_freed_memory, run
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.paper_tables import PROBING, PROBING_TASKS
@@ -80,6 +80,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     arguments = parse_arguments()
+    keep_freed_memory()
     files = {"train": "train", "validation": "dev", "test": "test"}
     treebank = {}
     for part, name in files.items():

@@ -35,7 +35,7 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.speed import milliseconds_in_turns
 from hf_capsule_mt.analysis.table_pictures import draw_setting
-from hf_capsule_mt.command_line import HelpFormatter, positive, run
+from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
@@ -316,6 +316,7 @@ class Reproduction:
 
 def main() -> int:
     arguments = parse_arguments()
+    keep_freed_memory()
     known = [*TABLES, "all"]
     if set(arguments.tables) - set(known) or not (arguments.tables or arguments.render):
         raise SystemExit(f"reproduce.py needs tables of {', '.join(known)}, or --render; got {arguments.tables}")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from hf_capsule_mt.command_line import HelpFormatter, run
+from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
 from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
 
 
@@ -30,6 +30,7 @@ def main() -> int:
         recipe = load_recipe(arguments.recipe, parse_overrides(overrides))
     except (ValueError, OSError) as error:
         parser.error(str(error))
+    keep_freed_memory()
     result = run_recipe(recipe)
     if int(os.environ.get("RANK", 0)) != 0:
         return 0

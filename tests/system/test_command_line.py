@@ -3,6 +3,7 @@
 import argparse
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -110,3 +111,26 @@ def test_types(tmp_path, capsys):
     for wrong, kind in (("0", positive), ("-1", positive), ("a", positive), *wrong_folders):
         with pytest.raises(argparse.ArgumentTypeError):
             kind(wrong)
+
+
+def test_freed_memory_is_kept():
+    """A block larger than any that glibc keeps by itself is had again without a page fault."""
+    code = """
+import resource, torch
+from hf_capsule_mt.command_line import keep_freed_memory
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def touched():
+    torch.ones(2**24)
+    before = faults()
+    for _ in range(6):
+        torch.ones(2**24)
+    return faults() - before
+print(touched(), keep_freed_memory(), touched())
+"""
+    before, kept, after = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    if kept == "False":
+        pytest.skip("the C library is not glibc, and nothing is changed")
+    assert int(after) * 2 < int(before)
