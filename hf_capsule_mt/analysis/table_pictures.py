@@ -19,11 +19,13 @@ BY_LENGTH = ("plain", "em_routing", "head_em_lower", "gdr_both", "rnmt", "poolin
 
 
 def draw_setting(results: Results, folder: Path) -> list[Path]:
-    """All that the results of a setting are enough for.
+    """All that the results of a setting are enough for; older pictures of it are deleted.
 
     `KEY.png`: the sweep of a table, where the paper has a plot. `lengths.png`: score and length by source length, of
     the first seed. `differences.png`: every row against its baseline, seed by seed.
     """
+    for name in (*TABLES, "lengths", "differences"):
+        (folder / f"{name}.png").unlink(missing_ok=True)
     made = []
     for key, table in TABLES.items():
         points = _points(table, results)

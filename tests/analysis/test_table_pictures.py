@@ -32,7 +32,9 @@ def test_what_there_is_enough_of_is_drawn(tmp_path):
     pictures = draw_setting(results, tmp_path)
     assert [path.name for path in pictures] == ["dou_iterations.png", "lengths.png", "differences.png"]
     assert all(colours(path) > 10 for path in pictures)
+    (tmp_path / "other.png").touch()
     assert draw_setting({"plain": {1: result(20.0, {})}}, tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["other.png"]  # no picture of results that are gone
 
 
 def test_a_sweep_has_its_points_and_its_baseline(tmp_path, monkeypatch):
