@@ -354,7 +354,7 @@ class TokensPerSecondProgress(ProgressCallback):
         if not state.is_world_process_zero or self.training_bar is None or not logs:
             return
         if "tokens_per_second" in logs:
-            parts = {name.removesuffix("_loss"): f"{logs[name]:.3f}" for name in LOSS_PARTS if name in logs}
+            parts = {name.removesuffix("_loss"): f"{logs[name]:.4g}" for name in LOSS_PARTS if name in logs}
             shown = {"loss": f"{logs['loss']:.3f}", **parts, "tokens/s": f"{logs['tokens_per_second']:,.0f}"}
             self.training_bar.set_postfix(shown)
         else:
