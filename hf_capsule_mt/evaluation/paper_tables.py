@@ -157,6 +157,9 @@ RUNS: dict[str, Run] = {
     "plain_low_rate": Run("plain", training={"learning_rate": 7e-4}),
     "em_routing_big_low_rate": Run("em_routing", training={"learning_rate": 7e-4}, scale=BIG),
     "plain_big_low_rate": Run("plain", training={"learning_rate": 7e-4}, scale=BIG),
+    "head_em_lower_big_low_rate": Run(
+        "head_em_routing", {"head_aggregation_layers": [0, 1]}, {"learning_rate": 7e-4}, scale=BIG
+    ),
     "head_em_cross_tanh": _heads(sites=["cross"], activation="tanh"),
     "head_em_cross_low_rate": _heads(sites=["cross"], training={"learning_rate": 7e-4}),
     "head_em_cross_warm": _heads(sites=["cross"], init_from="plain"),
@@ -378,6 +381,12 @@ TABLES: dict[str, Table] = {
         ("EM routing, lower learning rate", "em_routing_low_rate", "-", "plain_low_rate"),
         ("plain, big, lower learning rate", "plain_big_low_rate", "-", "plain_big"),
         ("EM routing, big, lower learning rate", "em_routing_big_low_rate", "-", "plain_big_low_rate"),
+        (
+            "EM routing of the heads of the lower two layers, big, lower learning rate",
+            "head_em_lower_big_low_rate",
+            "-",
+            "plain_big_low_rate",
+        ),
         ("EM routing of the heads, cross", "head_em_cross", "-"),
         ("the same, tanh in the place of rectifiers", "head_em_cross_tanh", "-"),
         ("the same, lower learning rate", "head_em_cross_low_rate", "-", "plain_low_rate"),
