@@ -26,7 +26,8 @@ def draw_by_length(systems: dict[str, Sequence[dict[str, Any]]], path: str | os.
     """Score and length of the translations by source length: Figure 5 of Dou et al. and of Zheng et al. 2019.
 
     Args:
-        systems: {name: the buckets of `score_by_length` as dicts}. Buckets that are empty are left out.
+        systems: {name: the buckets of `score_by_length` as dicts}. Buckets that are empty are left out. The number of
+            sentences stands below each: a score of few says little.
     """
     from matplotlib import pyplot as plt
 
@@ -42,7 +43,8 @@ def draw_by_length(systems: dict[str, Sequence[dict[str, Any]]], path: str | os.
         labels, [filled[label]["reference_words"] for label in labels], color="grey", linestyle=":", label="reference"
     )
     for axis, name in zip(axes, ("BLEU", "words of the translation"), strict=True):
-        axis.set_xlabel("words of the source")
+        axis.set_xticks(range(len(labels)), [f"{label}\n({filled[label]['sentences']})" for label in labels])
+        axis.set_xlabel("words of the source (sentences)")
         axis.set_ylabel(name)
         axis.grid(alpha=0.3)
         axis.legend(frameon=False, fontsize="small")

@@ -6,7 +6,8 @@ from hf_capsule_mt.analysis.table_pictures import draw_setting
 from tests.analysis.test_routing_pictures import colours
 
 BUCKETS = [
-    {"label": label, "score": 20.0, "hypothesis_words": 5.0, "reference_words": 6.0} for label in ("0-10", "11-20")
+    {"label": label, "score": 20.0, "sentences": 9, "hypothesis_words": 5.0, "reference_words": 6.0}
+    for label in ("0-10", "11-20")
 ]
 
 

@@ -144,7 +144,7 @@ def test_analyze_routing_and_lengths(pictures, script, tmp_path):
 
 def test_sweep_and_lengths_of_reproductions(pictures, script):
     model = {"model_type": "capsule_marian", "d_model": 32, "layer_aggregation": "em_routing"}
-    bucket = {"label": "0+", "score": 20.0, "hypothesis_words": 5.0, "reference_words": 6.0}
+    bucket = {"label": "0+", "sentences": 9, "score": 20.0, "hypothesis_words": 5.0, "reference_words": 6.0}
     for number, settings in enumerate([{}, {"layer_aggregation_num_iterations": 2}]):
         result = {
             "run": "em", "seed": number, "recipe": {"model": model | settings}, "by_length": [bucket],
