@@ -247,10 +247,12 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """The Trainer's, then the marker that makes it count, then those that are kept no longer are deleted."""
         folder = self.output_dir / f"checkpoint-{self.state.global_step}"
-        # the weights, as a finite loss may have had an infinite gradient
-        self._refuse_divergence(
-            {name: weight.sum().item() for name, weight in unwrapped(self.model).named_parameters()}
-        )
+        # the weights, as a finite loss may have had an infinite gradient; of sharded ones the part that is here
+        weights = {
+            name: weight.to_local() if hasattr(weight, "to_local") else weight
+            for name, weight in unwrapped(self.model).named_parameters()
+        }
+        self._refuse_divergence({name: weight.sum().item() for name, weight in weights.items()})
         with self._meter.paused():
             if self.args.should_save:
                 remove_checkpoint(folder)
