@@ -76,12 +76,12 @@ def em_routing(
     for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
         check_shape(name, beta, torch.Size([num_outputs]), votes)
     if input_activation is not None:
+        input_activation = input_activation.to(iteration_dtype(votes)).clamp(min=SMALLEST_ACTIVATION)
         if input_activation.dim() == votes.dim() - 2:
             check_shape("input_activation", input_activation, votes.shape[:-2], votes)
             input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
         else:
             check_shape("input_activation", input_activation, votes.shape[:-1], votes)
-        input_activation = input_activation.to(iteration_dtype(votes)).clamp(min=SMALLEST_ACTIVATION)
     if density not in ("product", "sum"):
         raise ValueError(f'`density` must be "product" or "sum", got {density!r}')
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)

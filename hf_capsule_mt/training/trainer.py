@@ -252,7 +252,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             name: weight.to_local() if hasattr(weight, "to_local") else weight
             for name, weight in unwrapped(self.model).named_parameters()
         }
-        self._refuse_divergence({name: weight.sum().item() for name, weight in weights.items()})
+        self._refuse_divergence({name: weight.sum(dtype=torch.float32).item() for name, weight in weights.items()})
         with self._meter.paused():
             if self.args.should_save:
                 remove_checkpoint(folder)
