@@ -102,12 +102,15 @@ class Reproduction:
         self.arguments = arguments
         self.recipes = SCRIPTS / "recipes" / arguments.setting
         self.deadline = time.monotonic() + 60 * arguments.budget
+        self.failed: dict[Path, TrainingError] = {}
 
     def folder(self, run: str, seed: int) -> Path:
         return self.arguments.work / self.arguments.setting / f"{run}-seed{seed}"
 
     def call(self, command: list[str], log: Path) -> bool:
         """Runs one of the scripts until it is ready, or until the budget is used up: then it is told to stop."""
+        if log in self.failed:  # several rows may need it: it is tried for the first of them
+            raise self.failed[log]
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as output:
             process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
@@ -118,7 +121,8 @@ class Reproduction:
                 process.wait()
                 return False
         if code:
-            raise TrainingError(f"{Path(command[0]).name} failed with code {code}: see {log}")
+            self.failed[log] = TrainingError(f"{Path(command[0]).name} failed with code {code}: see {log}")
+            raise self.failed[log]
         return True
 
     def overrides(self, run: Run, seed: int) -> dict[str, Any]:

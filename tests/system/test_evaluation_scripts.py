@@ -259,9 +259,9 @@ def test_reproduce_trains_resumes_and_renders(script, capsys):
     warm = json.loads(Path("docs/results/embedded/em_routing_warm-seed1.json").read_text())
     assert Path(warm["recipe"]["init_from"], "train_result.json").exists()
     assert warm["recipe"]["data"]["test"] == {"embedded": 10}
-    # the speeds of a row need no training, and are kept beside those that were there
+    # the speeds of a row need no training, and are kept beside those that were there; equal models share theirs
     script("reproduce", f"dou1 --runs linear --speeds {tiny} --document results.md")
-    assert list(json.loads(speeds.read_text())["models"]) == ["plain", "linear", "em_routing", "em_routing_warm"]
+    assert list(json.loads(speeds.read_text())["models"]) == ["plain", "linear", "em_routing"]
     # a training that diverges is named, and the others go on
     with pytest.raises(SystemExit) as stopped:
         script(
@@ -272,3 +272,12 @@ def test_reproduce_trains_resumes_and_renders(script, capsys):
     for name in ("linear", "dynamic_combination"):
         assert f"{name}, seed 1: train.py failed with code 1" in said
         assert "the training has diverged" in Path(f"outputs/reproduce/embedded/{name}-seed1.log").read_text()
+    # one that others need is tried for the first of them alone
+    shutil.rmtree("outputs")
+    runs = "em_routing_warm dynamic_routing_warm"
+    with pytest.raises(SystemExit):
+        script("reproduce", f"tried --runs {runs} --budget 10 {tiny} --set training.learning_rate 1e30")
+    said = capsys.readouterr().err
+    for name in runs.split():
+        assert f"{name}, seed 1: train.py failed with code 1: see outputs/reproduce/embedded/plain-seed1.log" in said
+    assert Path("outputs/reproduce/embedded/plain-seed1.log").read_text().count("the training has diverged") == 1
