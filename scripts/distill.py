@@ -4,7 +4,7 @@
     torchrun --nproc_per_node 8 scripts/distill.py RECIPE.yaml outputs/distilled --teacher Helsinki-NLP/opus-mt-en-de
 
 RECIPE.yaml is the recipe of the student or of the teacher: its `data.train`, cleaned as it says, is what is
-translated. The result is a folder that a recipe takes as `data: {train: {jsonl: outputs/distilled/part-*.jsonl}}`.
+translated. The result is a folder that a recipe takes as `data: {train: {jsonl: ./outputs/distilled/part-*.jsonl}}`.
 Killed and started again, it goes on with what is missing.
 """
 
@@ -86,7 +86,8 @@ def main() -> None:
         words_per_batch=arguments.words_per_batch,
     )
     if processes.is_main_process:
-        print(f"{facts['lines']:,} lines: data: {{train: {{jsonl: {arguments.output}/part-*.jsonl}}}}")
+        files = os.path.join(".", arguments.output, "part-*.jsonl")
+        print(f"{facts['lines']:,} lines: data: {{train: {{jsonl: {files}}}}}")
     processes.destroy_process_group()
 
 

@@ -138,8 +138,7 @@ class Reproduction:
             changed["tokenizer"] = {"load": changed["init_from"]}
         if run.distilled:
             data = self.folder(f"distilled-by-{run.distilled}", seed)
-            from_there = os.path.relpath(data, self.arguments.data_dir or ".")  # what recipes name files relative to
-            changed["data.train"] = {"jsonl": f"{from_there}/part-*.jsonl"}
+            changed["data.train"] = {"jsonl": os.path.join(".", data, "part-*.jsonl")}
         return changed | {name: json.loads(value) for name, value in self.arguments.changes}
 
     def train(self, name: str, seed: int) -> bool:

@@ -26,7 +26,8 @@ class Recipe:
         output_dir: the folder of the run; by default, in `outputs`, the names of the recipe's folder and file.
         seed: of the weights, the dropout, the order of the data and BPE-dropout.
         languages: `source` and `target`, the keys of `translation`.
-        data_dir: what relative names of files in `data` are relative to.
+        data_dir: what relative names of files in `data` are relative to, but for those that begin with `./`: they are
+            relative to where the program runs, like `output_dir`.
         data: `train`, `validation` and `test`, each a source or a list of them
             ([`~hf_capsule_mt.data.load_translation_data`]); `max_length`, the tokens of a side above which a training
             pair is dropped (of a stream: cut); `cleaning` of the training pairs ([`~hf_capsule_mt.data.Cleaning`]);

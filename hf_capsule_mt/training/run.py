@@ -177,14 +177,16 @@ def _say(text: str) -> None:
 
 
 def _in_folder(sources: Any, folder: str | None) -> Any:
-    """Relative names of files, under a folder."""
+    """Relative names of files, under a folder; those that begin with "./" stay as they are."""
     if folder is None:
         return sources
     if isinstance(sources, list):
         return [_in_folder(source, folder) for source in sources]
 
     def under(value: Any) -> Any:
-        return [under(entry) for entry in value] if isinstance(value, list) else os.path.join(folder, value)
+        if isinstance(value, list):
+            return [under(entry) for entry in value]
+        return value if value.startswith("./") else os.path.join(folder, value)
 
     return {
         key: under(value) if key in ("text", "tsv", "jsonl", "parquet") else value for key, value in sources.items()

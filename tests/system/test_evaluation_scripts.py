@@ -210,9 +210,8 @@ def test_every_run_is_a_recipe_of_every_setting(setting, data_dir):
         if run.init_from:
             assert recipe.init_from == f"outputs/reproduce/{setting}/{run.init_from}-seed1"
         if run.distilled:
-            folder = Path(data_dir or ".") / Path(recipe.data["train"]["jsonl"]).parent
-            expected = Path("outputs/reproduce") / setting / f"distilled-by-{run.distilled}-seed1"
-            assert folder.resolve() == expected.resolve()
+            folder = f"./outputs/reproduce/{setting}/distilled-by-{run.distilled}-seed1"  # whatever the data_dir is
+            assert recipe.data["train"] == {"jsonl": f"{folder}/part-*.jsonl"}
 
 
 @pytest.mark.slow

@@ -212,6 +212,16 @@ def test_compiled(tmp_path):
     assert run_recipe(recipe(tmp_path, training={"torch_compile": True, "max_steps": 3}))["steps"] == 3
 
 
+def test_files_are_in_the_data_dir_or_where_one_is(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    for folder, word in (("data", "there"), (".", "here")):
+        (tmp_path / folder / "a.jsonl").write_text(json.dumps({"translation": {"en": word, "de": word}}) + "\n")
+    monkeypatch.chdir(tmp_path)
+    data = {"train": [{"jsonl": "./a.jsonl"}, {"jsonl": "a.jsonl"}, {"jsonl": str(tmp_path / "a.jsonl")}]}
+    corpus = load_corpus(recipe(tmp_path, data=data, data_dir="data"))
+    assert [pair["en"] for pair in corpus["train"]["translation"]] == ["here", "there", "here"]
+
+
 def test_cleaning_may_meet_empty_sides_in_training_data_only(tmp_path, capsys):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.tsv").write_text("one\teins\n\tzwei\n" + "three\tdrei\n" * 8)
