@@ -65,7 +65,7 @@ def test_it_does_not_depend_on_the_batch(translator):
 
 def test_it_finds_what_is_missing(translator):
     # of the words that are missing it marks many, of those that are there few; how many depends on the CPU that the
-    # model of a minute was trained on (seen: more than half, and 14 of 32 beside 12 of 173)
+    # small model of the fixture was trained on (seen: more than half, and 14 of 32 beside 12 of 173)
     found = {True: [0, 0], False: [0, 0]}
     for record in translator(TEXTS, batch_size=40, return_coverage=True):
         for word in record["coverage"]["words"]:
