@@ -273,7 +273,7 @@ def test_reproduce_trains_resumes_and_renders(script, capsys):
         assert "the training has diverged" in Path(f"outputs/reproduce/embedded/{name}-seed1.log").read_text()
     # one that others need is tried for the first of them alone
     shutil.rmtree("outputs")
-    runs = "em_routing_warm dynamic_routing_warm"
+    runs = "plain_warm dynamic_routing_warm"
     with pytest.raises(SystemExit):
         script("reproduce", f"tried --runs {runs} --budget 10 {tiny} --set training.learning_rate 1e30")
     said = capsys.readouterr().err
