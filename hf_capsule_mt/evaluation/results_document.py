@@ -126,6 +126,24 @@ SETTINGS = {
 }
 
 
+def _is_begun(key: str, results: set[str]) -> bool:
+    """Whether a table has more to say than the headline rows: all its rows, or one that is not among those."""
+    runs = {row.run for row in TABLES[key].rows if row.run}
+    headline = {row.run for row in TABLES["headline"].rows}
+    return key == "headline" or runs <= results or bool(runs & results - headline)
+
+
+def _left_out(keys: Sequence[str], setting: str) -> list[str]:
+    """A paragraph that names the tables that are not begun."""
+    if not keys:
+        return []
+    titles = "; ".join(f"{TABLES[key].title.partition(' (the figures')[0]} (`{key}`)" for key in keys)
+    return [
+        f"Not begun here beyond rows of the tables above: {titles}. "
+        f"`python scripts/reproduce.py NAME --setting {setting}` trains the rows of one."
+    ]
+
+
 def render_results(
     folder: str | os.PathLike[str], extra: Sequence[tuple[str, str]] = (), place: str | os.PathLike[str] = "."
 ) -> str:
@@ -154,10 +172,12 @@ def render_results(
         parts += [f"## {title}", f"BLEU: `{signature}`"]
         parts += picture(setting, "differences", "Every row against its baseline")
         parts += picture(setting, "lengths", "Score and length by source length")
-        for key, table in TABLES.items():
-            if key == "headline" or any(row.run in results for row in table.rows if row.run not in (None, "plain")):
-                parts += [f"### {table.title}", render_table(table, results, speeds).rstrip()]
-                parts += [table.note] if table.note else []
-                parts += picture(setting, key, table.title)
+        begun = [key for key in TABLES if _is_begun(key, set(results))]
+        for key in begun:
+            table = TABLES[key]
+            parts += [f"### {table.title}", render_table(table, results, speeds).rstrip()]
+            parts += [table.note] if table.note else []
+            parts += picture(setting, key, table.title)
+        parts += _left_out([key for key in TABLES if key not in begun], setting)
     parts += [part for title, text in extra for part in (f"## {title}", text.strip())]
     return "\n\n".join(parts) + "\n"

@@ -115,8 +115,18 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     document = render_results(tmp_path, [("More", "text")])
     assert "## The embedded corpus" in document
     assert "## Multi30k" not in document
-    assert "Dou et al. 2019, Table 1" in document
-    assert "Li et al. 2019, Table 2" not in document  # none of its rows has been run
+    left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
+    assert "### Dou et al. 2019, Table 1" not in document  # none of its rows has been run but headline rows
+    assert "Dou et al. 2019, Table 1: layer aggregation, WMT14 English-German (`dou1`)" in left_out
+    write_result(result_path(tmp_path, "embedded", "em_routing_big", 1), result("em_routing_big", 1, 21.0, {}))
+    document = render_results(tmp_path, [("More", "text")])
+    left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
+    assert "### Dou et al. 2019, Table 2" in document
+    assert "`dou2`" not in left_out
+    for run in ("linear", "dynamic_combination", "dynamic_routing"):
+        write_result(result_path(tmp_path, "embedded", run, 1), result(run, 1, 21.0, {}))
+    complete = render_results(tmp_path, [("More", "text")])
+    assert "### Dou et al. 2019, Table 1" in complete
     assert document.endswith("## More\n\ntext\n")
     write_result(result_path(tmp_path, "multi30k", "plain", 1), result("plain", 1, 30.0, {}))
     multi30k = render_results(tmp_path).partition("## Multi30k")[2]
