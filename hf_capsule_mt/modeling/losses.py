@@ -1,8 +1,12 @@
 """The losses, normalised so that gradient accumulation and several processes give what one large batch gives."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
+
+from hf_capsule_mt.routing.forms import chunk_numbers
 
 IGNORE_INDEX = -100
 
@@ -45,15 +49,60 @@ def cross_entropy(
             the Trainer gives; the number of targets in `labels` if it is not given.
     """
     labels = labels.to(logits.device)
-    total = nn.functional.cross_entropy(
-        logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
-        labels.flatten(),
-        ignore_index=IGNORE_INDEX,
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )
+    if torch.compiler.is_compiling():  # it fuses the passes over the vocabulary by itself
+        total = nn.functional.cross_entropy(
+            logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
+            labels.flatten(),
+            ignore_index=IGNORE_INDEX,
+            reduction="sum",
+            label_smoothing=label_smoothing,
+        )
+    else:
+        total = _SummedCrossEntropy.apply(logits.flatten(0, -2), labels.flatten(), label_smoothing)
     if num_items_in_batch is None:
         num_items_in_batch = labels.ne(IGNORE_INDEX).sum().clamp(min=1)
     elif isinstance(num_items_in_batch, torch.Tensor):
         num_items_in_batch = num_items_in_batch.to(logits.device)
     return total / num_items_in_batch
+
+
+class _SummedCrossEntropy(torch.autograd.Function):
+    """A few rows at a time, which stay in the processor's cache, and their gradient with them.
+
+    What is kept for the backward pass is the gradient alone, in the dtype of the logits: there is no copy of them, nor
+    of their logarithms, in float32. In float16 small gradients would be lost before the loss is scaled up: it is kept
+    in float32 there.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
+        """Logits [R, V] and labels [R] -> the sum over rows, in float32 or higher."""
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        target, everywhere = 1 - label_smoothing, label_smoothing / logits.shape[-1]
+        ignored = labels.eq(IGNORE_INDEX).unsqueeze(-1)  # [R, 1]
+        words = labels.unsqueeze(-1).masked_fill(ignored, 0)  # [R, 1]
+        grad_dtype = dtype if logits.dtype == torch.float16 else logits.dtype
+        grad_logits = torch.empty_like(logits, dtype=grad_dtype) if ctx.needs_input_grad[0] else None
+        loss = logits.new_zeros((), dtype=dtype)
+        rows_at_once = max(1, chunk_numbers(logits) // logits.shape[-1])
+        for start in range(0, len(logits), rows_at_once):
+            rows = slice(start, start + rows_at_once)
+            log_probabilities = logits[rows].log_softmax(dim=-1, dtype=dtype)  # [r, V]
+            of_words = log_probabilities.gather(1, words[rows])  # [r, 1]
+            losses = -target * of_words
+            if everywhere:
+                losses -= everywhere * log_probabilities.sum(dim=-1, keepdim=True)
+            loss += losses.masked_fill(ignored[rows], 0).sum()
+            if grad_logits is not None:
+                grad = log_probabilities.exp_().sub_(everywhere)
+                grad.scatter_(1, words[rows], of_words.exp() - everywhere - target)
+                grad_logits[rows] = grad.masked_fill_(ignored[rows], 0)
+        ctx.save_for_backward(grad_logits)
+        ctx.dtype = logits.dtype
+        return loss
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (grad_logits,) = ctx.saved_tensors
+        return (grad_logits * grad_loss).to(ctx.dtype), None, None
