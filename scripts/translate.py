@@ -64,6 +64,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--length-penalty", type=float, help="above 0 favours long translations in beam search")
     parser.add_argument(
+        "--no-repeat-ngram-size", type=positive, metavar="N", help="no N words twice in a translation: ends loops"
+    )
+    parser.add_argument(
         "--n-best", type=positive, default=1, metavar="N", help="the N best, as number ||| text ||| score"
     )
     parser.add_argument(
@@ -106,6 +109,7 @@ def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "num_beams": arguments.num_beams,
         "max_new_tokens": arguments.max_new_tokens,
         "length_penalty": arguments.length_penalty,
+        "no_repeat_ngram_size": arguments.no_repeat_ngram_size,
         "return_coverage": True if arguments.coverage else None,
         "coverage_threshold": arguments.coverage_threshold,
         "coverage_retry": arguments.coverage_retry,
