@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
@@ -56,6 +57,7 @@ class CoverageScore:
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
     balance: [B], the mean of PAST less FUTURE over the words of a sentence, when the whole translation has been read;
         1 for a sentence without words.
+    log_prob: [B], the average log-probability of a token of the translation, of its end token too if it has one.
     """
 
     past: torch.Tensor
@@ -66,6 +68,7 @@ class CoverageScore:
     untranslated: torch.Tensor
     score: torch.Tensor
     balance: torch.Tensor
+    log_prob: torch.Tensor
 
 
 class PastFutureModel:
@@ -79,6 +82,7 @@ class PastFutureModel:
         *,
         labels: torch.Tensor,
         threshold: float = 0.8,
+        encoder_outputs: Any = None,
     ) -> CoverageScore:
         """How much of each source word any given translation covers, by forcing the model to produce it.
 
@@ -99,6 +103,7 @@ class PastFutureModel:
             labels: the translations [B, T], padded on the right with -100 or `pad_token_id`, with or without an end
                 token.
             threshold: words whose coverage is less count as untranslated.
+            encoder_outputs: of these sources, where they are already there.
         """
         config: Any = self.config  # type: ignore[attr-defined]
         if not self.has_coverage:
@@ -118,6 +123,7 @@ class PastFutureModel:
                 input_ids,
                 attention_mask=attention_mask,
                 decoder_input_ids=forced,
+                encoder_outputs=encoder_outputs,
                 use_cache=False,
                 output_routing_weights=True,
                 return_dict=True,
@@ -129,11 +135,12 @@ class PastFutureModel:
         steps = last[:, None, None].expand(-1, input_ids.shape[1], 1)
         past, future, redundant = (curve.gather(-1, steps).squeeze(-1) for curve in curves)
         was_read = torch.arange(forced.shape[1] - 1, device=last.device) < last.unsqueeze(-1)  # [B, T - 1]
-        probabilities = output.logits[:, :-1].float().softmax(dim=-1)
-        read = forced[:, 1:].unsqueeze(-1)
-        of_read = probabilities.gather(-1, read).squeeze(-1)  # [B, T - 1]
-        of_another = probabilities.scatter(-1, read, 0.0).amax(dim=-1)
-        agreement = of_read / (of_read + of_another)
+        logits = output.logits.float()
+        log_prob = _mean_log_prob(logits, labels.to(last.device), last, config)
+        logits, read = logits[:, :-1], forced[:, 1:].unsqueeze(-1)
+        of_read = logits.gather(-1, read).squeeze(-1)  # [B, T - 1]
+        of_another = logits.scatter_(-1, read, -torch.inf).amax(dim=-1)  # in place: nobody reads them again
+        agreement = (of_read - of_another).sigmoid()
         falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0)  # [B, S, T - 1]
         falls = falls * was_read.unsqueeze(1)
         words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(config, input_ids))
@@ -150,6 +157,7 @@ class PastFutureModel:
             untranslated=words & (covered < threshold),
             score=_mean_of_words(covered, words),
             balance=_mean_of_words(past - future, words),
+            log_prob=log_prob,
         )
 
     @property
@@ -175,6 +183,17 @@ def _mean_of_words(values: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
     """The mean over the words of each sentence [B]; 1 for a sentence without words."""
     total = torch.where(words, values, 0).sum(dim=-1)
     return total / words.sum(dim=-1).clamp(min=1) + (~words.any(dim=-1)).float()
+
+
+def _mean_log_prob(logits: torch.Tensor, labels: torch.Tensor, last: torch.Tensor, config: Any) -> torch.Tensor:
+    """The average log-probability [B] of the first `last` labels, and of the end token if one follows them."""
+    labels = nn.functional.pad(labels, (0, 1), value=config.pad_token_id)[:, : logits.shape[1]]
+    positions = torch.arange(labels.shape[1], device=labels.device)
+    follows = (positions == last.unsqueeze(-1)) & torch.isin(labels, _end_tokens(config, labels))
+    counts = (positions < last.unsqueeze(-1)) | follows
+    targets = labels.masked_fill(~counts, config.pad_token_id).unsqueeze(-1)
+    log_probs = logits.gather(-1, targets).squeeze(-1) - logits.logsumexp(dim=-1)  # [B, T]
+    return log_probs.masked_fill(~counts, 0).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
 
 
 def _decoder_inputs(labels: torch.Tensor, config: Any) -> tuple[torch.Tensor, torch.Tensor]:

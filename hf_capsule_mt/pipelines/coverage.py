@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.pipelines.pieces import Document
+from hf_capsule_mt.pipelines.scores import encode_for_each
 from hf_capsule_mt.pipelines.sentences import Span
 
 # words, and each mark by itself
@@ -25,7 +26,8 @@ def coverage_scores(
     """What the model says of translations [B * returned, T] (after their start token) of the sources [B, S].
 
     `past`, `future`, `covered` and `untranslated` [B, returned, S], the source's `words` [B, S] and, of each
-    translation, its `coverage` and how much of a word is `left` in FUTURE on average [B, returned].
+    translation, its `coverage`, how much of a word is `left` in FUTURE on average, and the average log-probability of
+    its tokens in `scores` [B, returned].
     """
     if not hasattr(model, "score_coverage"):
         raise ValueError(f"coverage needs a model with guided routing, got a {type(model).__name__}")
@@ -34,6 +36,7 @@ def coverage_scores(
         input_ids.repeat_interleave(returned, dim=0),
         attention_mask.repeat_interleave(returned, dim=0),
         labels=sequences[:, 1:],
+        encoder_outputs=encode_for_each(model, input_ids, attention_mask, returned),
     )
     num_words = scored.words.sum(dim=-1).clamp(min=1)
     left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
@@ -44,6 +47,7 @@ def coverage_scores(
         "untranslated": scored.untranslated.reshape(batch_size, returned, -1),
         "coverage": scored.score.reshape(batch_size, returned),
         "left": left.reshape(batch_size, returned),
+        "scores": scored.log_prob.reshape(batch_size, returned),
         "words": scored.words.reshape(batch_size, returned, -1)[:, 0],
     }
 

@@ -6,6 +6,18 @@ import torch
 
 
 @torch.no_grad()
+def encode_for_each(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, returned: int) -> Any:
+    """The encoder's outputs, computed once for each source, with a row for each of its translations."""
+    encoded = model.get_encoder()(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+    rows = {
+        name: value.repeat_interleave(returned, dim=0)
+        for name, value in encoded.items()
+        if isinstance(value, torch.Tensor)
+    }
+    return type(encoded)(**rows)
+
+
+@torch.no_grad()
 def score_sequences(
     model: Any,
     input_ids: torch.Tensor,
@@ -22,7 +34,7 @@ def score_sequences(
     """
     returned = len(sequences) // len(input_ids)
     logits = model(
-        input_ids=input_ids.repeat_interleave(returned, dim=0),
+        encoder_outputs=encode_for_each(model, input_ids, attention_mask, returned),
         attention_mask=attention_mask.repeat_interleave(returned, dim=0),
         decoder_input_ids=sequences[:, :-1],
         use_cache=False,

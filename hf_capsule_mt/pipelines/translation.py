@@ -383,10 +383,11 @@ class TranslationPipeline(Pipeline):
             "output_ids": sequences,
             "cut": lengths >= limits.to(lengths.device).repeat_interleave(len(sequences) // len(source)),
         }
-        if return_scores or coverage_weight:
+        covers = return_coverage or bool(coverage_weight)
+        if return_scores and not covers:
             results["scores"] = score_sequences(model, source, mask, sequences, lengths)
         results = {name: value.unflatten(0, (len(source), -1)) for name, value in results.items()}
-        if return_coverage or coverage_weight:
+        if covers:  # which gives the scores, too
             results |= coverage_scores(model, source, mask, sequences)
         if coverage_weight:
             # beam search's own score, which divides by a power of the length
