@@ -1,12 +1,39 @@
 """Linear maps that are fast when a CPU translates."""
 
-from typing import Any, ClassVar
+import platform
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 
+
+class FastWays(NamedTuple):
+    """Where other ways are faster than the BLAS that PyTorch takes for float32 products; measured."""
+
+    splits_one_row: bool
+    # what it takes for oneDNN: a plain weight, and a packed one
+    fewest_plain_rows: int
+    smallest_plain_weight: int
+    fewest_packed_rows: int
+    smallest_packed_weight: int
+
+
+# that BLAS is MKL, which is slow for few rows on the processors of others than Intel
+WITH_FAST_BLAS = FastWays(False, 4, 2**21, 3, 2**19)
+WITH_SLOW_BLAS = FastWays(True, 2, 2**17, 2, 2**17)
+
+
+def _is_mkl_on_intel() -> bool:
+    if not torch.backends.mkl.is_available():
+        return False
+    processor = Path("/proc/cpuinfo")
+    return "GenuineIntel" in (processor.read_text(errors="replace") if processor.exists() else platform.processor())
+
+
+WAYS = WITH_FAST_BLAS if _is_mkl_on_intel() else WITH_SLOW_BLAS
 # None where PyTorch comes without oneDNN
 ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 # a call of oneDNN costs some 20 microseconds more, which a smaller matrix does not pay back
@@ -27,28 +54,44 @@ class PackedWeight:
     def __init__(self) -> None:
         self._made_of: tuple[int, int] | None = None
         self._sample: torch.Tensor | None = None
-        self._packed: torch.Tensor | None = None
+        self._packed: Any = None
 
     def __reduce__(self) -> Any:
-        return PackedWeight, ()
+        return type(self), ()
 
-    def of(self, weight: torch.Tensor) -> torch.Tensor:
+    def takes(self, num_rows: int, weight: torch.Tensor) -> bool:
+        """Whether it is the fastest way for so many rows."""
+        is_large = weight.numel() >= WAYS.smallest_packed_weight
+        return is_large and WAYS.fewest_packed_rows <= num_rows <= MOST_PACKED_ROWS
+
+    def product(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """`nn.functional.linear`."""
+        return ONEDNN_LINEAR(input.contiguous(), self.of(weight), bias, "none", [], "")  # type: ignore[misc]
+
+    def of(self, weight: torch.Tensor) -> Any:
         weight = weight.detach()
         made_of = (weight.data_ptr(), -1 if weight.is_inference() else weight._version)
-        sample = weight.view(-1)[:: weight.numel() // 64]
-        if self._packed is None or self._made_of != made_of or not torch.equal(sample, self._sample):  # type: ignore[arg-type]
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, MOST_PACKED_ROWS)
-            self._made_of, self._sample = made_of, sample.clone()
+        sample = self.sample(weight)
+        if self._made_of != made_of or (sample is not None and not torch.equal(sample, self._sample)):  # type: ignore[arg-type]
+            self._packed = self.pack(weight)
+            self._made_of, self._sample = made_of, None if sample is None else sample.clone()
         return self._packed
+
+    def sample(self, weight: torch.Tensor) -> torch.Tensor | None:
+        """Some numbers of a weight that tell whether it has changed."""
+        return weight.view(-1)[:: weight.numel() // 64]
+
+    def pack(self, weight: torch.Tensor) -> Any:
+        return torch.ops.mkldnn._reorder_linear_weight(weight, MOST_PACKED_ROWS)
 
 
 class FastLinear(nn.Linear):
     """`nn.Linear` whose float32 products on a CPU take faster ways where no gradient is asked for.
 
-    A decoding step multiplies a few rows by every matrix of the model. The BLAS that PyTorch takes for float32 does
-    that with one core and several times slower than memory allows. One row is faster as a batched product with parts
-    of the matrix, several rows are in oneDNN, which comes with PyTorch as well. The results differ in the last bits.
-    `FastLinear.enabled = False` switches it off everywhere.
+    A decoding step multiplies a few rows by every matrix of the model. On processors that are not Intel's, the BLAS
+    that PyTorch takes for float32 does that with one core and several times slower than memory allows. One row is
+    faster as a batched product with parts of the matrix, several rows are in oneDNN, which comes with PyTorch as well.
+    The results differ in the last bits. `FastLinear.enabled = False` switches it off everywhere.
     """
 
     enabled: ClassVar[bool] = True
@@ -76,11 +119,13 @@ def fast_linear(
     if not FastLinear.enabled or torch.is_grad_enabled() or not fits_onednn(input, weight):
         return nn.functional.linear(input, weight, bias)
     num_rows = input.numel() // input.shape[-1]
-    if num_rows == 1:
+    if packed is not None and packed.takes(num_rows, weight):
+        return packed.product(input, weight, bias)
+    if num_rows == 1 and WAYS.splits_one_row:
         return _linear_of_one_row(input, weight, bias)
-    if packed is not None and num_rows <= MOST_PACKED_ROWS:
-        weight = packed.of(weight)
-    return ONEDNN_LINEAR(input.contiguous(), weight, bias, "none", [], "")  # type: ignore[misc]
+    if num_rows >= WAYS.fewest_plain_rows and weight.numel() >= WAYS.smallest_plain_weight:
+        return ONEDNN_LINEAR(input.contiguous(), weight, bias, "none", [], "")  # type: ignore[misc]
+    return nn.functional.linear(input, weight, bias)
 
 
 def _linear_of_one_row(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

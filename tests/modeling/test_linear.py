@@ -8,17 +8,26 @@ import torch
 from torch import nn
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
-from hf_capsule_mt.modeling.linear import FastLinear, PackedLinear, fits_onednn
+from hf_capsule_mt.modeling import linear as linear_module
+from hf_capsule_mt.modeling.linear import WITH_FAST_BLAS, WITH_SLOW_BLAS, FastLinear, PackedLinear, fits_onednn
 from tests.modeling.test_capsule_marian import SIZES, SPECIAL
 
 
+@pytest.fixture(params=[WITH_FAST_BLAS, WITH_SLOW_BLAS], ids=["fast BLAS", "slow BLAS"])
+def ways(request, monkeypatch):
+    """Whatever the processor is, both ways of choosing a product are taken."""
+    monkeypatch.setattr(linear_module, "WAYS", request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("linear_class", [FastLinear, PackedLinear])
-def test_same_numbers_with_and_without_gradients(linear_class):
+def test_same_numbers_with_and_without_gradients(linear_class, ways):
     for rows, bias, out_features in (
         (1, True, 300),
         (1, False, 307),
         (1, True, 301),
         (5, False, 300),
+        (5, True, 4200),
         (300, True, 300),
     ):
         linear = linear_class(512, out_features, bias=bias)
@@ -31,9 +40,9 @@ def test_same_numbers_with_and_without_gradients(linear_class):
 
 
 @pytest.mark.parametrize("linear_class", [FastLinear, PackedLinear])
-@pytest.mark.parametrize("rows", [1, 2])
-def test_sees_new_weights_at_once(linear_class, rows):
-    linear, hidden = linear_class(512, 512), torch.randn(rows, 512)
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_sees_new_weights_at_once(linear_class, rows, ways):
+    linear, hidden = linear_class(512, 1024), torch.randn(rows, 512)
 
     def scale_data():
         linear.weight.data.mul_(2)
@@ -45,7 +54,7 @@ def test_sees_new_weights_at_once(linear_class, rows):
         linear.load_state_dict({name: torch.randn_like(value) for name, value in linear.state_dict().items()})
 
     def replace():
-        linear.weight = nn.Parameter(torch.randn(512, 512))
+        linear.weight = nn.Parameter(torch.randn(1024, 512))
 
     with torch.no_grad():
         assert fits_onednn(hidden, linear.weight)
@@ -57,8 +66,8 @@ def test_sees_new_weights_at_once(linear_class, rows):
             )
 
 
-def test_packed_weights_are_kept_and_stay_at_home():
-    linear, hidden = PackedLinear(512, 512), torch.randn(5, 512)
+def test_packed_weights_are_kept_and_stay_at_home(ways):
+    linear, hidden = PackedLinear(512, 1024), torch.randn(5, 512)
     with torch.no_grad():
         expected = linear(hidden)
         packed = linear.packed.of(linear.weight)
@@ -77,7 +86,7 @@ def test_packed_weights_are_kept_and_stay_at_home():
         )
 
 
-def test_where_it_is_used(monkeypatch):
+def test_where_it_is_used():
     linear, hidden = FastLinear(512, 512), torch.randn(2, 512)
     assert fits_onednn(hidden, linear.weight)
     assert not fits_onednn(hidden.double(), linear.weight)
@@ -88,16 +97,34 @@ def test_where_it_is_used(monkeypatch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not fits_onednn(hidden, linear.weight)
 
-    calls = []
-    monkeypatch.setattr("hf_capsule_mt.modeling.linear.ONEDNN_LINEAR", lambda *args: calls.append(args) or hidden)
-    linear(hidden)
-    assert not calls  # gradients are wanted
-    with torch.no_grad():
-        linear(hidden)
-        assert len(calls) == 1
-        monkeypatch.setattr(FastLinear, "enabled", False)
-        linear(hidden)
-        assert len(calls) == 1
+
+def test_which_product_is_taken(monkeypatch, ways):
+    def name_of_product(rows, out_features, linear_class=FastLinear):
+        calls = []
+        linear, hidden = linear_class(512, out_features), torch.randn(rows, 512)
+        instead = linear(hidden).detach()
+        with monkeypatch.context() as patched, torch.no_grad():
+            patched.setattr(linear_module, "ONEDNN_LINEAR", lambda *args: calls.append("oneDNN") or instead)
+            patched.setattr(linear_module, "_linear_of_one_row", lambda *args: calls.append("split") or instead)
+            torch.testing.assert_close(linear(hidden), instead)
+        return calls[0] if calls else "BLAS"
+
+    is_fast = ways is WITH_FAST_BLAS
+    assert name_of_product(1, 512) == ("BLAS" if is_fast else "split")
+    assert name_of_product(5, 512) == ("BLAS" if is_fast else "oneDNN")
+    assert name_of_product(3, 4096) == ("BLAS" if is_fast else "oneDNN")
+    assert name_of_product(5, 4096) == "oneDNN"
+    assert name_of_product(5, 512, PackedLinear) == ("BLAS" if is_fast else "oneDNN")
+    assert name_of_product(5, 1024, PackedLinear) == "oneDNN"
+    monkeypatch.setattr(FastLinear, "enabled", False)
+    assert name_of_product(5, 4096) == name_of_product(1, 512) == "BLAS"
+
+
+def test_no_product_but_the_blas_with_gradients(monkeypatch, ways):
+    monkeypatch.setattr(linear_module, "ONEDNN_LINEAR", None)
+    monkeypatch.setattr(linear_module, "_linear_of_one_row", None)
+    for rows in (1, 5):
+        assert FastLinear(512, 4096)(torch.randn(rows, 512)).requires_grad
 
 
 def test_plain_marian_takes_marians_kernels():

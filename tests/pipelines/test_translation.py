@@ -9,8 +9,10 @@ from transformers import AutoTokenizer, MarianMTModel, pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from hf_capsule_mt import CapsuleMarianMTModel, TranslationPipeline
+from hf_capsule_mt.modeling import int8, linear
 from hf_capsule_mt.pipelines import restore_translation_task
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+from tests.fixtures.word_for_word import sentences
 
 TEXTS = ["The child sleeps.", "An old man buys twenty-three red apples at the market.", "Who laughs?", "No."]
 
@@ -228,6 +230,22 @@ def test_scores(translator):
         **batch, num_beams=2, max_new_tokens=6, return_dict_in_generate=True, output_scores=True
     )
     assert record["score"] == pytest.approx(float(output.sequences_scores[0]), abs=1e-4)
+
+
+def test_int8(word_for_word, monkeypatch):
+    monkeypatch.setattr(int8, "SMALLEST_WEIGHT", 1)  # this model is small
+    monkeypatch.setattr(linear, "SMALLEST_ONEDNN_WEIGHT", 1)
+    path, texts = str(word_for_word), sentences(40, seed=99)
+    settings = {"num_beams": 4, "batch_size": 8, "return_scores": True}
+    expected = pipeline("translation", model=path)(texts, **settings)
+    alone = pipeline("translation", model=path, int8=True)
+    ensemble = pipeline("translation", model=path, ensemble=[path], int8=True)
+    assert all(int8.uses_int8(model) for model in (alone.model, ensemble.model, ensemble.members[0]))
+    for translator in (alone, ensemble):
+        pairs = list(zip(translator(texts, **settings), expected, strict=True))
+        assert sum(one["translation_text"] == other["translation_text"] for one, other in pairs) >= 0.9 * len(texts)
+        differences = [abs(one["score"] - other["score"]) for one, other in pairs]
+        assert max(differences) > 0
 
 
 def test_languages_of_the_tokenizer(checkpoint):

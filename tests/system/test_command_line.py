@@ -56,6 +56,7 @@ WRONG = {
     "distill bad.yaml out --teacher empty": "empty: no such folder",
     "translate em --input nofile": "nofile",
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
+    "translate em --input two --int8 --dtype bfloat16": "int8 is for float32 models on a CPU, got torch.bfloat16",
     "translate em --input two --coverage out.tsv --output out.txt": "`score_coverage` reads PAST and FUTURE",
     "average_checkpoints --checkpoints nofolder em --output out": "nofolder",
 }

@@ -1,0 +1,118 @@
+"""Int8 products: close to those of float32, the same for a row whatever stands beside it."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import MarianConfig, MarianMTModel
+
+from hf_capsule_mt import (
+    CapsNMTConfig,
+    CapsNMTForConditionalGeneration,
+    CapsuleMarianConfig,
+    CapsuleMarianMTModel,
+    CapsuleRNMTConfig,
+    CapsuleRNMTForConditionalGeneration,
+)
+from hf_capsule_mt.modeling import int8
+from hf_capsule_mt.modeling.int8 import Int8Weight, int8_is_exact, use_int8, uses_int8
+from tests.modeling.test_capsule_marian import SPECIAL
+
+MARIAN = {
+    "vocab_size": 1100,
+    "d_model": 512,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 1024,
+    "decoder_ffn_dim": 1024,
+    **SPECIAL,
+}
+RECURRENT = {"vocab_size": 1100, "hidden_size": 512, **SPECIAL}
+MODELS = {
+    "transformers' Marian": lambda: MarianMTModel(MarianConfig(**MARIAN)),
+    "guided": lambda: CapsuleMarianMTModel(CapsuleMarianConfig(**MARIAN, guided_routing="guided")),
+    "routed": lambda: CapsuleMarianMTModel(
+        CapsuleMarianConfig(**MARIAN, layer_aggregation="em_routing", layer_aggregation_num_capsules=64)
+    ),
+    "CapsNMT": lambda: CapsNMTForConditionalGeneration(CapsNMTConfig(**RECURRENT)),
+    "RNMT": lambda: CapsuleRNMTForConditionalGeneration(CapsuleRNMTConfig(**RECURRENT)),
+}
+
+
+def relative_error(values, expected):
+    return float((values - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_products(bias):
+    weight, hidden = torch.randn(1024, 512), torch.randn(3, 7, 512) * torch.rand(3, 7, 1).exp()
+    weight[5], hidden[1, 2] = 0, 0
+    bias = torch.randn(1024) if bias else None
+    product = Int8Weight().product(hidden, weight, bias)
+    expected = nn.functional.linear(hidden, weight, bias)
+    # each side is rounded to a 127th of its largest of 512 normal numbers, some 3.2: sqrt(2 / 12) * 3.2 / 127 = 0.0103
+    assert relative_error(product, expected) == pytest.approx(0.0103, rel=0.1)
+    torch.testing.assert_close(product[1, 2], expected[1, 2])  # the row of zeros
+    torch.testing.assert_close(product[..., 5], expected[..., 5])
+    assert torch.equal(Int8Weight().product(hidden[2:, :1], weight, bias), product[2:, :1])
+
+
+def test_integers_are_exact():
+    assert int8_is_exact()
+    weight, hidden = torch.randint(-126, 127, (600, 512)).float(), torch.randint(-126, 127, (5, 512)).float()
+    weight[:, 0] = hidden[:, 0] = 127
+    torch.testing.assert_close(Int8Weight().product(hidden, weight, None), hidden @ weight.t())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name):
+    model = MODELS[name]().eval()
+    input_ids, target = torch.randint(4, 1000, (4, 18)), torch.randint(4, 1000, (4, 6))
+    mask = torch.ones_like(input_ids)
+    with torch.no_grad():
+        expected = model(input_ids, attention_mask=mask, decoder_input_ids=target).logits
+        assert not uses_int8(model)
+        names = set(model.state_dict())
+        assert use_int8(model) is model
+        assert uses_int8(model)
+        logits = model(input_ids, attention_mask=mask, decoder_input_ids=target).logits
+    # what EM routing divides by is small in a model that was never trained
+    assert 1e-4 < relative_error(logits, expected) < (0.15 if name == "routed" else 0.03)
+    assert set(model.state_dict()) == names
+    settings = {"max_new_tokens": 5, "min_new_tokens": 5, "num_beams": 3, "do_sample": False}
+    together = model.generate(input_ids, attention_mask=mask, **settings)
+    alone = model.generate(input_ids[2:3], attention_mask=mask[2:3], **settings)
+    assert torch.equal(together[2:3], alone)
+    assert model(input_ids, attention_mask=mask, decoder_input_ids=target).logits.requires_grad  # as float32
+
+
+def test_copies_follow_the_weights():
+    model = use_int8(MODELS["transformers' Marian"]()).eval()
+    hidden = torch.randn(4, 512)
+    layer = model.model.decoder.layers[0].fc1
+    with torch.no_grad():
+        before = layer(hidden)
+        layer.weight.mul_(2)
+        assert relative_error(layer(hidden) - layer.bias, 2 * (before - layer.bias)) < 1e-5
+        assert torch.equal(copy.deepcopy(model).model.decoder.layers[0].fc1(hidden), layer(hidden))
+
+
+def test_small_matrices_stay():
+    model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 1024))
+    assert uses_int8(use_int8(model)[1])
+    assert not uses_int8(model[0])
+
+
+def test_errors(monkeypatch):
+    with pytest.raises(ValueError, match=r"int8 is for float32 models on a CPU, got torch\.bfloat16 on cpu"):
+        use_int8(nn.Linear(512, 1024).bfloat16())
+    with pytest.raises(ValueError, match=r"int8 is for float32 models on a CPU, got torch\.float32 on meta"):
+        use_int8(nn.Linear(512, 1024, device="meta"))
+    product = int8.ONEDNN_INT8
+    for wrong in (None, lambda *arguments: product(*arguments).clamp(max=400)):
+        monkeypatch.setattr(int8, "ONEDNN_INT8", wrong)
+        with pytest.raises(RuntimeError, match="int8 needs PyTorch with oneDNN, and a processor whose int8 products"):
+            use_int8(nn.Linear(512, 1024))
