@@ -4,11 +4,13 @@ import argparse
 import ctypes
 import os
 import re
+import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
+CODE_OF_SIGPIPE = 141  # with which a shell reports a command that a closed pipe has ended
 KEEP_EVERYTHING = {-3: 2**30, -1: 2**31 - 1}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, in bytes
 
 
@@ -28,14 +30,32 @@ def run(main: Callable[[], int | None]) -> None:
     """Calls a script's `main` and exits with its code. What is wrong with the input is said without a traceback."""
     try:
         code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        raise SystemExit(CODE_OF_SIGPIPE) from None
     except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
-        if os.environ.get(TRACEBACK) or isinstance(error, BrokenPipeError):
+        if os.environ.get(TRACEBACK):
             raise
         name = Path(sys.argv[0]).name
         message = " ".join(str(error).split()) or type(error).__name__
         raise SystemExit(f"{name}: error: {message}\n{TRACEBACK}=1 in the environment shows where.") from None
     if code:
         raise SystemExit(code)
+
+
+def _reader_is_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more, as after `| head`; then nothing is written to it again."""
+    try:
+        stdout, poll = sys.stdout.fileno(), select.poll()
+    except (AttributeError, OSError):  # Windows, a notebook
+        return False
+    poll.register(stdout, select.POLLOUT)
+    gone = any(event & select.POLLERR for _, event in poll.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return gone
 
 
 def keep_freed_memory() -> bool:

@@ -135,3 +135,23 @@ print(touched(), keep_freed_memory(), touched())
     if kept == "False":
         pytest.skip("the C library is not glibc, and nothing is changed")
     assert int(after) * 2 < int(before)
+
+
+@pytest.mark.parametrize("said", ["print('a' * 10**6)", "print('a')", "sys.stdout.buffer.write(b'a' * 10**6)"])
+def test_a_reader_that_is_gone(said):
+    code = f"import sys\nfrom hf_capsule_mt.command_line import run\nsys.stdin.read()\nrun(lambda: {said} and None)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()  # before anything is said
+        process.stdin.close()
+        complaint = process.stderr.read()
+    assert (process.returncode, complaint) == (141, "")
+
+
+def test_another_broken_pipe_is_an_error(capsys):
+    def main():
+        raise BrokenPipeError("the connection is lost")
+
+    with pytest.raises(BrokenPipeError, match="the connection is lost"):
+        run(main)
