@@ -22,6 +22,13 @@ class Int8Weight(PackedWeight):
     They, too, have a scale each, so that what a sentence becomes does not depend on the others of its batch.
     """
 
+    def __init__(self, largest: int = LARGEST) -> None:
+        super().__init__()
+        self.largest = largest
+
+    def __reduce__(self) -> Any:
+        return Int8Weight, (self.largest,)
+
     def takes(self, num_rows: int, weight: torch.Tensor) -> bool:
         return weight.numel() >= SMALLEST_WEIGHT  # whatever the rows are: a batch equals its sentences
 
@@ -35,7 +42,7 @@ class Int8Weight(PackedWeight):
         return output.mul_(largest) if bias is None else torch.addcmul(bias, output, largest)
 
     def pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        scales = weight.abs().amax(dim=1).clamp(min=torch.finfo(weight.dtype).tiny) / LARGEST
+        scales = weight.abs().amax(dim=1).clamp(min=torch.finfo(weight.dtype).tiny) / self.largest
         rounded = (weight / scales.unsqueeze(1)).round().to(torch.int8)
         packed = torch.ops.onednn.qlinear_prepack(rounded, [USUAL_ROWS, weight.shape[1]])
         return packed, scales / LARGEST, torch.zeros(len(weight), dtype=torch.long)
@@ -57,26 +64,31 @@ def use_int8(model: nn.Module) -> nn.Module:
     weight = next(model.parameters())
     if not weight.is_cpu or weight.dtype != torch.float32:
         raise ValueError(f"int8 is for float32 models on a CPU, got {weight.dtype} on {weight.device}")
-    if not int8_is_exact():
-        raise RuntimeError("int8 needs PyTorch with oneDNN, and a processor whose int8 products do not overflow")
+    largest = largest_exact_weight()
     for module in model.modules():
         linear: Any = module
         if type(module) in (nn.Linear, FastLinear) and linear.weight.numel() >= SMALLEST_WEIGHT:
             linear.__class__ = PackedLinear  # an `nn.Linear` with one field more
-            linear.packed = Int8Weight()
+            linear.packed = Int8Weight(largest)
         for name, value in vars(module).items():
             if isinstance(value, PackedWeight):
-                setattr(module, name, Int8Weight())
+                setattr(module, name, Int8Weight(largest))
     return model
 
 
-def int8_is_exact() -> bool:
-    """Whether products of the largest int8 numbers are right: some instructions of old processors overflow."""
+def largest_exact_weight() -> int:
+    """The largest number of an int8 weight with which this processor's products are right.
+
+    Older ones add two products in 16 bits, where the largest overflow; they need weights of 7 bits.
+    """
     if ONEDNN_INT8 is None:
-        return False
+        raise RuntimeError("int8 needs PyTorch with oneDNN")
     ones = torch.ones(4, 512)
     weight = ones.repeat(8, 1) * torch.tensor([1.0, -1.0]).repeat(16).unsqueeze(1)
-    return torch.allclose(Int8Weight().product(ones, weight, None), ones @ weight.t())
+    for largest in (LARGEST, LARGEST // 2):
+        if torch.allclose(Int8Weight(largest).product(ones, weight, None), ones @ weight.t()):
+            return largest
+    raise RuntimeError("int8 products are wrong on this processor")
 
 
 def uses_int8(model: Any) -> bool:

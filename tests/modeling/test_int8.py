@@ -1,6 +1,7 @@
 """Int8 products: close to those of float32, the same for a row whatever stands beside it."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from hf_capsule_mt import (
     CapsuleRNMTForConditionalGeneration,
 )
 from hf_capsule_mt.modeling import int8
-from hf_capsule_mt.modeling.int8 import Int8Weight, int8_is_exact, use_int8, uses_int8
+from hf_capsule_mt.modeling.int8 import Int8Weight, largest_exact_weight, use_int8, uses_int8
 from tests.modeling.test_capsule_marian import SPECIAL
 
 MARIAN = {
@@ -51,20 +52,23 @@ def test_products(bias):
     weight, hidden = torch.randn(1024, 512), torch.randn(3, 7, 512) * torch.rand(3, 7, 1).exp()
     weight[5], hidden[1, 2] = 0, 0
     bias = torch.randn(1024) if bias else None
-    product = Int8Weight().product(hidden, weight, bias)
+    largest = largest_exact_weight()
+    product = Int8Weight(largest).product(hidden, weight, bias)
     expected = nn.functional.linear(hidden, weight, bias)
-    # each side is rounded to a 127th of its largest of 512 normal numbers, some 3.2: sqrt(2 / 12) * 3.2 / 127 = 0.0103
-    assert relative_error(product, expected) == pytest.approx(0.0103, rel=0.1)
+    # each side is rounded to a 127th (or 63rd) of its largest of 512 normal numbers, which is some 3.2
+    rounding = 3.2 / math.sqrt(12) * math.hypot(1 / 127, 1 / largest)
+    assert relative_error(product, expected) == pytest.approx(rounding, rel=0.1)
     torch.testing.assert_close(product[1, 2], expected[1, 2])  # the row of zeros
     torch.testing.assert_close(product[..., 5], expected[..., 5])
-    assert torch.equal(Int8Weight().product(hidden[2:, :1], weight, bias), product[2:, :1])
+    assert torch.equal(Int8Weight(largest).product(hidden[2:, :1], weight, bias), product[2:, :1])
 
 
 def test_integers_are_exact():
-    assert int8_is_exact()
-    weight, hidden = torch.randint(-126, 127, (600, 512)).float(), torch.randint(-126, 127, (5, 512)).float()
-    weight[:, 0] = hidden[:, 0] = 127
-    torch.testing.assert_close(Int8Weight().product(hidden, weight, None), hidden @ weight.t())
+    largest = largest_exact_weight()
+    weight = torch.randint(-largest, largest + 1, (600, 512)).float()
+    hidden = torch.randint(-127, 128, (5, 512)).float()
+    weight[:, 0], hidden[:, 0] = largest, 127
+    torch.testing.assert_close(Int8Weight(largest).product(hidden, weight, None), hidden @ weight.t())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -111,8 +115,28 @@ def test_errors(monkeypatch):
         use_int8(nn.Linear(512, 1024).bfloat16())
     with pytest.raises(ValueError, match=r"int8 is for float32 models on a CPU, got torch\.float32 on meta"):
         use_int8(nn.Linear(512, 1024, device="meta"))
+    monkeypatch.setattr(int8, "ONEDNN_INT8", None)
+    with pytest.raises(RuntimeError, match="int8 needs PyTorch with oneDNN"):
+        use_int8(nn.Linear(512, 1024))
+
+
+def test_processors_whose_products_overflow(monkeypatch):
     product = int8.ONEDNN_INT8
-    for wrong in (None, lambda *arguments: product(*arguments).clamp(max=400)):
-        monkeypatch.setattr(int8, "ONEDNN_INT8", wrong)
-        with pytest.raises(RuntimeError, match="int8 needs PyTorch with oneDNN, and a processor whose int8 products"):
-            use_int8(nn.Linear(512, 1024))
+
+    def overflows_beyond(largest):
+        def overflowing(*arguments):
+            scales, output = arguments[4], product(*arguments)
+            return output.clamp(max=400) if scales.max() < 1 / (largest + 0.5) / 127 else output
+
+        return overflowing
+
+    monkeypatch.setattr(int8, "ONEDNN_INT8", overflows_beyond(63))
+    linear = use_int8(nn.Linear(512, 1024))
+    assert copy.deepcopy(linear).packed.largest == linear.packed.largest == 63
+    hidden = torch.randn(4, 512)
+    expected = linear(hidden)
+    with torch.no_grad():
+        assert relative_error(linear(hidden), expected) < 0.02
+    monkeypatch.setattr(int8, "ONEDNN_INT8", overflows_beyond(62))
+    with pytest.raises(RuntimeError, match="int8 products are wrong on this processor"):
+        use_int8(nn.Linear(512, 1024))
