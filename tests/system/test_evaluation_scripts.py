@@ -243,7 +243,8 @@ def test_reproduce_trains_resumes_and_renders(script, capsys):
     assert file.read_bytes() == before
     assert speeds.read_bytes() == measured
     document = Path("results.md").read_text()
-    assert "| + EM routing | 0." in document
+    assert "| EM routing | 0." in document
+    assert "Table 1: layer aggregation, WMT14 English-German (`dou1`)" in document  # two of its rows, the headline's
     script("reproduce", "--render --document again.md")
     assert Path("again.md").read_text() == document
     # without the checkpoints, the translations are enough for the scores
