@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX, token_log_probs
 
 
 class Coverage(NamedTuple):
@@ -50,8 +50,7 @@ def likelihoods(
         labels = batch["labels"]
         counts = labels != IGNORE_INDEX
         logits = model(**batch).logits.float()
-        of_labels = logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
-        of_labels = of_labels * counts  # [B, T]
+        of_labels = token_log_probs(logits, labels.clamp(min=0)) * counts  # [B, T]
         last = counts.sum(dim=-1, keepdim=True) - 1  # where the end token is
         end = of_labels.gather(-1, last).squeeze(-1)
         found.tokens.extend(((of_labels.sum(dim=-1) - end) / last.squeeze(-1).clamp(min=1)).tolist())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX, token_log_probs
 
 # a word whose FUTURE falls by less has not been seen to be translated
 SMALLEST_FALL = 1e-3
@@ -191,8 +191,7 @@ def _mean_log_prob(logits: torch.Tensor, labels: torch.Tensor, last: torch.Tenso
     positions = torch.arange(labels.shape[1], device=labels.device)
     follows = (positions == last.unsqueeze(-1)) & torch.isin(labels, _end_tokens(config, labels))
     counts = (positions < last.unsqueeze(-1)) | follows
-    targets = labels.masked_fill(~counts, config.pad_token_id).unsqueeze(-1)
-    log_probs = logits.gather(-1, targets).squeeze(-1) - logits.logsumexp(dim=-1)  # [B, T]
+    log_probs = token_log_probs(logits, labels.masked_fill(~counts, config.pad_token_id))
     return log_probs.masked_fill(~counts, 0).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
 
 

@@ -5,13 +5,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from hf_capsule_mt.modeling.linear import FastLinear, PackedLinear, PackedWeight
+from hf_capsule_mt.modeling.linear import MOST_PACKED_ROWS, FastLinear, PackedLinear, PackedWeight
 
 # None where PyTorch comes without oneDNN
 ONEDNN_INT8 = getattr(torch.ops.onednn, "qlinear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 LARGEST = 127
-# a packed weight is laid out for so many rows
-USUAL_ROWS = 16
 # a smaller matrix is read in less time than it takes to round a few rows
 SMALLEST_WEIGHT = 2**19
 
@@ -44,11 +42,11 @@ class Int8Weight(PackedWeight):
     def pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         scales = weight.abs().amax(dim=1).clamp(min=torch.finfo(weight.dtype).tiny) / self.largest
         rounded = (weight / scales.unsqueeze(1)).round().to(torch.int8)
-        packed = torch.ops.onednn.qlinear_prepack(rounded, [USUAL_ROWS, weight.shape[1]])
+        packed = torch.ops.onednn.qlinear_prepack(rounded, [MOST_PACKED_ROWS, weight.shape[1]])
         return packed, scales / LARGEST, torch.zeros(len(weight), dtype=torch.long)
 
-    def sample(self, weight: torch.Tensor) -> torch.Tensor | None:
-        return None  # a look at its version is enough: nobody reaches for int8 to train
+    def sample(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight[:0]  # a look at its version is enough: nobody reaches for int8 to train
 
 
 def use_int8(model: nn.Module) -> nn.Module:
@@ -56,7 +54,7 @@ def use_int8(model: nn.Module) -> nn.Module:
 
     That is for decoding on a CPU, where a step takes as long as it takes to read the matrices. The float32 weights
     stay: the model trains, saves and shares its embeddings as before, and the copies follow. Matrices that are small,
-    and the LSTM and GRU layers of encoders, stay float32.
+    and the LSTM and GRU layers of encoders, stay float32. A change through `.data` is not seen.
 
     Returns:
         The model, which is changed in place.
@@ -89,7 +87,3 @@ def largest_exact_weight() -> int:
         if torch.allclose(Int8Weight(largest).product(ones, weight, None), ones @ weight.t()):
             return largest
     raise RuntimeError("int8 products are wrong on this processor")
-
-
-def uses_int8(model: Any) -> bool:
-    return any(isinstance(value, Int8Weight) for module in model.modules() for value in vars(module).values())

@@ -29,8 +29,11 @@ WITH_SLOW_BLAS = FastWays(True, 2, 2**17, 2, 2**17)
 def _is_mkl_on_intel() -> bool:
     if not torch.backends.mkl.is_available():
         return False
-    processor = Path("/proc/cpuinfo")
-    return "GenuineIntel" in (processor.read_text(errors="replace") if processor.exists() else platform.processor())
+    try:
+        with Path("/proc/cpuinfo").open(errors="replace") as processors:
+            return "GenuineIntel" in processors.read(256)  # of the first one; a large machine has hundreds
+    except OSError:
+        return "GenuineIntel" in platform.processor()
 
 
 WAYS = WITH_FAST_BLAS if _is_mkl_on_intel() else WITH_SLOW_BLAS
@@ -72,12 +75,12 @@ class PackedWeight:
         weight = weight.detach()
         made_of = (weight.data_ptr(), -1 if weight.is_inference() else weight._version)
         sample = self.sample(weight)
-        if self._made_of != made_of or (sample is not None and not torch.equal(sample, self._sample)):  # type: ignore[arg-type]
+        if self._made_of != made_of or not torch.equal(sample, self._sample):  # type: ignore[arg-type]
             self._packed = self.pack(weight)
-            self._made_of, self._sample = made_of, None if sample is None else sample.clone()
+            self._made_of, self._sample = made_of, sample.clone()
         return self._packed
 
-    def sample(self, weight: torch.Tensor) -> torch.Tensor | None:
+    def sample(self, weight: torch.Tensor) -> torch.Tensor:
         """Some numbers of a weight that tell whether it has changed."""
         return weight.view(-1)[:: weight.numel() // 64]
 

@@ -11,6 +11,11 @@ from hf_capsule_mt.routing.forms import chunk_numbers
 IGNORE_INDEX = -100
 
 
+def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """The log-probability of each of some tokens [B, T] by logits [B, T, V]."""
+    return logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
+
+
 def decoder_inputs_from_labels(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
     """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
     if config.pad_token_id is None or config.decoder_start_token_id is None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from hf_capsule_mt.modeling.losses import token_log_probs
+
 
 @torch.no_grad()
 def encode_for_each(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, returned: int) -> Any:
@@ -40,7 +42,7 @@ def score_sequences(
         use_cache=False,
     ).logits.float()
     targets = sequences[:, 1:]
-    log_probs = logits.gather(2, targets[..., None])[..., 0] - logits.logsumexp(dim=2)  # [B * returned, T - 1]
+    log_probs = token_log_probs(logits, targets)  # [B * returned, T - 1]
     lengths = lengths.to(log_probs.device)
     counts = torch.arange(targets.shape[1], device=log_probs.device) < lengths[:, None]
     return log_probs.masked_fill(~counts, 0.0).sum(dim=1) / lengths.clamp(min=1)

@@ -17,7 +17,7 @@ from hf_capsule_mt import (
     CapsuleRNMTForConditionalGeneration,
 )
 from hf_capsule_mt.modeling import int8
-from hf_capsule_mt.modeling.int8 import Int8Weight, largest_exact_weight, use_int8, uses_int8
+from hf_capsule_mt.modeling.int8 import Int8Weight, largest_exact_weight, use_int8
 from tests.modeling.test_capsule_marian import SPECIAL
 
 MARIAN = {
@@ -41,6 +41,10 @@ MODELS = {
     "CapsNMT": lambda: CapsNMTForConditionalGeneration(CapsNMTConfig(**RECURRENT)),
     "RNMT": lambda: CapsuleRNMTForConditionalGeneration(CapsuleRNMTConfig(**RECURRENT)),
 }
+
+
+def uses_int8(model):
+    return any(isinstance(value, Int8Weight) for module in model.modules() for value in vars(module).values())
 
 
 def relative_error(values, expected):

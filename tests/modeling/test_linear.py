@@ -112,6 +112,7 @@ def test_which_product_is_taken(monkeypatch, ways):
     is_fast = ways is WITH_FAST_BLAS
     assert name_of_product(1, 512) == ("BLAS" if is_fast else "split")
     assert name_of_product(5, 512) == ("BLAS" if is_fast else "oneDNN")
+    assert name_of_product(2, 512) == ("BLAS" if is_fast else "oneDNN")
     assert name_of_product(3, 4096) == ("BLAS" if is_fast else "oneDNN")
     assert name_of_product(5, 4096) == "oneDNN"
     assert name_of_product(5, 512, PackedLinear) == ("BLAS" if is_fast else "oneDNN")

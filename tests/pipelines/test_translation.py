@@ -13,6 +13,7 @@ from hf_capsule_mt.modeling import int8, linear
 from hf_capsule_mt.pipelines import restore_translation_task
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.word_for_word import sentences
+from tests.modeling.test_int8 import uses_int8
 
 TEXTS = ["The child sleeps.", "An old man buys twenty-three red apples at the market.", "Who laughs?", "No."]
 
@@ -240,7 +241,7 @@ def test_int8(word_for_word, monkeypatch):
     expected = pipeline("translation", model=path)(texts, **settings)
     alone = pipeline("translation", model=path, int8=True)
     ensemble = pipeline("translation", model=path, ensemble=[path], int8=True)
-    assert all(int8.uses_int8(model) for model in (alone.model, ensemble.model, ensemble.members[0]))
+    assert all(uses_int8(model) for model in (alone.model, ensemble.model, ensemble.members[0]))
     for translator in (alone, ensemble):
         pairs = list(zip(translator(texts, **settings), expected, strict=True))
         assert sum(one["translation_text"] == other["translation_text"] for one, other in pairs) >= 0.9 * len(texts)
