@@ -5,6 +5,7 @@
     python scripts/benchmark.py --sections train --systems em_routing heads_em_2
     python scripts/benchmark.py --sections train decode memory --systems guided guided_bow_bca --tokens 512
     python scripts/benchmark.py --sections memory --systems guided --tokens 1024 --length 64
+    python scripts/benchmark.py --sections decode --systems off em_routing guided --threads 1 --int8
     python scripts/benchmark.py --lengths                         # CapsNMT and Marian by sentence length, five minutes
     python scripts/benchmark.py --size tiny --repeats 1           # does it run?
 
@@ -36,6 +37,7 @@ from hf_capsule_mt.analysis.pictures import draw_lengths
 from hf_capsule_mt.analysis.timing import Timing, peak_memory, routing_replaced_by_mean, time_in_turns
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.modeling.int8 import use_int8
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash, use_routing_form
 
 SIZES = {
@@ -284,6 +286,10 @@ class Benchmark:
         source = torch.randint(2, self.size["vocab_size"], (1, 32), device=self.device)
         models = {name: build(name, self.size, self.device).eval() for name in ("stock", *names)}
         rows: dict[str, Any] = {name: {"published": SYSTEMS[name][2]} for name in names}
+        if self.arguments.int8:
+            in_int8 = {f"{name} in int8": use_int8(build(name, self.size, self.device).eval()) for name in models}
+            rows |= {name: {"published": None} for name in in_int8}
+            models |= in_int8
         for title, settings in DECODING.items():
             runs = {
                 name: lambda model=model, settings=settings: model.generate(
@@ -292,8 +298,8 @@ class Benchmark:
                 for name, model in models.items()
             }
             timings = self.in_turns(f"decoding, {title}", runs)
-            for name in names:
-                rows[name][title] = {
+            for name, row in rows.items():
+                row[title] = {
                     "milliseconds_per_token": 1000 * timings[name].median / new_tokens,
                     "seconds": {run: timings[run].as_dict() for run in ("stock", name)},
                     "speed_vs_stock": timings["stock"].median / timings[name].median,
@@ -450,6 +456,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="processor threads to use (default: all)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
     parser.add_argument("--compile", action="store_true", help="measure the compiled routing, too")
+    parser.add_argument("--int8", action="store_true", help="decode with int8 products, too, on a CPU")
     parser.add_argument("--output", type=Path, default=Path("outputs/benchmark.json"), help="the result file")
     parser.add_argument(
         "--lengths",
