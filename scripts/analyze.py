@@ -4,6 +4,7 @@
     python scripts/analyze.py lengths results/plain.json results/em.json --output docs/results/lengths
     python scripts/analyze.py sweep runs/*/result.json --field layer_aggregation_num_iterations --output docs/figure3
     python scripts/analyze.py auc docs/results/adequacy-de-en.json --output docs/results/adequacy-de-en
+    python scripts/analyze.py probing docs/results/probing.json --output docs/results/probing
 
 `routing` writes entropy and diversity of every routing at every iteration, and average assignments; of the sentence
 pair that --show names, curves of PAST and FUTURE for each source word, or the words that each capsule is made of, if
@@ -19,7 +20,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
 from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future
-from hf_capsule_mt.analysis.result_pictures import draw_auc, draw_by_length, draw_sweep, sweep_points
+from hf_capsule_mt.analysis.result_pictures import draw_auc, draw_by_length, draw_probing, draw_sweep, sweep_points
 from hf_capsule_mt.analysis.routing_pictures import (
     draw_agreement,
     draw_iteration_statistics,
@@ -30,6 +31,7 @@ from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_s
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
+from hf_capsule_mt.evaluation.paper_tables import PROBING
 from hf_capsule_mt.evaluation.text_files import read_parallel
 
 FEW = 16  # so many output capsules have a number each in a picture
@@ -53,7 +55,9 @@ def parse_arguments() -> argparse.Namespace:
     sweep.add_argument("--line", help="a field that tells the lines of the picture apart")
     auc = commands.add_parser("auc", help="areas under curves, from results of adequacy.py")
     auc.add_argument("results", type=Path, help="a result file")
-    for command in (routing, lengths, sweep, auc):
+    probing = commands.add_parser("probing", help="accuracies and differences of encoders, from results of probe.py")
+    probing.add_argument("results", type=Path, help="a result file")
+    for command in (routing, lengths, sweep, auc, probing):
         command.add_argument(
             "--output", type=Path, required=True, help="the beginning of the names of what is written"
         )
@@ -122,6 +126,9 @@ def analyze_results(arguments: argparse.Namespace) -> None:
     path = named(arguments.output, ".png")
     if arguments.command == "auc":
         print(f"Picture: {draw_auc(needed(arguments.results, 'auc')['auc'], path)}")
+        return
+    if arguments.command == "probing":
+        print(f"Picture: {draw_probing(needed(arguments.results, 'results')['results'], PROBING, path)}")
         return
     names = ("by_length",) if arguments.command == "lengths" else ("recipe", "scores")
     results = [needed(file, *names) for file in arguments.results]

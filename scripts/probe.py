@@ -22,7 +22,7 @@ from hf_capsule_mt.analysis.probing_tasks import TASKS, forms, make_tasks, read_
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, keep_freed_memory, run
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.evaluation.paper_tables import PROBING, PROBING_TASKS
+from hf_capsule_mt.evaluation.paper_tables import PROBING
 
 AGGREGATIONS = ("concat", "simple_routing", "em_routing")
 
@@ -65,6 +65,8 @@ def markdown(results: list[dict[str, Any]]) -> str:
     majority = {entry["task"]: entry["majority"] for entry in results}
     lines = ["| encoder | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
     lines.append("| commonest class | " + " | ".join(f"{100 * majority[task]:.1f}" for task in tasks) + " |")
+    sizes = {entry["task"]: entry["sentences"]["test"] for entry in results}
+    lines.append("| test sentences | " + " | ".join(f"{sizes[task]:,}" for task in tasks) + " |")
     for encoder in dict.fromkeys(entry["encoder"] for entry in results):
         cells = []
         for task in tasks:
@@ -72,8 +74,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
             spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
             cells.append(f"{fmean(found):.1f}{spread}" if found else "")
         lines.append(f"| {Path(encoder).name} | " + " | ".join(cells) + " |")
-    for encoder, figures in PROBING.items():
-        printed = dict(zip(PROBING_TASKS, figures, strict=True))
+    for encoder, printed in PROBING.items():
         lines.append(f"| paper: {encoder} | " + " | ".join(f"{printed[task]:.2f}" for task in tasks) + " |")
     return "\n".join(lines) + "\n"
 

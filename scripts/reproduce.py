@@ -326,21 +326,12 @@ def main() -> int:
     if arguments.render and not arguments.results.is_dir():
         raise SystemExit(f"reproduce.py --render: no such folder: {arguments.results}")
     failed = [] if arguments.render else Reproduction(arguments).run()
-    sections = {
-        "adequacy-de-en.md": "What finds inadequate translations",
-        "probing.md": "Probing tasks (Li et al. 2019)",
-    }
-    extra = [
-        (title, (arguments.results / name).read_text())
-        for name, title in sections.items()
-        if (arguments.results / name).exists()
-    ]
     if importlib.util.find_spec("matplotlib"):
         for setting in SETTINGS:
             draw_setting(read_results(arguments.results, setting), arguments.results / setting)
     else:
         print("No pictures, which need matplotlib: pip install hf-capsule-mt[analysis]")
-    document = render_results(arguments.results, extra, arguments.document.parent)
+    document = render_results(arguments.results, place=arguments.document.parent)
     arguments.document.write_text(document, encoding="utf-8")
     print(f"Document: {arguments.document}")
     if failed:

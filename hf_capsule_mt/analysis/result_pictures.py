@@ -1,4 +1,4 @@
-"""Pictures of result files: scores by source length, sweeps over capsules and iterations, areas under curves."""
+"""Pictures of result files: scores by source length, sweeps over settings, areas under curves, probing."""
 
 import os
 from collections import defaultdict
@@ -133,6 +133,65 @@ def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLik
     axis.set_yticks(range(len(rows)), list(rows), fontsize="x-small")
     axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
     axis.grid(alpha=0.3)
+    figure.tight_layout()
+    return save_picture(figure, path)
+
+
+def draw_probing(
+    results: Sequence[dict[str, Any]], paper: Mapping[str, Mapping[str, float]], path: str | os.PathLike[str]
+) -> Path:
+    """Accuracies of encoders on probing tasks, and their differences to the first encoder: Li et al. 2019, Table 1.
+
+    A dot for each seed and a line for their mean, in percent. The cross on the left is the share of the commonest
+    class; the diamond on the right is the paper's difference. The grey bar there is two standard errors of an accuracy
+    on so many test sentences: what is within it says nothing.
+
+    Args:
+        results: `ProbingResult`s as dicts.
+        paper: {encoder: {task: accuracy in percent}}.
+    """
+    from matplotlib import pyplot as plt
+
+    if not results:
+        raise ValueError("`results` must have at least one training")
+    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for entry in results:
+        found[entry["encoder"], entry["task"]][entry["seed"]] = 100 * entry["accuracy"]
+    encoders, tasks = (list(dict.fromkeys(entry[name] for entry in results)) for name in ("encoder", "task"))
+    first, step = encoders[0], 0.7 / len(encoders)
+    figure, axes = plt.subplots(1, 2, sharey=True, figsize=(10, 1.2 + 0.5 * len(tasks)))
+    for place, task in enumerate(tasks):
+        entry = next(entry for entry in results if entry["task"] == task)
+        axes[0].plot(100 * entry["majority"], place, marker="x", color="grey")
+        if of_first := found.get((first, task)):
+            share = fmean(of_first.values()) / 100
+            error = 200 * (share * (1 - share) / entry["sentences"]["test"]) ** 0.5
+            axes[1].barh(place, 2 * error, 0.8, -error, color="0.9")
+    for number, encoder in enumerate(encoders):
+        colour, shift = f"C{number}", (number - (len(encoders) - 1) / 2) * step
+        for place, task in enumerate(tasks):
+            values, base = found.get((encoder, task), {}), found.get((first, task), {})
+            differences = [value - base[seed] for seed, value in values.items() if seed in base]
+            height = place + shift
+            for axis, shown in zip(axes, (list(values.values()), differences), strict=True):
+                if shown and (axis is axes[0] or encoder != first):
+                    axis.plot(shown, [height] * len(shown), "o", color=colour, markersize=4, alpha=0.7)
+                    axis.plot([fmean(shown)] * 2, [height - step / 2, height + step / 2], color=colour)
+            if encoder != first and first in paper and encoder in paper:
+                difference = paper[encoder][task] - paper[first][task]
+                axes[1].plot(difference, height, marker="D", color=colour, markersize=4, markerfacecolor="none")
+        axes[0].plot([], [], "o", color=colour, label=Path(encoder).name)
+    axes[0].plot([], [], "x", color="grey", label="commonest class")
+    axes[1].plot([], [], "D", color="grey", markerfacecolor="none", label="the paper's")
+    axes[1].bar(0, 0, color="0.9", label="2 standard errors")
+    axes[1].axvline(0, color="grey", linewidth=0.8)
+    axes[0].set_yticks(range(len(tasks)), tasks)
+    axes[0].invert_yaxis()
+    axes[0].set_xlabel("accuracy in %")
+    axes[1].set_xlabel(f"difference to {Path(first).name} in points")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize="small")
     figure.tight_layout()
     return save_picture(figure, path)
 

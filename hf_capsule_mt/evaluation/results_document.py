@@ -1,7 +1,7 @@
 """The document of all results, made from result files alone."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -124,6 +124,10 @@ SETTINGS = {
     "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
     "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
 }
+PAGES = {
+    "adequacy-de-en": "What finds inadequate translations",
+    "probing": "Probing tasks (Li et al. 2019)",
+}
 
 
 def _is_begun(key: str, results: set[str]) -> bool:
@@ -145,11 +149,11 @@ def _left_out(keys: Sequence[str], setting: str) -> list[str]:
 
 
 def render_results(
-    folder: str | os.PathLike[str], extra: Sequence[tuple[str, str]] = (), place: str | os.PathLike[str] = "."
+    folder: str | os.PathLike[str], pages: Mapping[str, str] = PAGES, place: str | os.PathLike[str] = "."
 ) -> str:
-    """All tables of all settings that have results, and further sections (title, Markdown), as one document.
+    """All tables of all settings that have results, and other pages {NAME.md in the folder: title}, as one document.
 
-    Pictures of the tables that are in the folder are shown, too; `place` is the folder of the document.
+    Pictures of them that are in the folder are shown, too; `place` is the folder of the document.
     """
 
     def picture(setting: str, name: str, title: str) -> list[str]:
@@ -179,5 +183,7 @@ def render_results(
             parts += [table.note] if table.note else []
             parts += picture(setting, key, table.title)
         parts += _left_out([key for key in TABLES if key not in begun], setting)
-    parts += [part for title, text in extra for part in (f"## {title}", text.strip())]
+    for page, title in pages.items():
+        if (text := Path(folder, f"{page}.md")).exists():
+            parts += [f"## {title}", *picture(".", page, title), text.read_text(encoding="utf-8").strip()]
     return "\n\n".join(parts) + "\n"

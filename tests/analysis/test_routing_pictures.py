@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib import image
 
-from hf_capsule_mt.analysis.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_sweep
+from hf_capsule_mt.analysis.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_probing, draw_sweep
 from hf_capsule_mt.analysis.routing_pictures import (
     draw_agreement,
     draw_iteration_statistics,
@@ -38,6 +38,13 @@ def test_routing_pictures(tmp_path):
         draw_word_map(torch.rand(3, 4), words[:2], tmp_path / "map.png")
 
 
+def probed(encoder, seed):
+    return {
+        "encoder": encoder, "task": "Tense", "seed": seed, "accuracy": 0.8 + seed / 50, "majority": 0.5,
+        "sentences": {"test": 100},
+    }  # fmt: skip
+
+
 def test_result_pictures(tmp_path):
     lines = ["a b c d e", "a b c d e f g h"]
     buckets = [bucket.as_dict() for bucket in score_by_length(lines, lines, [lines], edges=[6])]
@@ -47,9 +54,13 @@ def test_result_pictures(tmp_path):
         draw_sweep([SweepPoint(n, 20 + n + seed, "all") for n in (1, 2, 3) for seed in (0, 0.5)],
                    tmp_path / "sweep.png", "iterations", baseline=20.0),
         draw_auc({"short": {"omission": area, "repetition": area}}, tmp_path / "auc.png"),
+        draw_probing([probed("concat", 1), probed("em", 1), probed("em", 2), probed("checkpoints/a", 1)],
+                     {"concat": {"Tense": 80.0}, "em": {"Tense": 82.0}}, tmp_path / "probing.png"),
     ]  # fmt: skip
     assert all(colours(path) > 10 for path in paths)
     with pytest.raises(ValueError, match="must have the same buckets, but em has"):
         draw_by_length({"plain": buckets, "em": buckets[:1]}, tmp_path / "lengths.png")
     with pytest.raises(ValueError, match="at least one run"):
         draw_sweep([], tmp_path / "sweep.png", "iterations")
+    with pytest.raises(ValueError, match="at least one training"):
+        draw_probing([], {}, tmp_path / "probing.png")

@@ -112,22 +112,28 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     assert "| +0.50 | 0.125 (0.020 / 0.400) |" in again
     assert "| 0.65 | 0.73 |" in render_table(TABLES["gdr3"], results, speeds)
     assert "| 21.5 | 225 |" in render_table(TABLES["capsnmt3"], results, speeds)
-    document = render_results(tmp_path, [("More", "text")])
+    (tmp_path / "more.md").write_text("text\n")
+    document = render_results(tmp_path, {"more": "More", "nothing": "Not there"})
     assert "## The embedded corpus" in document
     assert "## Multi30k" not in document
     left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
     assert "### Dou et al. 2019, Table 1" not in document  # none of its rows has been run but headline rows
     assert "Dou et al. 2019, Table 1: layer aggregation, WMT14 English-German (`dou1`)" in left_out
     write_result(result_path(tmp_path, "embedded", "em_routing_big", 1), result("em_routing_big", 1, 21.0, {}))
-    document = render_results(tmp_path, [("More", "text")])
+    document = render_results(tmp_path, {"more": "More", "nothing": "Not there"})
     left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
     assert "### Dou et al. 2019, Table 2" in document
     assert "`dou2`" not in left_out
     for run in ("linear", "dynamic_combination", "dynamic_routing"):
         write_result(result_path(tmp_path, "embedded", run, 1), result(run, 1, 21.0, {}))
-    complete = render_results(tmp_path, [("More", "text")])
+    complete = render_results(tmp_path, {"more": "More", "nothing": "Not there"})
     assert "### Dou et al. 2019, Table 1" in complete
     assert document.endswith("## More\n\ntext\n")
+    assert "Not there" not in document
+    (tmp_path / "more.png").touch()
+    assert render_results(tmp_path, {"more": "More"}, tmp_path.parent).endswith(
+        f"## More\n\n![More]({tmp_path.name}/more.png)\n\ntext\n"
+    )
     write_result(result_path(tmp_path, "multi30k", "plain", 1), result("plain", 1, 30.0, {}))
     multi30k = render_results(tmp_path).partition("## Multi30k")[2]
     assert "### The headline rows" in multi30k  # of a setting that has the plain model alone, too

@@ -179,6 +179,9 @@ def test_probe_keeps_what_is_done(script):
     assert results[:1] == first
     assert [entry["encoder"] for entry in results] == ["concat", "em_routing"]
     assert "| paper: em_routing | 96.26 |" in printed
+    assert "| test sentences | 10 |" in printed
+    script("analyze", "probing probing.json --output probing")
+    assert Path("probing.png").stat().st_size > 1000
     with pytest.raises(SystemExit, match="made with other settings"):
         script("probe", f"{command} concat --num-capsules 8")
 
