@@ -68,9 +68,12 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         head_aggregation_num_iterations (`int`, defaults to 3):
             Routing iterations.
         head_aggregation_activation (`str`, defaults to `"relu"`):
-            What makes the input capsules non-linear, `"relu"` or `"tanh"`: the paper does not say. Before a decoder
-            that is trained from scratch looks at the source, the heads of `"cross"` are all but the same everywhere,
-            and rectifiers that are off there stay off.
+            What makes the input capsules non-linear, `"relu"` or `"tanh"`: the paper does not say.
+        head_aggregation_init_std (`float`, *optional*):
+            Standard deviation of the initial weights that make input capsules and votes. `None` is
+            1 / sqrt(`d_model`), with which votes are about as long as heads. With weights as small as `init_std` the
+            routing of a narrow model learns little, and at `"cross"`, if it is trained from scratch, nothing: its
+            rectifiers go out.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
@@ -138,6 +141,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     head_aggregation_num_capsules: int | None = None
     head_aggregation_num_iterations: int = 3
     head_aggregation_activation: Literal["relu", "tanh"] = "relu"
+    head_aggregation_init_std: float | int | None = None
 
     em_lambda_final: float | int = 0.01
     em_min_variance: float | int = 5e-4
@@ -183,6 +187,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         check_at_least(self, 1, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
         check_divides(self, "layer_aggregation_num_capsules", "d_model")
         check_divides(self, "head_aggregation_num_capsules", "d_model")
+        if self.head_aggregation_init_std is not None and self.head_aggregation_init_std < 0:
+            raise ValueError(f"`head_aggregation_init_std` must not be negative, got {self.head_aggregation_init_std}")
         if self.em_lambda_final <= 0:
             raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
         if self.em_min_variance < 0:

@@ -30,6 +30,8 @@ class HeadAggregation(nn.Module):
         # f_h, H maps d -> d / H of all heads; and the votes of each of the H capsules, made from all of them
         self.input_capsules = FastLinear(config.d_model, config.d_model)
         self.votes = FastLinear(config.d_model, num_heads * config.d_model, bias=False)
+        std = config.head_aggregation_init_std
+        self.input_capsules.init_std = self.votes.init_std = config.d_model**-0.5 if std is None else std
 
     def route(self, votes: torch.Tensor, output_routing_weights: bool) -> tuple[torch.Tensor, IterationWeights | None]:
         """Votes [B, T, H, N, d / N] -> output capsules [B, T, N, d / N] and the routing weights [B, T, H, N]."""

@@ -31,7 +31,7 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     ZeroGainLayerNorm,
     build_layer_aggregation,
 )
-from hf_capsule_mt.modeling.linear import linear_class
+from hf_capsule_mt.modeling.linear import FastLinear, linear_class
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -87,6 +87,8 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
             init.copy_(module.weight, module.create_weight())
         elif isinstance(module, CapsuleMarianMTModel):
             init.zeros_(module.final_logits_bias)
+        elif isinstance(module, FastLinear) and module.init_std is not None:
+            init.normal_(module.weight, std=module.init_std)
         elif isinstance(module, PerCapsuleLinear):
             module.reset_parameters(self.config.init_std)
         elif isinstance(module, (EMRoutingCombination, EMRoutingAggregation, ZeroGainLayerNorm)):

@@ -17,6 +17,7 @@ SWITCHED_ON = {
     "head_aggregation": "simple_routing",
     "head_aggregation_sites": ["cross"],
     "head_aggregation_layers": [0, 3],
+    "head_aggregation_init_std": 0.02,
     "em_lambda_final": 0.5,
     "label_smoothing": 0.1,
     "guided_routing": "guided",
@@ -90,6 +91,7 @@ def test_tuples_are_welcome_as_lists():
         ({"dropout": 1.5}, r"`dropout` must be a probability in \[0, 1\), got 1.5"),
         ({"label_smoothing": -0.1}, r"`label_smoothing` must be a probability"),
         ({"em_lambda_final": 0.0}, r"`em_lambda_final` must be positive, got 0.0"),
+        ({"head_aggregation_init_std": -1.0}, r"`head_aggregation_init_std` must not be negative, got -1.0"),
         ({"em_min_variance": -1.0}, r"`em_min_variance` must not be negative, got -1.0"),
         ({"layer_aggregation": "linear", "decoder_layers": 0}, r'"linear" .* "both" .* `decoder_layers` is 0'),
         (

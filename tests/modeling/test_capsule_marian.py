@@ -303,6 +303,19 @@ def test_heads_replace_the_output_projection_of_their_layers_only():  # SPEC pro
 
 
 @pytest.mark.parametrize("method", ["simple_routing", "em_routing"])
+@pytest.mark.parametrize(("given", "std"), [(None, 64**-0.5), (0.02, 0.02)])
+def test_votes_start_as_long_as_heads(method, given, std):
+    torch.manual_seed(0)
+    config = CapsuleMarianConfig(
+        **SIZES | {"d_model": 64}, **SPECIAL, head_aggregation=method, head_aggregation_init_std=given
+    )
+    attention = CapsuleMarianMTModel(config).model.encoder.layers[0].self_attn
+    for linear in (attention.out_proj.input_capsules, attention.out_proj.votes):
+        assert linear.weight.std().item() == pytest.approx(std, rel=0.05)
+    assert attention.v_proj.weight.std().item() == pytest.approx(config.init_std, rel=0.05)
+
+
+@pytest.mark.parametrize("method", ["simple_routing", "em_routing"])
 def test_tanh_learns_from_heads_that_rectifiers_do_not_see(method):
     gradients = {}
     for activation in ("relu", "tanh"):
