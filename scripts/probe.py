@@ -47,7 +47,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="train with each of these")
     parser.add_argument("--sentences", type=int, help="at most so many of the training part, for a quick look")
     parser.add_argument("--d-model", type=int, default=defaults.d_model, help="width of the encoders that are trained")
-    parser.add_argument("--init-std", type=float, help="of the encoders' weights (default: 1 / sqrt(width))")
     parser.add_argument("--num-capsules", type=int, help="output capsules (default: as many as the width, as in Li)")
     parser.add_argument("--epochs", type=int, default=defaults.epochs, help="at most; it stops early")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -92,12 +91,7 @@ def main() -> None:
         treebank[part] = read_treebank(found[0])
     treebank["train"] = treebank["train"][: arguments.sentences]
     tasks = make_tasks(treebank, arguments.tasks)
-    settings = ProbingSettings(
-        d_model=arguments.d_model,
-        num_capsules=arguments.num_capsules,
-        init_std=arguments.init_std,
-        epochs=arguments.epochs,
-    )
+    settings = ProbingSettings(d_model=arguments.d_model, num_capsules=arguments.num_capsules, epochs=arguments.epochs)
     asked = {"settings": asdict(settings), "training_sentences": len(treebank["train"])}
     results: list[dict[str, Any]] = []
     if arguments.output.exists():

@@ -25,8 +25,6 @@ POOLED_BATCHES = 8  # of which each has examples of similar length
 class ProbingSettings:
     """Sizes of the encoder that is trained, and how the training goes.
 
-    init_std: of the encoder's weights; by default 1 / sqrt(d_model), with which a product keeps the scale
-        of its input. With Marian's 0.02 the votes of so narrow an encoder are so small that its routings hardly learn.
     patience: epochs without a better accuracy on the validation part after which training ends.
     hidden: width of the classifier's hidden layer.
     """
@@ -36,7 +34,6 @@ class ProbingSettings:
     heads: int = 8
     num_capsules: int | None = None
     num_iterations: int = 3
-    init_std: float | None = None
     vocab_size: int = 4000
     hidden: int = 256
     dropout: float = 0.1
@@ -97,7 +94,6 @@ def new_encoder(aggregation: Any, tokenizer: PreTrainedTokenizerBase, settings: 
             decoder_attention_heads=settings.heads,
             encoder_ffn_dim=4 * settings.d_model,
             dropout=settings.dropout,
-            init_std=settings.d_model**-0.5 if settings.init_std is None else settings.init_std,
             max_position_embeddings=512,
             scale_embedding=True,
             pad_token_id=tokenizer.pad_token_id,
