@@ -106,6 +106,12 @@ def draw_sweep(
     return save_picture(figure, path)
 
 
+def _draw_seeds(axis: Any, values: Sequence[float], place: float, half_height: float, colour: str = "C0") -> None:
+    """A dot for each seed on a line of a picture, and a bar for their mean."""
+    axis.plot(values, [place] * len(values), "o", markersize=3.5, color=colour, alpha=0.7)
+    axis.plot([fmean(values)] * 2, [place - half_height, place + half_height], color=colour)
+
+
 def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLike[str], limit: float = 3.0) -> Path:
     """Differences to a baseline, a line for each row: a dot for each seed, a bar for their mean.
 
@@ -126,8 +132,7 @@ def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLik
                 va="center", fontsize="x-small",
             )  # fmt: skip
             continue
-        axis.plot(values, [place] * len(values), "o", markersize=3.5, color="C0", alpha=0.7)
-        axis.plot([mean, mean], [place - 0.35, place + 0.35], color="C0")
+        _draw_seeds(axis, values, place, 0.35)
     axis.set_xlim(-1.08 * limit, 1.08 * limit)
     axis.set_ylim(len(rows) - 0.3, -0.7)
     axis.set_yticks(range(len(rows)), list(rows), fontsize="x-small")
@@ -173,11 +178,13 @@ def draw_probing(
             values, base = found.get((encoder, task), {}), found.get((first, task), {})
             differences = [value - base[seed] for seed, value in values.items() if seed in base]
             height = place + shift
-            for axis, shown in zip(axes, (list(values.values()), differences), strict=True):
-                if shown and (axis is axes[0] or encoder != first):
-                    axis.plot(shown, [height] * len(shown), "o", color=colour, markersize=4, alpha=0.7)
-                    axis.plot([fmean(shown)] * 2, [height - step / 2, height + step / 2], color=colour)
-            if encoder != first and first in paper and encoder in paper:
+            if values:
+                _draw_seeds(axes[0], list(values.values()), height, step / 2, colour)
+            if encoder == first:
+                continue
+            if differences:
+                _draw_seeds(axes[1], differences, height, step / 2, colour)
+            if first in paper and encoder in paper:
                 difference = paper[encoder][task] - paper[first][task]
                 axes[1].plot(difference, height, marker="D", color=colour, markersize=4, markerfacecolor="none")
         axes[0].plot([], [], "o", color=colour, label=Path(encoder).name)

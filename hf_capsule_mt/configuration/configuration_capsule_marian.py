@@ -72,8 +72,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         head_aggregation_init_std (`float`, *optional*):
             Standard deviation of the initial weights that make input capsules and votes. `None` is
             1 / sqrt(`d_model`), with which votes are about as long as heads. With weights as small as `init_std` the
-            routing of a narrow model learns little, and at `"cross"`, if it is trained from scratch, nothing: its
-            rectifiers go out.
+            routing of a narrow model learns little, and at `"cross"`, if it is trained from scratch, nothing.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those

@@ -98,8 +98,7 @@ class FastLinear(nn.Linear):
     """
 
     enabled: ClassVar[bool] = True
-    init_gain: float = 1.0  # for models that initialise each matrix to keep the scale of its input
-    init_std: float | None = None  # for models whose matrices all start with one deviation: another
+    init_std: float | None = None  # of the initial weights, where it is not that of the model's other matrices
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return fast_linear(input, self.weight, self.bias)

@@ -72,7 +72,8 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
                 elif name.startswith("bias_hh"):  # a gate that forgets nothing at first
                     init.ones_(parameter.chunk(4)[1])
         elif isinstance(module, nn.Linear):
-            init.normal_(module.weight, std=getattr(module, "init_gain", 1.0) / math.sqrt(module.in_features))
+            std = getattr(module, "init_std", None)
+            init.normal_(module.weight, std=1 / math.sqrt(module.in_features) if std is None else std)
 
     @property
     def dummy_inputs(self) -> dict[str, torch.Tensor]:

@@ -29,12 +29,13 @@ class SourceCapsules(nn.Module):
         self.num_weights = 1 if config.share_iteration_weights else config.num_iterations
         self.position_aware = config.position_aware
         self.votes = FastLinear(width, self.num_weights * self.num_capsules * width, bias=False)
-        self.votes.init_gain = math.sqrt(2)  # what the rectifier takes
+        self.votes.init_std = math.sqrt(2) / math.sqrt(width)  # the root of two is what the rectifier takes
         self.scores_separately = config.separable_scoring
         if config.separable_scoring:
             self.inner_scoring = nn.Linear(width, width)
             self.outer_scoring = FastLinear(width, width)
-            self.outer_scoring.init_gain = width**-0.25  # scores of about one, so that no choice is made at the start
+            # scores of about one, so that no choice is made at the start
+            self.outer_scoring.init_std = width**-0.25 / math.sqrt(width)
 
     def forward(
         self, states: torch.Tensor, mask: torch.Tensor | None, output_routing_weights: bool = False
