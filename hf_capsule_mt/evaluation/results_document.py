@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from hf_capsule_mt.evaluation.paper_tables import TABLES, Row, Table, share_among_equals
+from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
 
 
@@ -101,22 +101,56 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str]:
     scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
     spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
     bleu = f"{fmean(scores):.2f}{spread} (n={len(scores)})"
-    found = [
-        entry for result in runs.values() if (entry := result.get("comparisons", {}).get(row.baseline)) is not None
-    ]
+    found = _comparisons(runs, row.baseline)
     if not found:
         return bleu, "", ""
     return bleu, f"{fmean(entry['difference'] for entry in found):+.2f}", _p_values(found)
 
 
+def _comparisons(runs: dict[int, dict[str, Any]], baseline: str | None) -> list[dict[str, Any]]:
+    """What is known of a run against its baseline, a seed each."""
+    found = [result.get("comparisons", {}).get(baseline) for result in runs.values()]
+    return [entry for entry in found if entry is not None]
+
+
 def _p_values(comparisons: list[dict[str, Any]]) -> str:
     """That of all seeds together, if it is known, then in brackets those of each."""
     each = " / ".join(f"{entry['p_bootstrap']:.3f}" for entry in comparisons)
-    for entry in comparisons:
-        together = entry.get("over_seeds", {})
-        if len(together.get("seeds", ())) == len(comparisons):
-            return f"{together['p_bootstrap']:.3f} ({each})"
-    return each
+    together = _p_of_all(comparisons)
+    return each if len(comparisons) == 1 or together is None else f"{together:.3f} ({each})"
+
+
+def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
+    """The p-value of all seeds together; None if their translations have not been there together."""
+    if len(comparisons) == 1:
+        return comparisons[0]["p_bootstrap"]
+    known = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
+    return next((entry["p_bootstrap"] for entry in known if len(entry["seeds"]) == len(comparisons)), None)
+
+
+def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
+    """The papers' claims as Markdown: the difference that each prints, and ours in each of some settings."""
+    lines = ["| | paper | " + " | ".join(NAMES[name] for name in settings) + " |", "|---" * (len(settings) + 2) + "|"]
+    for paper, claims in CLAIMS.items():
+        lines.append(f"| **{paper}** |" + " |" * (len(settings) + 1))
+        for claim in claims:
+            cells = [_difference(claim, results.get(claim.run, {})) for results in settings.values()]
+            printed = "" if claim.printed is None else f"{claim.printed:+.2f}"
+            lines.append("| " + " | ".join([claim.text, printed, *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
+    """The mean over seeds, bold where p < 0.05."""
+    found = _comparisons(runs, claim.row.baseline)
+    if not found:
+        return ""
+    difference = f"{fmean(entry['difference'] for entry in found):+.2f}"
+    p_value = _p_of_all(found)
+    if p_value is None:
+        return f"{difference} (n={len(found)})"
+    mark = "**" if p_value < 0.05 else ""
+    return f"{mark}{difference}{mark} (n={len(found)}, p={p_value:.3f})"
 
 
 SETTINGS = {
@@ -124,6 +158,7 @@ SETTINGS = {
     "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
     "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
 }
+NAMES = {"embedded": "embedded", "multi30k": "Multi30k", "tatoeba": "Tatoeba"}
 PAGES = {
     "adequacy-de-en": "What finds inadequate translations",
     "probing": "Probing tasks (Li et al. 2019)",
@@ -168,10 +203,17 @@ def render_results(
         "of the row, of models before training, all measured in turns; p-values are those of the paired bootstrap "
         "over sentences, of all seeds together and, in brackets, of each.",
     ]
-    for setting, title in SETTINGS.items():
-        results, speeds = read_results(folder, setting), read_speeds(folder, setting)
-        if not results:
-            continue
+    found = {setting: results for setting in SETTINGS if (results := read_results(folder, setting))}
+    if found:
+        parts += [
+            "## What the papers claim, and what came out",
+            "Differences in BLEU to the model without: the papers', on WMT14 English-German if nothing else is said, "
+            "and ours, bold where p < 0.05 by the paired bootstrap of all seeds (n) together; empty where nothing was "
+            "run.",
+            render_claims(found).rstrip(),
+        ]
+    for setting, results in found.items():
+        title, speeds = SETTINGS[setting], read_speeds(folder, setting)
         signature = next(iter(next(iter(results.values())).values()))["scores"]["bleu"]["signature"]
         parts += [f"## {title}", f"BLEU: `{signature}`"]
         parts += picture(setting, "differences", "Every row against its baseline")

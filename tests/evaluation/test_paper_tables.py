@@ -5,10 +5,11 @@ from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, baselines_of, runs_of
+from hf_capsule_mt.evaluation.paper_tables import CLAIMS, RUNS, TABLES, baselines_of, runs_of
 from hf_capsule_mt.evaluation.results_document import (
     read_results,
     read_speeds,
+    render_claims,
     render_results,
     render_table,
     result_path,
@@ -116,6 +117,8 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     document = render_results(tmp_path, {"more": "More", "nothing": "Not there"})
     assert "## The embedded corpus" in document
     assert "## Multi30k" not in document
+    assert "## What the papers claim, and what came out" in document
+    assert "\n| EM routing | +1.50 | +0.50 (n=2, p=0.125) |\n" in document
     left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
     assert "### Dou et al. 2019, Table 1" not in document  # none of its rows has been run but headline rows
     assert "Dou et al. 2019, Table 1: layer aggregation, WMT14 English-German (`dou1`)" in left_out
@@ -138,6 +141,36 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     multi30k = render_results(tmp_path).partition("## Multi30k")[2]
     assert "### The headline rows" in multi30k  # of a setting that has the plain model alone, too
     assert multi30k.count("###") == 1
+
+
+def test_claims_are_differences_of_what_the_papers_print():
+    printed = {(claim.table, claim.run): claim.printed for claims in CLAIMS.values() for claim in claims}
+    assert printed["dou1", "em_routing"] == pytest.approx(28.81 - 27.31)
+    assert printed["capsnmt1", "capsnmt"] == pytest.approx(25.7 - 21.3)  # to pooling, not to the plain model
+    assert printed["gdr1", "rnmt_gdr"] == pytest.approx(38.45 - 36.61)
+    assert [key for key, value in printed.items() if value is None] == [
+        ("tried", "em_routing_big_low_rate"), ("tried", "head_em_lower_big_low_rate")
+    ]  # fmt: skip
+    assert all(value is None or value > 0 for value in printed.values()), "the papers claim gains"
+
+
+def test_a_claim_beside_what_came_of_it():
+    def compared(difference: float, p: float, **more) -> dict:
+        return {"comparisons": {"plain": {"difference": difference, "p_bootstrap": p} | more}}
+
+    both = {"over_seeds": {"seeds": [1, 2], "p_bootstrap": 0.03}}
+    ours = {
+        "em_routing": {1: compared(1.0, 0.2), 2: compared(2.0, 0.1, **both)},
+        "linear": {1: compared(-0.5, 0.01), 2: compared(0.25, 0.2)},  # never bold by the p of one seed
+        "dynamic_routing": {1: compared(-0.5, 0.25)},
+    }
+    text = render_claims({"embedded": ours, "multi30k": {}})
+    assert text.startswith("| | paper | embedded | Multi30k |\n")
+    assert "\n| EM routing | +1.50 | **+1.50** (n=2, p=0.030) |  |\n" in text
+    assert "\n| linear combination | +0.42 | -0.12 (n=2) |  |\n" in text
+    assert "\n| dynamic routing | +0.91 | -0.50 (n=1, p=0.250) |  |\n" in text
+    assert "\n| dynamic combination | +1.02 |  |  |\n" in text
+    assert len({line.count("|") for line in text.splitlines()}) == 1
 
 
 def test_every_line_of_a_table_has_as_many_cells():
