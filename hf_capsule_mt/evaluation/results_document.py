@@ -209,7 +209,7 @@ def render_results(
             "## What the papers claim, and what came out",
             "Differences in BLEU to the model without: the papers', on WMT14 English-German if nothing else is said, "
             "and ours, bold where p < 0.05 by the paired bootstrap of all seeds (n) together; empty where nothing was "
-            "run.",
+            "run. That p is over sentences: it does not know what another seed would have said.",
             render_claims(found).rstrip(),
         ]
     for setting, results in found.items():
