@@ -130,7 +130,8 @@ def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
 
 def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
     """The papers' claims as Markdown: the difference that each prints, and ours in each of some settings."""
-    lines = ["| | paper | " + " | ".join(NAMES[name] for name in settings) + " |", "|---" * (len(settings) + 2) + "|"]
+    names = [SETTINGS[name].partition(" (")[0] for name in settings]
+    lines = ["| " + " | ".join(["", "paper", *names]) + " |", "|---" * (len(settings) + 2) + "|"]
     for paper, claims in CLAIMS.items():
         lines.append(f"| **{paper}** |" + " |" * (len(settings) + 1))
         for claim in claims:
@@ -158,7 +159,6 @@ SETTINGS = {
     "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
     "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
 }
-NAMES = {"embedded": "embedded", "multi30k": "Multi30k", "tatoeba": "Tatoeba"}
 PAGES = {
     "adequacy-de-en": "What finds inadequate translations",
     "probing": "Probing tasks (Li et al. 2019)",

@@ -165,7 +165,7 @@ def test_a_claim_beside_what_came_of_it():
         "dynamic_routing": {1: compared(-0.5, 0.25)},
     }
     text = render_claims({"embedded": ours, "multi30k": {}})
-    assert text.startswith("| | paper | embedded | Multi30k |\n")
+    assert text.startswith("|  | paper | The embedded corpus | Multi30k |\n")
     assert "\n| EM routing | +1.50 | **+1.50** (n=2, p=0.030) |  |\n" in text
     assert "\n| linear combination | +0.42 | -0.12 (n=2) |  |\n" in text
     assert "\n| dynamic routing | +0.91 | -0.50 (n=1, p=0.250) |  |\n" in text
