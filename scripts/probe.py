@@ -22,6 +22,7 @@ from hf_capsule_mt.analysis.probing_tasks import TASKS, forms, make_tasks, read_
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, keep_freed_memory, run
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import PROBING
 
 AGGREGATIONS = ("concat", "simple_routing", "em_routing")
@@ -63,20 +64,21 @@ def markdown(results: list[dict[str, Any]]) -> str:
     """Accuracy in percent, mean and standard deviation over seeds; a row for each encoder, and those of the paper."""
     tasks = [task for task in TASKS if any(entry["task"] == task for entry in results)]
     majority = {entry["task"]: entry["majority"] for entry in results}
-    lines = ["| encoder | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
-    lines.append("| commonest class | " + " | ".join(f"{100 * majority[task]:.1f}" for task in tasks) + " |")
     sizes = {entry["task"]: entry["sentences"]["test"] for entry in results}
-    lines.append("| test sentences | " + " | ".join(f"{sizes[task]:,}" for task in tasks) + " |")
+    lines = [
+        ["commonest class", *(f"{100 * majority[task]:.1f}" for task in tasks)],
+        ["test sentences", *(f"{sizes[task]:,}" for task in tasks)],
+    ]
     for encoder in dict.fromkeys(entry["encoder"] for entry in results):
-        cells = []
+        cells = [Path(encoder).name]
         for task in tasks:
             found = [100 * e["accuracy"] for e in results if (e["encoder"], e["task"]) == (encoder, task)]
             spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
             cells.append(f"{fmean(found):.1f}{spread}" if found else "")
-        lines.append(f"| {Path(encoder).name} | " + " | ".join(cells) + " |")
+        lines.append(cells)
     for encoder, printed in PROBING.items():
-        lines.append(f"| paper: {encoder} | " + " | ".join(f"{printed[task]:.2f}" for task in tasks) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([f"paper: {encoder}", *(f"{printed[task]:.2f}" for task in tasks)])
+    return markdown_table(["encoder", *tasks], lines) + "\n"
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hf_capsule_mt.evaluation.links import Links
+from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.word_alignment import WordAligner, fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
 
@@ -201,14 +202,14 @@ def auc_markdown(table: dict[str, dict[str, AreaUnderCurve]]) -> str:
     """The table as Markdown, the best measure of each label in bold."""
     labels = list(next(iter(table.values())))
     best = {label: max(row[label].auc for row in table.values()) for label in labels}
-    lines = ["| measure | " + " | ".join(labels) + " |", "|---" * (len(labels) + 1) + "|"]
+    lines = []
     for measure, row in table.items():
-        cells = []
+        cells = [measure]
         for label in labels:
             number = f"{row[label].auc:.3f}"
             cells.append(
                 f"{f'**{number}**' if row[label].auc == best[label] else number} "
                 f"({row[label].low:.2f}-{row[label].high:.2f})"
             )
-        lines.append(f"| {measure} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append(cells)
+    return markdown_table(["measure", *labels], lines) + "\n"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.significance import (
     SMALLER_IS_BETTER,
     Comparison,
@@ -130,9 +131,7 @@ def as_text(report: Report) -> str:
 
 def as_markdown(report: Report) -> str:
     """The report for a repository."""
-    lines = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
-    for row in table_rows(report):
-        lines.append("| " + " | ".join(_escape(cell) for cell in row) + " |")
+    lines = [markdown_table(HEADER, ([_escape(cell) for cell in row] for row in table_rows(report)))]
     lines += ["", *(f"- {_escape(note)}" for note in notes(report))]
     for name, differences in report.differences.items():
         lines += ["", f"### Sentences that differ most: {_escape(name)} and {_escape(report.baseline)}", ""]

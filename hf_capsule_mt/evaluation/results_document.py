@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
 
@@ -54,7 +55,7 @@ def render_table(
     """
     more = [name for name in table.columns if name in MORE]
     header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    lines = []
     for row in table.rows:
         cells = [""] * (len(OURS) + len(more))
         if row.run:
@@ -62,8 +63,8 @@ def render_table(
             cells = [*_size_and_speed(row, runs, speeds), *_scores(row, runs)]
             cells += [MORE[name](runs, speeds.get(row.run, {})) for name in more]
         printed = [row.printed.get(name, "").replace("|", "\\|") for name in table.columns]
-        lines.append("| " + " | ".join([row.label, *cells, *printed]) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([row.label, *cells, *printed])
+    return markdown_table(header, lines) + "\n"
 
 
 def _coverage_difference(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str:
@@ -130,15 +131,15 @@ def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
 
 def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
     """The papers' claims as Markdown: the difference that each prints, and ours in each of some settings."""
-    names = [SETTINGS[name].partition(" (")[0] for name in settings]
-    lines = ["| " + " | ".join(["", "paper", *names]) + " |", "|---" * (len(settings) + 2) + "|"]
+    header = ["", "paper", *(SETTINGS[name].partition(" (")[0] for name in settings)]
+    lines = []
     for paper, claims in CLAIMS.items():
-        lines.append(f"| **{paper}** |" + " |" * (len(settings) + 1))
+        lines.append([f"**{paper}**", *[""] * (len(header) - 1)])
         for claim in claims:
+            printed = claim.printed
             cells = [_difference(claim, results.get(claim.run, {})) for results in settings.values()]
-            printed = "" if claim.printed is None else f"{claim.printed:+.2f}"
-            lines.append("| " + " | ".join([claim.text, printed, *cells]) + " |")
-    return "\n".join(lines) + "\n"
+            lines.append([claim.text, "" if printed is None else f"{printed:+.2f}", *cells])
+    return markdown_table(header, lines) + "\n"
 
 
 def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
