@@ -7,6 +7,7 @@
     python scripts/benchmark.py --sections memory --systems guided --tokens 1024 --length 64
     python scripts/benchmark.py --sections decode --systems off em_routing guided --threads 1 --int8
     python scripts/benchmark.py --lengths                         # CapsNMT and Marian by sentence length, five minutes
+    python scripts/benchmark.py --lengths 25 100 --threads 1 --int8
     python scripts/benchmark.py --size tiny --repeats 1           # does it run?
 
 What is compared runs in turns in one process, and every ratio is one of medians of the same run. "floor" is the same
@@ -37,6 +38,7 @@ from hf_capsule_mt.analysis.pictures import draw_lengths
 from hf_capsule_mt.analysis.timing import Timing, peak_memory, routing_replaced_by_mean, time_in_turns
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.modeling.int8 import use_int8
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash, use_routing_form
 
@@ -179,6 +181,12 @@ def build(name: str, size: dict[str, int], device: str) -> torch.nn.Module:
     if name == "stock":
         return MarianMTModel(MarianConfig(**model_sizes(size))).to(device)
     return CapsuleMarianMTModel(CapsuleMarianConfig(**model_sizes(size), **SYSTEMS[name][0])).to(device)
+
+
+def build_capsnmt(size: dict[str, int], device: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = CapsNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
+    return CapsNMTForConditionalGeneration(config).to(device)
 
 
 class TrainingStep:
@@ -325,8 +333,7 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
     def text(cell: Any) -> str:
         return "" if cell is None else f"{cell:.2f}" if isinstance(cell, float) else str(cell)
 
-    lines = [header, ["---"] * len(header), *([text(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(header, [[text(cell) for cell in row] for row in rows])
 
 
 def spread(timing: dict[str, float], scale: float = 1000) -> str:
@@ -417,12 +424,11 @@ def render(result: dict[str, Any]) -> str:
 def by_length(arguments: argparse.Namespace) -> None:
     """CapsNMT next to Marian of the same width, by the lengths of source and target: a result, tables, a picture."""
     size = SIZES[arguments.size]
-    torch.manual_seed(0)
-    capsnmt = CapsNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
-    models = {
-        "Marian": build("stock", size, arguments.device).eval(),
-        "CapsNMT": CapsNMTForConditionalGeneration(capsnmt).to(arguments.device).eval(),
-    }
+    models = {"Marian": build("stock", size, arguments.device).eval()}
+    models["CapsNMT"] = build_capsnmt(size, arguments.device).eval()
+    if arguments.int8:
+        models["Marian in int8"] = use_int8(build("stock", size, arguments.device).eval())
+        models["CapsNMT in int8"] = use_int8(build_capsnmt(size, arguments.device).eval())
     synchronize = torch.cuda.synchronize if arguments.device != "cpu" else None
     result: dict[str, Any] = {"size": arguments.size, "repeats": arguments.repeats, "num_beams": arguments.num_beams}
     result["clock"] = "processor time" if arguments.processor_time else "time"

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.analysis.timing import time_in_turns
+from hf_capsule_mt.evaluation.markdown import markdown_table
 
 FIXED_LENGTH = 50  # of the side that does not vary
 
@@ -90,17 +91,18 @@ def render_lengths(result: dict[str, Any], picture: str) -> str:
         header = [f"{side} words"]
         header += [f"{name}: {column}" for name in names for column in ("encode ms", "total ms", "ms/word")]
         parts.append(f"\n## By the length of the {side}, the other side {FIXED_LENGTH} words\n")
-        parts.append("| " + " | ".join([*header, f"{names[-1]} vs {names[0]}"]) + " |")
-        parts.append("|" + " --- |" * (len(header) + 1))
+        header += [f"{name} vs {names[0]}" for name in names[1:]]
+        table = []
         for row in sweep["rows"]:
             medians = {run: timing["median"] for run, timing in row["seconds"].items()}
             cells = [str(row[f"{side}_length"])]
             for name in names:
                 cells += [f"{1000 * medians[f'{name} {part}']:.1f}" for part in ("encode", "translate")]
                 cells.append(f"{row['milliseconds_per_word'][name]:.2f}")
-            cells.append(f"{medians[f'{names[0]} translate'] / medians[f'{names[-1]} translate']:.2f}")
-            parts.append("| " + " | ".join(cells) + " |")
-        parts.append("")
+            reference = medians[f"{names[0]} translate"]
+            cells += [f"{reference / medians[f'{name} translate']:.2f}" for name in names[1:]]
+            table.append(cells)
+        parts.append(markdown_table(header, table) + "\n")
         for name, fit in sweep["slopes"].items():
             parts.append(
                 f"- {name}: a word takes {fit['mean']:.2f} ms, and {1000 * fit['per_word']:+.2f} "

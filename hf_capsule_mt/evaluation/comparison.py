@@ -34,7 +34,7 @@ class Report:
     baseline: str
     baseline_scores: dict[str, tuple[float, float]]  # metric: score, half the width of its 95 % interval
     comparisons: dict[str, dict[str, Comparison]]
-    differences: dict[str, list[SentenceDifference]]
+    differences: dict[str, list[SentenceDifference]]  # of the systems that have any to be shown
     sentences: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,13 +61,15 @@ def build_report(
     for name, lines in others:
         gains = [new - old for new, old in zip(sentence_scores(lines, references), before, strict=True)]
         order = sorted(range(len(gains)), key=lambda n: (-abs(gains[n]), n))[:most_different]
-        differences[name] = [
+        different = [
             SentenceDifference(
                 n + 1, gains[n], sources[n] if sources else None, references[0][n], baseline_lines[n], lines[n]
             )
             for n in order
             if lines[n] != baseline_lines[n]
         ]
+        if different:
+            differences[name] = different
     first = next(iter(comparisons.values()))
     baseline_scores = {
         metric: (row.baseline_score, confidence_interval(baseline_lines, references, metric, bootstrap_samples)[1])

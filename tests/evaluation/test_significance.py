@@ -139,3 +139,11 @@ def test_report_in_three_forms():
     assert {line.replace("\\|", "").count("|") for line in table} == {10}
     assert len(table) == 2 + 2 + 2
     json.dumps(report.as_dict())
+
+
+@pytest.mark.parametrize(("system", "most_different"), [(SYSTEM, 0), (BASELINE, 5)])
+def test_no_heading_without_sentences(system, most_different):
+    report = build_report({"plain": BASELINE, "em": system}, [REFERENCE], None, ["bleu"], most_different, 20, 100)
+    for form in (as_text(report), as_markdown(report), as_html(report)):
+        assert "plain" in form
+        assert "differ most" not in form
