@@ -9,6 +9,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
+from hf_capsule_mt.evaluation.t_test import paired_t_test
 
 
 def result_path(folder: str | os.PathLike[str], setting: str, run: str, seed: int) -> Path:
@@ -41,7 +42,7 @@ def read_results(folder: str | os.PathLike[str], setting: str) -> dict[str, dict
     return results
 
 
-OURS = ("parameters", "train", "decode", "BLEU", "difference", "p")
+OURS = ("parameters", "train", "decode", "BLEU", "difference", "p", "p, seeds")
 
 
 def render_table(
@@ -50,8 +51,8 @@ def render_table(
     """A table as Markdown: our figures, then, under "paper", those that it prints.
 
     Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
-    is to the baseline of the same seeds; the p-values are those of the paired bootstrap, of all seeds together and, in
-    brackets, of each.
+    is to the baseline of the same seeds; the p-values are those of the paired bootstrap over sentences, of all seeds
+    together and, in brackets, of each, and that of the t-test over seeds.
     """
     more = [name for name in table.columns if name in MORE]
     header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
@@ -95,17 +96,23 @@ def _size_and_speed(
     return parameters, f"{theirs['train'] / ours['train']:.2f}", f"{theirs['decode'] / ours['decode']:.2f}"
 
 
-def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str]:
+def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, str]:
     """BLEU, the difference to the baseline, and its p-values."""
     if not runs:
-        return "not run", "", ""
+        return "not run", "", "", ""
     scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
     spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
     bleu = f"{fmean(scores):.2f}{spread} (n={len(scores)})"
     found = _comparisons(runs, row.baseline)
     if not found:
-        return bleu, "", ""
-    return bleu, f"{fmean(entry['difference'] for entry in found):+.2f}", _p_values(found)
+        return bleu, "", "", ""
+    p_of_seeds = _p_of_seeds(found)
+    return (
+        bleu,
+        f"{fmean(entry['difference'] for entry in found):+.2f}",
+        _p_values(found),
+        "" if p_of_seeds is None else f"{p_of_seeds:.3f}",
+    )
 
 
 def _comparisons(runs: dict[int, dict[str, Any]], baseline: str | None) -> list[dict[str, Any]]:
@@ -129,6 +136,11 @@ def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
     return next((entry["p_bootstrap"] for entry in known if len(entry["seeds"]) == len(comparisons)), None)
 
 
+def _p_of_seeds(comparisons: list[dict[str, Any]]) -> float | None:
+    """The p-value of the mean difference among seeds; None for a single one, which says nothing of others."""
+    return paired_t_test([entry["difference"] for entry in comparisons]) if len(comparisons) > 1 else None
+
+
 def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
     """The papers' claims as Markdown: the difference that each prints, and ours in each of some settings."""
     header = ["", "paper", *(SETTINGS[name].partition(" (")[0] for name in settings)]
@@ -143,16 +155,15 @@ def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) 
 
 
 def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
-    """The mean over seeds, bold where p < 0.05."""
+    """The mean over seeds, bold where both p-values are below 0.05."""
     found = _comparisons(runs, claim.row.baseline)
     if not found:
         return ""
     difference = f"{fmean(entry['difference'] for entry in found):+.2f}"
-    p_value = _p_of_all(found)
-    if p_value is None:
-        return f"{difference} (n={len(found)})"
-    mark = "**" if p_value < 0.05 else ""
-    return f"{mark}{difference}{mark} (n={len(found)}, p={p_value:.3f})"
+    p_values = (_p_of_all(found), _p_of_seeds(found))
+    mark = "**" if all(p is not None and p < 0.05 for p in p_values) else ""
+    known = " / ".join("?" if p is None else f"{p:.3f}" for p in p_values[: len(found)])
+    return f"{mark}{difference}{mark} (n={len(found)}, p={known})"
 
 
 SETTINGS = {
@@ -201,16 +212,17 @@ def render_results(
         "Written by `python scripts/reproduce.py --render` from the result files in `docs/results`, each of which "
         "names its command, seed, commit, hardware and software; the newer ones have their translations beside them. "
         "Sizes and data are ours and small; the papers' own figures stand beside. Speeds are relative to the baseline "
-        "of the row, of models before training, all measured in turns; p-values are those of the paired bootstrap "
-        "over sentences, of all seeds together and, in brackets, of each.",
+        "of the row, of models before training, all measured in turns. `p` is that of the paired bootstrap over "
+        "sentences, of all seeds together and, in brackets, of each: would these models differ so on other sentences? "
+        "`p, seeds` is that of Student's t-test over the differences of each seed: would models of other seeds?",
     ]
     found = {setting: results for setting in SETTINGS if (results := read_results(folder, setting))}
     if found:
         parts += [
             "## What the papers claim, and what came out",
             "Differences in BLEU to the model without: the papers', on WMT14 English-German if nothing else is said, "
-            "and ours, bold where p < 0.05 by the paired bootstrap of all seeds (n) together; empty where nothing was "
-            "run. That p is over sentences: it does not know what another seed would have said.",
+            "and ours, the mean of n seeds, with p over sentences / over seeds; bold where both are below 0.05. Empty "
+            "where nothing was run. A single seed says nothing of others, so that it is never bold.",
             render_claims(found).rstrip(),
         ]
     for setting, results in found.items():

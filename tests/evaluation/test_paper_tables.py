@@ -95,22 +95,22 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     assert speeds.keys().isdisjoint({"plain_big", "em_routing_big", "em_routing_8_capsules"})
     lines = render_table(TABLES["dou1"], results, speeds).splitlines()
     assert lines[0] == (
-        "|  | parameters | train | decode | BLEU | difference | p "
+        "|  | parameters | train | decode | BLEU | difference | p | p, seeds "
         "| paper: parameters | paper: train | paper: decode | paper: BLEU |"
     )
     assert lines[2] == (
-        "| Transformer-Base | 1.23M | 1.00 | 1.00 | 20.50 ± 0.71 (n=2) |  |  | 88.0M | 1.79 | 1.43 | 27.31 |"
+        "| Transformer-Base | 1.23M | 1.00 | 1.00 | 20.50 ± 0.71 (n=2) |  |  |  | 88.0M | 1.79 | 1.43 | 27.31 |"
     )
-    assert lines[3].startswith("| + linear combination | 2.35M | 0.50 | 0.50 | not run |  |  | +14.7M")
-    assert lines[4].startswith("| + dynamic combination |  |  |  | not run |  |  | +25.2M")
+    assert lines[3].startswith("| + linear combination | 2.35M | 0.50 | 0.50 | not run |  |  |  | +14.7M")
+    assert lines[4].startswith("| + dynamic combination |  |  |  | not run |  |  |  | +25.2M")
     assert lines[6] == (
-        "| + EM routing | 1.23M | 0.70 | 0.80 | 21.00 ± 0.71 (n=2) | +0.50 | 0.020 / 0.400 "
+        "| + EM routing | 1.23M | 0.70 | 0.80 | 21.00 ± 0.71 (n=2) | +0.50 | 0.020 / 0.400 | 0.705 "
         "| +56.8M | 1.10 | 1.15 | 28.81 |"
     )
     worse["plain"]["over_seeds"] = {"seeds": [1, 2], "p_bootstrap": 0.125}
     write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
     again = render_table(TABLES["dou1"], read_results(tmp_path, "embedded"), speeds)
-    assert "| +0.50 | 0.125 (0.020 / 0.400) |" in again
+    assert "| +0.50 | 0.125 (0.020 / 0.400) | 0.705 |" in again
     assert "| 0.65 | 0.73 |" in render_table(TABLES["gdr3"], results, speeds)
     assert "| 21.5 | 225 |" in render_table(TABLES["capsnmt3"], results, speeds)
     (tmp_path / "more.md").write_text("text\n")
@@ -118,7 +118,7 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
     assert "## The embedded corpus" in document
     assert "## Multi30k" not in document
     assert "## What the papers claim, and what came out" in document
-    assert "\n| EM routing | +1.50 | +0.50 (n=2, p=0.125) |\n" in document
+    assert "\n| EM routing | +1.50 | +0.50 (n=2, p=0.125 / 0.705) |\n" in document
     left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
     assert "### Dou et al. 2019, Table 1" not in document  # none of its rows has been run but headline rows
     assert "Dou et al. 2019, Table 1: layer aggregation, WMT14 English-German (`dou1`)" in left_out
@@ -158,18 +158,20 @@ def test_a_claim_beside_what_came_of_it():
     def compared(difference: float, p: float, **more) -> dict:
         return {"comparisons": {"plain": {"difference": difference, "p_bootstrap": p} | more}}
 
-    both = {"over_seeds": {"seeds": [1, 2], "p_bootstrap": 0.03}}
+    two, three = ({"over_seeds": {"seeds": [1, 2, 3][:n], "p_bootstrap": 0.03}} for n in (2, 3))
     ours = {
-        "em_routing": {1: compared(1.0, 0.2), 2: compared(2.0, 0.1, **both)},
-        "linear": {1: compared(-0.5, 0.01), 2: compared(0.25, 0.2)},  # never bold by the p of one seed
-        "dynamic_routing": {1: compared(-0.5, 0.25)},
+        "em_routing": {1: compared(1.0, 0.2), 2: compared(1.1, 0.1), 3: compared(1.2, 0.1, **three)},
+        "dynamic_combination": {1: compared(1.0, 0.2), 2: compared(2.0, 0.1, **two)},  # seeds differ too much
+        "linear": {1: compared(-0.5, 0.01), 2: compared(0.25, 0.2)},  # nothing is known of both together
+        "dynamic_routing": {1: compared(-0.5, 0.01)},
     }
     text = render_claims({"embedded": ours, "multi30k": {}})
     assert text.startswith("|  | paper | The embedded corpus | Multi30k |\n")
-    assert "\n| EM routing | +1.50 | **+1.50** (n=2, p=0.030) |  |\n" in text
-    assert "\n| linear combination | +0.42 | -0.12 (n=2) |  |\n" in text
-    assert "\n| dynamic routing | +0.91 | -0.50 (n=1, p=0.250) |  |\n" in text
-    assert "\n| dynamic combination | +1.02 |  |  |\n" in text
+    assert "\n| EM routing | +1.50 | **+1.10** (n=3, p=0.030 / 0.003) |  |\n" in text
+    assert "\n| dynamic combination | +1.02 | +1.50 (n=2, p=0.030 / 0.205) |  |\n" in text
+    assert "\n| linear combination | +0.42 | -0.12 (n=2, p=? / 0.795) |  |\n" in text
+    assert "\n| dynamic routing | +0.91 | -0.50 (n=1, p=0.010) |  |\n" in text
+    assert "\n| EM routing of the encoder's layers alone | +0.49 |  |  |\n" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
 
 
