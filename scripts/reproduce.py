@@ -8,9 +8,10 @@
 
 A row that has a result file is never computed again; a training that the budget or a signal stops goes on in the next
 call. The translations that a score is of are kept beside it (NAME-seedN.hyp.gz), so that rows that were trained at
-different times can be compared: with a budget of 0 nothing is trained, but what is there is compared. The speeds of
-all models are measured in turns, once for all seeds, after the last row. Each row is the recipe of its setting with
-some fields changed (hf_capsule_mt/evaluation/paper_tables.py).
+different times can be compared: with a budget of 0 nothing is trained, but what is there is compared, and compared
+again where a baseline has been trained again. The speeds of all models are measured in turns, once for all seeds,
+after the last row. Each row is the recipe of its setting with some fields changed
+(hf_capsule_mt/evaluation/paper_tables.py).
 """
 
 import argparse
@@ -18,12 +19,14 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -218,17 +221,27 @@ class Reproduction:
     def compare(self, name: str, seed: int) -> None:
         """Adds what is missing to a result: the comparisons with the baselines that any table asks for.
 
-        The translations are enough, no checkpoint is needed.
+        The translations are enough, no checkpoint is needed. Where the baseline has been trained again, the comparison
+        with what it was before is replaced.
         """
         result = read_result(self.result(name, seed))
         for baseline in baselines_of(name):
             files = [self.translations(run, seed) for run in (baseline, name)]
-            if baseline in result["comparisons"] or not all(path.exists() for path in files):
+            if self.is_known(result, baseline, seed) or not all(path.exists() for path in files):
                 continue
             _, references = self.test_set
             systems = {run: read_lines(path) for run, path in zip((baseline, name), files, strict=True)}
             result["comparisons"][baseline] = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
             write_result(self.result(name, seed), result)
+
+    def is_known(self, result: dict[str, Any], baseline: str, seed: int) -> bool:
+        """Whether a result is compared with the baseline as it is now; it may be kept without the baseline's file."""
+        if baseline not in result["comparisons"]:
+            return False
+        path = self.result(baseline, seed)
+        return not path.exists() or math.isclose(
+            result["comparisons"][baseline]["baseline_score"], read_result(path)["scores"]["bleu"]["score"]
+        )
 
     def compare_over_seeds(self, name: str, seed: int) -> None:
         """Adds to a result what it and those of smaller seeds say together, each against the baseline of its seed."""
@@ -236,12 +249,20 @@ class Reproduction:
         for baseline, comparison in result["comparisons"].items():
             files = {one: [self.translations(run, one) for run in (name, baseline)] for one in range(1, seed + 1)}
             seeds = [one for one, pair in files.items() if all(path.exists() for path in pair)]
-            if len(seeds) < 2 or comparison.get("over_seeds", {}).get("seeds") == seeds:
+            known = comparison.get("over_seeds", {"seeds": [], "difference": math.nan})
+            same = math.isclose(known["difference"], self.mean_difference(name, baseline, seeds), abs_tol=1e-9)
+            if len(seeds) < 2 or (known["seeds"] == seeds and same):
                 continue
             ours, theirs = ([read_lines(files[one][side]) for one in seeds] for side in (0, 1))
             difference, p_value = bootstrap_over_seeds(ours, theirs, [self.test_set[1]])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             write_result(self.result(name, seed), result)
+
+    def mean_difference(self, name: str, baseline: str, seeds: list[int]) -> float:
+        """That of a run to a baseline by the result files of some seeds; not a number where one does not say."""
+        paths = [self.result(name, seed) for seed in seeds]
+        found = [read_result(path)["comparisons"].get(baseline) if path.exists() else None for path in paths]
+        return fmean(math.nan if entry is None else entry["difference"] for entry in found or [None])
 
     def measure_speeds(self, names: list[str]) -> None:
         """Times the models of runs in turns, as they are before training, and writes the setting's file of speeds.

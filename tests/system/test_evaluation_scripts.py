@@ -257,6 +257,22 @@ def test_reproduce_trains_resumes_and_renders(script, capsys):
     script("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny} --document results.md")
     again = json.loads(file.read_text())["comparisons"]["plain"]
     assert again == compared
+    # a comparison is not kept with what a baseline was before it was trained again, nor what seeds say with it
+    over_seeds = {"seeds": [1, 2], "difference": 99.0, "p_bootstrap": 0.5}
+    result["comparisons"]["plain"] = {**compared, "baseline_score": compared["baseline_score"] + 1}
+    file.write_text(json.dumps(result))
+    for name in ("plain", "em_routing"):  # a second seed that says the same
+        for ending in (".json", ".hyp.gz"):
+            shutil.copy(f"docs/results/embedded/{name}-seed1{ending}", f"docs/results/embedded/{name}-seed2{ending}")
+    second = Path("docs/results/embedded/em_routing-seed2.json")
+    second.write_text(
+        json.dumps(result | {"seed": 2, "comparisons": {"plain": {**compared, "over_seeds": over_seeds}}})
+    )
+    script("reproduce", f"dou1 --runs plain em_routing --seeds 1 2 --budget 10 {tiny} --document results.md")
+    assert json.loads(file.read_text())["comparisons"]["plain"] == compared
+    together = json.loads(second.read_text())["comparisons"]["plain"]["over_seeds"]
+    assert together["seeds"] == [1, 2]
+    assert together["difference"] == pytest.approx(compared["difference"])
     # a run that starts from another trains that once more
     script("reproduce", f"tried --runs em_routing_warm --budget 10 {tiny} --document results.md")
     warm = json.loads(Path("docs/results/embedded/em_routing_warm-seed1.json").read_text())
