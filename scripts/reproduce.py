@@ -37,7 +37,7 @@ from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.speed import milliseconds_in_turns
-from hf_capsule_mt.analysis.table_pictures import draw_setting
+from hf_capsule_mt.analysis.table_pictures import draw_setting, draw_what_came_of_claims
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
@@ -49,6 +49,7 @@ from hf_capsule_mt.evaluation.results_document import (
     read_results,
     render_results,
     result_path,
+    short_title,
     speeds_path,
     translations_path,
 )
@@ -348,8 +349,11 @@ def main() -> int:
         raise SystemExit(f"reproduce.py --render: no such folder: {arguments.results}")
     failed = [] if arguments.render else Reproduction(arguments).run()
     if importlib.util.find_spec("matplotlib"):
-        for setting in SETTINGS:
-            draw_setting(read_results(arguments.results, setting), arguments.results / setting)
+        found = {setting: read_results(arguments.results, setting) for setting in SETTINGS}
+        for setting, results in found.items():
+            draw_setting(results, arguments.results / setting)
+        titles = {short_title(setting): results for setting, results in found.items()}
+        draw_what_came_of_claims(titles, arguments.results / "claims.png")
     else:
         print("No pictures, which need matplotlib: pip install hf-capsule-mt[analysis]")
     document = render_results(arguments.results, place=arguments.document.parent)

@@ -112,6 +112,21 @@ def _draw_seeds(axis: Any, values: Sequence[float], place: float, half_height: f
     axis.plot([fmean(values)] * 2, [place - half_height, place + half_height], color=colour)
 
 
+def _draw_arrow(axis: Any, value: float, place: float, limit: float, colour: str) -> None:
+    """What lies beyond the limit of a picture, as an arrow at its edge."""
+    axis.plot(limit if value > 0 else -limit, place, marker=">" if value > 0 else "<", color=colour)
+    _annotate(axis, value, place, limit)
+
+
+def _annotate(axis: Any, value: float, place: float, limit: float) -> None:
+    """A number beside a mark at the edge."""
+    sign = 1 if value > 0 else -1
+    axis.annotate(
+        f"{value:+.1f}", (sign * limit, place), (-8 * sign, 0), textcoords="offset points", va="center",
+        ha="right" if value > 0 else "left", fontsize="x-small",
+    )  # fmt: skip
+
+
 def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLike[str], limit: float = 3.0) -> Path:
     """Differences to a baseline, a line for each row: a dot for each seed, a bar for their mean.
 
@@ -122,22 +137,68 @@ def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLik
     figure, axis = plt.subplots(figsize=(7, 0.9 + 0.21 * len(rows)))
     axis.axvline(0, color="grey", linewidth=0.8)
     for place, values in enumerate(rows.values()):
-        mean = fmean(values)
-        if abs(mean) > limit:
-            edge = limit if mean > 0 else -limit
-            axis.plot(edge, place, marker=">" if mean > 0 else "<", color="C3")
-            side = "right" if mean > 0 else "left"
-            axis.annotate(
-                f"{mean:+.1f}", (edge, place), (-8 if mean > 0 else 8, 0), textcoords="offset points", ha=side,
-                va="center", fontsize="x-small",
-            )  # fmt: skip
-            continue
-        _draw_seeds(axis, values, place, 0.35)
+        if abs(fmean(values)) > limit:
+            _draw_arrow(axis, fmean(values), place, limit, "C3")
+        else:
+            _draw_seeds(axis, values, place, 0.35)
     axis.set_xlim(-1.08 * limit, 1.08 * limit)
     axis.set_ylim(len(rows) - 0.3, -0.7)
     axis.set_yticks(range(len(rows)), list(rows), fontsize="x-small")
     axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
     axis.grid(alpha=0.3)
+    figure.tight_layout()
+    return save_picture(figure, path)
+
+
+@dataclass(frozen=True)
+class ClaimedDifference:
+    """What a paper says that a method is worth, if it prints it, and what came of it: {data: a value of each seed}."""
+
+    text: str
+    printed: float | None
+    found: Mapping[str, Sequence[float]]
+
+
+def draw_claims(
+    claims: Mapping[str, Sequence[ClaimedDifference]], path: str | os.PathLike[str], limit: float = 3.0
+) -> Path:
+    """The claims of papers beside what came of them, a line for each: a diamond, and dots for the seeds.
+
+    What lies beyond the limit is an arrow at the edge, as in `draw_differences`.
+    """
+    from matplotlib import pyplot as plt
+
+    data = list(dict.fromkeys(name for group in claims.values() for claim in group for name in claim.found))
+    places: list[tuple[str, ClaimedDifference | None]] = []
+    for title, group in claims.items():
+        places += [(title, None), *((claim.text, claim) for claim in group)]
+    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.27 * len(places)))
+    axis.axvline(0, color="grey", linewidth=0.8)
+    for place, (_, claim) in enumerate(places):
+        if claim is None:
+            continue
+        if claim.printed is not None:
+            axis.plot(min(claim.printed, limit), place, "D", color="0.35", markersize=5, markerfacecolor="none")
+            if claim.printed > limit:
+                _annotate(axis, claim.printed, place, limit)
+        for number, name in enumerate(data):
+            if values := claim.found.get(name):
+                height = place + (number - (len(data) - 1) / 2) * 0.36
+                if abs(fmean(values)) > limit:
+                    _draw_arrow(axis, fmean(values), height, limit, f"C{number}")
+                else:
+                    _draw_seeds(axis, values, height, 0.17, f"C{number}")
+    axis.plot([], [], "D", color="0.35", markerfacecolor="none", label="the paper's")
+    for number, name in enumerate(data):
+        axis.plot([], [], "o", color=f"C{number}", label=name)
+    axis.set_xlim(-1.08 * limit, 1.08 * limit)
+    axis.set_ylim(len(places) - 0.3, -0.7)
+    axis.set_yticks(range(len(places)), [text for text, _ in places], fontsize="small")
+    for label, (_, claim) in zip(axis.get_yticklabels(), places, strict=True):
+        label.set_fontweight("bold" if claim is None else "normal")
+    axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1 + len(data))
     figure.tight_layout()
     return save_picture(figure, path)
 

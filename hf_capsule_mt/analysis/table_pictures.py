@@ -5,13 +5,15 @@ from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.analysis.result_pictures import (
+    ClaimedDifference,
     SweepPoint,
     draw_by_length,
+    draw_claims,
     draw_differences,
     draw_sweep,
     sweep_points,
 )
-from hf_capsule_mt.evaluation.paper_tables import TABLES, Table
+from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Table
 
 Results = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
 
@@ -39,6 +41,35 @@ def draw_setting(results: Results, folder: Path) -> list[Path]:
     return made
 
 
+def draw_what_came_of_claims(settings: dict[str, Results], path: Path) -> Path | None:
+    """The papers' claims beside the differences of {title of a setting: its results}; nothing if there are none."""
+    path.unlink(missing_ok=True)
+    claims = {
+        paper: [
+            ClaimedDifference(
+                claim.text,
+                claim.printed,
+                {
+                    title: values
+                    for title, results in settings.items()
+                    if (values := differences_to(results, claim.run, claim.row.baseline))
+                },
+            )
+            for claim in group
+        ]
+        for paper, group in CLAIMS.items()
+    }
+    if not any(claim.found for group in claims.values() for claim in group):
+        return None
+    return draw_claims(claims, path)
+
+
+def differences_to(results: Results, run: str | None, baseline: str | None) -> list[float]:
+    """The differences in BLEU of a run to a baseline, for each seed that is compared with it."""
+    compared = [result.get("comparisons", {}).get(baseline) for result in results.get(run or "", {}).values()]
+    return [entry["difference"] for entry in compared if entry is not None]
+
+
 def _points(table: Table, results: Results) -> list[SweepPoint]:
     """The rows that have the field which the table sweeps."""
     if not table.swept:
@@ -61,7 +92,6 @@ def _differences(results: Results) -> dict[str, list[float]]:
     )
     found: dict[str, list[float]] = {}
     for run, baseline in pairs:
-        compared = [result.get("comparisons", {}).get(baseline) for result in results.get(run or "", {}).values()]
-        if values := [entry["difference"] for entry in compared if entry is not None]:
+        if values := differences_to(results, run, baseline):
             found[run if baseline == "plain" else f"{run} against {baseline}"] = values  # type: ignore[index]
     return found

@@ -143,7 +143,7 @@ def _p_of_seeds(comparisons: list[dict[str, Any]]) -> float | None:
 
 def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
     """The papers' claims as Markdown: the difference that each prints, and ours in each of some settings."""
-    header = ["", "paper", *(SETTINGS[name].partition(" (")[0] for name in settings)]
+    header = ["", "paper", *(short_title(name) for name in settings)]
     lines = []
     for paper, claims in CLAIMS.items():
         lines.append([f"**{paper}**", *[""] * (len(header) - 1)])
@@ -175,6 +175,11 @@ PAGES = {
     "adequacy-de-en": "What finds inadequate translations",
     "probing": "Probing tasks (Li et al. 2019)",
 }
+
+
+def short_title(setting: str) -> str:
+    """The name of a setting's data, without what they are."""
+    return SETTINGS[setting].partition(" (")[0]
 
 
 def _is_begun(key: str, results: set[str]) -> bool:
@@ -223,6 +228,7 @@ def render_results(
             "Differences in BLEU to the model without: the papers', on WMT14 English-German if nothing else is said, "
             "and ours, the mean of n seeds, with p over sentences / over seeds; bold where both are below 0.05. Empty "
             "where nothing was run. A single seed says nothing of others, so that it is never bold.",
+            *picture(".", "claims", "What the papers claim, and what came out"),
             render_claims(found).rstrip(),
         ]
     for setting, results in found.items():

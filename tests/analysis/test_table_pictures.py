@@ -2,7 +2,7 @@
 
 from hf_capsule_mt.analysis import table_pictures
 from hf_capsule_mt.analysis.result_pictures import draw_differences
-from hf_capsule_mt.analysis.table_pictures import draw_setting
+from hf_capsule_mt.analysis.table_pictures import draw_setting, draw_what_came_of_claims
 from tests.analysis.test_routing_pictures import colours
 
 BUCKETS = [
@@ -59,3 +59,26 @@ def test_a_sweep_has_its_points_and_its_baseline(tmp_path, monkeypatch):
 def test_what_lies_far_away_is_an_arrow(tmp_path):
     rows = {"near": [0.4, -0.2], "far below": [-96.0], "far above": [5.0, 6.0]}
     assert colours(draw_differences(rows, tmp_path / "differences.png")) > 10
+
+
+def test_claims_are_drawn_beside_what_came_of_them(tmp_path, monkeypatch):
+    file = tmp_path / "claims.png"
+    ours = {
+        "em_routing": {1: result(20.0, {}, plain=0.5), 2: result(20.0, {}, plain=-0.25)},
+        "capsnmt": {1: result(20.0, {}, pooling=1.0, capsnmt_ablated=8.0), 2: result(20.0, {}, pooling=2.0)},
+    }
+    assert colours(draw_what_came_of_claims({"Ours": ours, "Other": {}}, file)) > 10
+    drawn = {}
+    monkeypatch.setattr(table_pictures, "draw_claims", lambda claims, path: drawn.update(claims))
+    draw_what_came_of_claims({"Ours": ours, "Other": {"em_routing": {1: result(30.0, {}, plain=0.75)}}}, file)
+    found = {
+        (claim.text, claim.printed and round(claim.printed, 2)): claim.found
+        for group in drawn.values()
+        for claim in group
+    }
+    assert found["EM routing", 1.5] == {"Ours": [0.5, -0.25], "Other": [0.75]}
+    assert found["capsules in the place of pooling", 4.4] == {"Ours": [1.0, 2.0]}
+    assert found["capsules: these, positions, and separable composition and scoring", 1.0] == {"Ours": [8.0]}
+    assert found["the same at half of our learning rate", None] == {}
+    assert draw_what_came_of_claims({"Ours": {"plain": {1: result(20.0, {})}}}, file) is None
+    assert not file.exists()  # no picture of results that are gone
