@@ -65,7 +65,7 @@ def draw_lengths(sweeps: dict[str, Any], path: str | os.PathLike[str]) -> Path:
             axes[row, column].set_ylabel(label)
             axes[row, column].set_ylim(bottom=0)
             axes[row, column].grid(alpha=0.3)
-    axes[0, 0].legend()
+    axes[0, -1].legend()  # the target's, whose lines leave a corner free
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)

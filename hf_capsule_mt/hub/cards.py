@@ -99,9 +99,12 @@ def _of_training(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_seed(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without what differs between seeds: the seed, and folders that are named by it."""
+    """A recipe without what differs between seeds: the seed, and folders that are named by it.
+
+    And without the `./` before a file, which older recipes of the same files have not.
+    """
     kept = {key: value for key, value in recipe.items() if key not in ("seed", "output_dir")}
-    without: dict[str, Any] = json.loads(SEED_IN_NAME.sub("", json.dumps(kept)))
+    without: dict[str, Any] = json.loads(SEED_IN_NAME.sub("", json.dumps(kept)).replace('"./', '"'))
     return without
 
 
