@@ -180,13 +180,22 @@ def build(name: str, size: dict[str, int], device: str) -> torch.nn.Module:
     torch.manual_seed(0)
     if name == "stock":
         return MarianMTModel(MarianConfig(**model_sizes(size))).to(device)
+    if name == "capsnmt":
+        config = CapsNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
+        return CapsNMTForConditionalGeneration(config).to(device)
     return CapsuleMarianMTModel(CapsuleMarianConfig(**model_sizes(size), **SYSTEMS[name][0])).to(device)
 
 
-def build_capsnmt(size: dict[str, int], device: str) -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = CapsNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
-    return CapsNMTForConditionalGeneration(config).to(device)
+def decoding_models(systems: dict[str, str], arguments: argparse.Namespace) -> dict[str, torch.nn.Module]:
+    """{title: model} of {title: system}, and those in int8 if they are asked for."""
+
+    def models() -> dict[str, torch.nn.Module]:
+        size, device = SIZES[arguments.size], arguments.device
+        return {title: build(system, size, device).eval() for title, system in systems.items()}
+
+    if not arguments.int8:
+        return models()
+    return models() | {f"{title} in int8": use_int8(model) for title, model in models().items()}
 
 
 class TrainingStep:
@@ -292,12 +301,10 @@ class Benchmark:
     def decode(self, names: list[str]) -> dict[str, Any]:
         new_tokens = 40 if self.arguments.size != "tiny" else 5
         source = torch.randint(2, self.size["vocab_size"], (1, 32), device=self.device)
-        models = {name: build(name, self.size, self.device).eval() for name in ("stock", *names)}
-        rows: dict[str, Any] = {name: {"published": SYSTEMS[name][2]} for name in names}
-        if self.arguments.int8:
-            in_int8 = {f"{name} in int8": use_int8(build(name, self.size, self.device).eval()) for name in models}
-            rows |= {name: {"published": None} for name in in_int8}
-            models |= in_int8
+        models = decoding_models({name: name for name in ("stock", *names)}, self.arguments)
+        rows: dict[str, Any] = {
+            name: {"published": SYSTEMS[name][2] if name in SYSTEMS else None} for name in models if name != "stock"
+        }
         for title, settings in DECODING.items():
             runs = {
                 name: lambda model=model, settings=settings: model.generate(
@@ -423,12 +430,7 @@ def render(result: dict[str, Any]) -> str:
 
 def by_length(arguments: argparse.Namespace) -> None:
     """CapsNMT next to Marian of the same width, by the lengths of source and target: a result, tables, a picture."""
-    size = SIZES[arguments.size]
-    models = {"Marian": build("stock", size, arguments.device).eval()}
-    models["CapsNMT"] = build_capsnmt(size, arguments.device).eval()
-    if arguments.int8:
-        models["Marian in int8"] = use_int8(build("stock", size, arguments.device).eval())
-        models["CapsNMT in int8"] = use_int8(build_capsnmt(size, arguments.device).eval())
+    models = decoding_models({"Marian": "stock", "CapsNMT": "capsnmt"}, arguments)
     synchronize = torch.cuda.synchronize if arguments.device != "cpu" else None
     result: dict[str, Any] = {"size": arguments.size, "repeats": arguments.repeats, "num_beams": arguments.num_beams}
     result["clock"] = "processor time" if arguments.processor_time else "time"

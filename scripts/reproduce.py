@@ -250,9 +250,10 @@ class Reproduction:
         for baseline, comparison in result["comparisons"].items():
             files = {one: [self.translations(run, one) for run in (name, baseline)] for one in range(1, seed + 1)}
             seeds = [one for one, pair in files.items() if all(path.exists() for path in pair)]
-            known = comparison.get("over_seeds", {"seeds": [], "difference": math.nan})
-            same = math.isclose(known["difference"], self.mean_difference(name, baseline, seeds), abs_tol=1e-9)
-            if len(seeds) < 2 or (known["seeds"] == seeds and same):
+            if len(seeds) < 2:
+                continue
+            known, difference = comparison.get("over_seeds", {}), self.mean_difference(name, baseline, seeds)
+            if known.get("seeds") == seeds and math.isclose(known["difference"], difference, abs_tol=1e-9):
                 continue
             ours, theirs = ([read_lines(files[one][side]) for one in seeds] for side in (0, 1))
             difference, p_value = bootstrap_over_seeds(ours, theirs, [self.test_set[1]])
@@ -263,7 +264,7 @@ class Reproduction:
         """That of a run to a baseline by the result files of some seeds; not a number where one does not say."""
         paths = [self.result(name, seed) for seed in seeds]
         found = [read_result(path)["comparisons"].get(baseline) if path.exists() else None for path in paths]
-        return fmean(math.nan if entry is None else entry["difference"] for entry in found or [None])
+        return fmean(math.nan if entry is None else entry["difference"] for entry in found)
 
     def measure_speeds(self, names: list[str]) -> None:
         """Times the models of runs in turns, as they are before training, and writes the setting's file of speeds.

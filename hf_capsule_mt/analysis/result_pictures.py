@@ -1,5 +1,6 @@
 """Pictures of result files: scores by source length, sweeps over settings, areas under curves, probing."""
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 from transformers import AutoConfig
 
 from hf_capsule_mt.analysis.routing_pictures import save_picture
+
+MARGIN = 1.08  # how much further than its limit a picture of differences goes
 
 
 @dataclass(frozen=True)
@@ -112,40 +115,49 @@ def _draw_seeds(axis: Any, values: Sequence[float], place: float, half_height: f
     axis.plot([fmean(values)] * 2, [place - half_height, place + half_height], color=colour)
 
 
-def _draw_arrow(axis: Any, value: float, place: float, limit: float, colour: str) -> None:
-    """What lies beyond the limit of a picture, as an arrow at its edge."""
-    axis.plot(limit if value > 0 else -limit, place, marker=">" if value > 0 else "<", color=colour)
-    _annotate(axis, value, place, limit)
+def _draw_within(
+    axis: Any, values: Sequence[float], place: float, half_height: float, limit: float, colour: str, beyond: str
+) -> None:
+    """The seeds of a line. Arrows at the edge stand for those that lie beyond it, or for their mean if that does."""
+    far = [value for value in values if abs(value) > MARGIN * limit]
+    if abs(mean := fmean(values)) > limit:
+        far = [mean]
+    else:
+        _draw_seeds(axis, values, place, half_height, colour)
+    for value in far:
+        axis.plot(math.copysign(limit, value), place, marker=">" if value > 0 else "<", color=beyond)
+        _annotate(axis, value, place, limit)
 
 
 def _annotate(axis: Any, value: float, place: float, limit: float) -> None:
     """A number beside a mark at the edge."""
-    sign = 1 if value > 0 else -1
     axis.annotate(
-        f"{value:+.1f}", (sign * limit, place), (-8 * sign, 0), textcoords="offset points", va="center",
-        ha="right" if value > 0 else "left", fontsize="x-small",
+        f"{value:+.1f}", (math.copysign(limit, value), place), (math.copysign(8, -value), 0), va="center",
+        textcoords="offset points", ha="right" if value > 0 else "left", fontsize="x-small",
     )  # fmt: skip
+
+
+def _lay_out_differences(axis: Any, labels: Sequence[str], limit: float, fontsize: str) -> None:
+    """The axes of a picture of differences, a line for each label from top to bottom."""
+    axis.axvline(0, color="grey", linewidth=0.8)
+    axis.set_xlim(-MARGIN * limit, MARGIN * limit)
+    axis.set_ylim(len(labels) - 0.3, -0.7)
+    axis.set_yticks(range(len(labels)), labels, fontsize=fontsize)
+    axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
+    axis.grid(alpha=0.3)
 
 
 def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLike[str], limit: float = 3.0) -> Path:
     """Differences to a baseline, a line for each row: a dot for each seed, a bar for their mean.
 
-    What lies beyond the limit is an arrow at the edge with its mean beside it, so that the others can be told apart.
+    What lies beyond the limit is an arrow at the edge with its number beside it, so that the others can be told apart.
     """
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7, 0.9 + 0.21 * len(rows)))
-    axis.axvline(0, color="grey", linewidth=0.8)
+    _lay_out_differences(axis, list(rows), limit, "x-small")
     for place, values in enumerate(rows.values()):
-        if abs(fmean(values)) > limit:
-            _draw_arrow(axis, fmean(values), place, limit, "C3")
-        else:
-            _draw_seeds(axis, values, place, 0.35)
-    axis.set_xlim(-1.08 * limit, 1.08 * limit)
-    axis.set_ylim(len(rows) - 0.3, -0.7)
-    axis.set_yticks(range(len(rows)), list(rows), fontsize="x-small")
-    axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
-    axis.grid(alpha=0.3)
+        _draw_within(axis, values, place, 0.35, limit, "C0", beyond="C3")
     figure.tight_layout()
     return save_picture(figure, path)
 
@@ -173,31 +185,23 @@ def draw_claims(
     for title, group in claims.items():
         places += [(title, None), *((claim.text, claim) for claim in group)]
     figure, axis = plt.subplots(figsize=(9, 1.2 + 0.27 * len(places)))
-    axis.axvline(0, color="grey", linewidth=0.8)
+    _lay_out_differences(axis, [text for text, _ in places], limit, "small")
     for place, (_, claim) in enumerate(places):
         if claim is None:
+            axis.get_yticklabels()[place].set_fontweight("bold")
             continue
         if claim.printed is not None:
-            axis.plot(min(claim.printed, limit), place, "D", color="0.35", markersize=5, markerfacecolor="none")
-            if claim.printed > limit:
+            shown = max(-limit, min(limit, claim.printed))
+            axis.plot(shown, place, "D", color="0.35", markersize=5, markerfacecolor="none")
+            if shown != claim.printed:
                 _annotate(axis, claim.printed, place, limit)
         for number, name in enumerate(data):
             if values := claim.found.get(name):
-                height = place + (number - (len(data) - 1) / 2) * 0.36
-                if abs(fmean(values)) > limit:
-                    _draw_arrow(axis, fmean(values), height, limit, f"C{number}")
-                else:
-                    _draw_seeds(axis, values, height, 0.17, f"C{number}")
+                height, colour = place + (number - (len(data) - 1) / 2) * 0.36, f"C{number}"
+                _draw_within(axis, values, height, 0.17, limit, colour, beyond=colour)
     axis.plot([], [], "D", color="0.35", markerfacecolor="none", label="the paper's")
     for number, name in enumerate(data):
         axis.plot([], [], "o", color=f"C{number}", label=name)
-    axis.set_xlim(-1.08 * limit, 1.08 * limit)
-    axis.set_ylim(len(places) - 0.3, -0.7)
-    axis.set_yticks(range(len(places)), [text for text, _ in places], fontsize="small")
-    for label, (_, claim) in zip(axis.get_yticklabels(), places, strict=True):
-        label.set_fontweight("bold" if claim is None else "normal")
-    axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
-    axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1 + len(data))
     figure.tight_layout()
     return save_picture(figure, path)

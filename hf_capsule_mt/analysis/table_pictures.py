@@ -14,6 +14,7 @@ from hf_capsule_mt.analysis.result_pictures import (
     sweep_points,
 )
 from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Table
+from hf_capsule_mt.evaluation.results_document import comparisons_with
 
 Results = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
 
@@ -52,7 +53,7 @@ def draw_what_came_of_claims(settings: dict[str, Results], path: Path) -> Path |
                 {
                     title: values
                     for title, results in settings.items()
-                    if (values := differences_to(results, claim.run, claim.row.baseline))
+                    if (values := _differences_to(results, claim.run, claim.row.baseline))
                 },
             )
             for claim in group
@@ -64,10 +65,9 @@ def draw_what_came_of_claims(settings: dict[str, Results], path: Path) -> Path |
     return draw_claims(claims, path)
 
 
-def differences_to(results: Results, run: str | None, baseline: str | None) -> list[float]:
+def _differences_to(results: Results, run: str | None, baseline: str | None) -> list[float]:
     """The differences in BLEU of a run to a baseline, for each seed that is compared with it."""
-    compared = [result.get("comparisons", {}).get(baseline) for result in results.get(run or "", {}).values()]
-    return [entry["difference"] for entry in compared if entry is not None]
+    return [entry["difference"] for entry in comparisons_with(baseline, results.get(run or "", {}))]
 
 
 def _points(table: Table, results: Results) -> list[SweepPoint]:
@@ -92,6 +92,6 @@ def _differences(results: Results) -> dict[str, list[float]]:
     )
     found: dict[str, list[float]] = {}
     for run, baseline in pairs:
-        if values := differences_to(results, run, baseline):
+        if values := _differences_to(results, run, baseline):
             found[run if baseline == "plain" else f"{run} against {baseline}"] = values  # type: ignore[index]
     return found

@@ -103,7 +103,7 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
     scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
     spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
     bleu = f"{fmean(scores):.2f}{spread} (n={len(scores)})"
-    found = _comparisons(runs, row.baseline)
+    found = comparisons_with(row.baseline, runs)
     if not found:
         return bleu, "", "", ""
     p_of_seeds = _p_of_seeds(found)
@@ -115,8 +115,8 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
     )
 
 
-def _comparisons(runs: dict[int, dict[str, Any]], baseline: str | None) -> list[dict[str, Any]]:
-    """What is known of a run against its baseline, a seed each."""
+def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is known of the seeds of a run against a baseline, for each that is compared with it."""
     found = [result.get("comparisons", {}).get(baseline) for result in runs.values()]
     return [entry for entry in found if entry is not None]
 
@@ -156,13 +156,14 @@ def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) 
 
 def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
     """The mean over seeds, bold where both p-values are below 0.05."""
-    found = _comparisons(runs, claim.row.baseline)
+    found = comparisons_with(claim.row.baseline, runs)
     if not found:
         return ""
     difference = f"{fmean(entry['difference'] for entry in found):+.2f}"
     p_values = (_p_of_all(found), _p_of_seeds(found))
     mark = "**" if all(p is not None and p < 0.05 for p in p_values) else ""
-    known = " / ".join("?" if p is None else f"{p:.3f}" for p in p_values[: len(found)])
+    shown = p_values if len(found) > 1 else p_values[:1]
+    known = " / ".join("?" if p is None else f"{p:.3f}" for p in shown)
     return f"{mark}{difference}{mark} (n={len(found)}, p={known})"
 
 

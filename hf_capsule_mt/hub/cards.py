@@ -99,12 +99,9 @@ def _of_training(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_seed(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without what differs between seeds: the seed, and folders that are named by it.
-
-    And without the `./` before a file, which older recipes of the same files have not.
-    """
+    """A recipe without what differs between seeds: the seed, and folders that are named by it."""
     kept = {key: value for key, value in recipe.items() if key not in ("seed", "output_dir")}
-    without: dict[str, Any] = json.loads(SEED_IN_NAME.sub("", json.dumps(kept)).replace('"./', '"'))
+    without: dict[str, Any] = json.loads(SEED_IN_NAME.sub("", json.dumps(kept)))
     return without
 
 

@@ -1,6 +1,6 @@
 """The pictures of the papers' tables: which are drawn of which results."""
 
-from hf_capsule_mt.analysis import table_pictures
+from hf_capsule_mt.analysis import result_pictures, table_pictures
 from hf_capsule_mt.analysis.result_pictures import draw_differences
 from hf_capsule_mt.analysis.table_pictures import draw_setting, draw_what_came_of_claims
 from tests.analysis.test_routing_pictures import colours
@@ -59,6 +59,17 @@ def test_a_sweep_has_its_points_and_its_baseline(tmp_path, monkeypatch):
 def test_what_lies_far_away_is_an_arrow(tmp_path):
     rows = {"near": [0.4, -0.2], "far below": [-96.0], "far above": [5.0, 6.0]}
     assert colours(draw_differences(rows, tmp_path / "differences.png")) > 10
+
+
+def test_no_seed_is_lost_beyond_the_edge(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(
+        result_pictures,
+        "save_picture",
+        lambda figure, path: written.extend(t.get_text() for t in figure.axes[0].texts),
+    )
+    draw_differences({"low rate": [1.1, 3.7, 1.8], "mean": [4.0, 5.0], "near": [3.1]}, tmp_path / "differences.png")
+    assert written == ["+3.7", "+4.5", "+3.1"]
 
 
 def test_claims_are_drawn_beside_what_came_of_them(tmp_path, monkeypatch):

@@ -115,7 +115,7 @@ def test_seeds_of_a_run_that_starts_from_another_are_one_recipe(tmp_path):
     for seed in (1, 2):
         folders = {
             "init_from": f"outputs/plain-seed{seed}",
-            "data": {"train": {"jsonl": f"{'./' * (seed - 1)}by-plain-seed{seed}/*.jsonl"}},  # older ones without ./
+            "data": {"train": {"jsonl": f"by-plain-seed{seed}/*.jsonl"}},
         }
         write_result(tmp_path / f"warm-seed{seed}.json", training_result(seed, **folders))
     assert [(runs.name, len(runs.training)) for runs in collect_runs(tmp_path)] == [("warm", 2)]
