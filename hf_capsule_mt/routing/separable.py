@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype
+from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype, without_autocast
 from hf_capsule_mt.routing.squash import squash
 
 
@@ -68,7 +68,7 @@ def separable_routing(
     if capsule_positions is not None:
         check_shape("capsule_positions", capsule_positions, torch.Size([num_outputs, width]), votes[0])
 
-    with torch.autocast(votes[0].device.type, enabled=False):
+    with without_autocast(votes[0]):
         return _routed(votes, mask, capsule_positions, inputs, scoring)
 
 
