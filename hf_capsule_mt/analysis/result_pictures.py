@@ -109,24 +109,25 @@ def draw_sweep(
     return save_picture(figure, path)
 
 
-def _draw_seeds(axis: Any, values: Sequence[float], place: float, half_height: float, colour: str = "C0") -> None:
-    """A dot for each seed on a line of a picture, and a bar for their mean."""
-    axis.plot(values, [place] * len(values), "o", markersize=3.5, color=colour, alpha=0.7)
-    axis.plot([fmean(values)] * 2, [place - half_height, place + half_height], color=colour)
+def _draw_seeds(
+    axis: Any, values: Sequence[float], place: float, half_height: float, colour: str, limit: float = math.inf
+) -> None:
+    """On a line of a picture a dot for each seed, and a bar for their mean; nothing of what lies beyond a limit."""
+    near = [value for value in values if abs(value) <= limit]
+    axis.plot(near, [place] * len(near), "o", markersize=3.5, color=colour, alpha=0.7)
+    if abs(mean := fmean(values)) <= limit:
+        axis.plot([mean] * 2, [place - half_height, place + half_height], color=colour)
 
 
 def _draw_within(
     axis: Any, values: Sequence[float], place: float, half_height: float, limit: float, colour: str, beyond: str
 ) -> None:
-    """The seeds of a line. Arrows at the edge stand for those that lie beyond it, or for their mean if that does."""
-    far = [value for value in values if abs(value) > MARGIN * limit]
-    if abs(mean := fmean(values)) > limit:
-        far = [mean]
-    else:
-        _draw_seeds(axis, values, place, half_height, colour)
-    for value in far:
-        axis.plot(math.copysign(limit, value), place, marker=">" if value > 0 else "<", color=beyond)
-        _annotate(axis, value, place, limit)
+    """The seeds of a line. An arrow at an edge stands for those that lie beyond it, with their mean beside it."""
+    _draw_seeds(axis, values, place, half_height, colour, limit)
+    for side, marker in ((-1, "<"), (1, ">")):
+        if far := [value for value in values if side * value > limit]:
+            axis.plot(side * limit, place, marker=marker, color=beyond)
+            _annotate(axis, fmean(far), place, limit)
 
 
 def _annotate(axis: Any, value: float, place: float, limit: float) -> None:
@@ -150,7 +151,7 @@ def _lay_out_differences(axis: Any, labels: Sequence[str], limit: float, fontsiz
 def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLike[str], limit: float = 3.0) -> Path:
     """Differences to a baseline, a line for each row: a dot for each seed, a bar for their mean.
 
-    What lies beyond the limit is an arrow at the edge with its number beside it, so that the others can be told apart.
+    Seeds beyond the limit are an arrow at the edge with their mean beside it, so that the others can be told apart.
     """
     from matplotlib import pyplot as plt
 
@@ -172,7 +173,7 @@ class ClaimedDifference:
 
 
 def draw_claims(
-    claims: Mapping[str, Sequence[ClaimedDifference]], path: str | os.PathLike[str], limit: float = 3.0
+    claims: Mapping[str, Sequence[ClaimedDifference]], path: str | os.PathLike[str], limit: float = 5.0
 ) -> Path:
     """The claims of papers beside what came of them, a line for each: a diamond, and dots for the seeds.
 

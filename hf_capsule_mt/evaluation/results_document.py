@@ -9,6 +9,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
+from hf_capsule_mt.evaluation.seeds import WORLDS_APART, each_if_apart
 from hf_capsule_mt.evaluation.t_test import paired_t_test
 
 
@@ -52,7 +53,7 @@ def render_table(
 
     Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
     is to the baseline of the same seeds; the p-values are those of the paired bootstrap over sentences, of all seeds
-    together and, in brackets, of each, and that of the t-test over seeds.
+    together and, in brackets, of each, and that of the t-test over seeds. Seeds that are worlds apart are all named.
     """
     more = [name for name in table.columns if name in MORE]
     header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
@@ -102,14 +103,14 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
         return "not run", "", "", ""
     scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
     spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
-    bleu = f"{fmean(scores):.2f}{spread} (n={len(scores)})"
+    bleu = f"{fmean(scores):.2f}{spread} (n={len(scores)}{each_if_apart(scores, ': {}')})"
     found = comparisons_with(row.baseline, runs)
     if not found:
         return bleu, "", "", ""
-    p_of_seeds = _p_of_seeds(found)
+    differences, p_of_seeds = [entry["difference"] for entry in found], _p_of_seeds(found)
     return (
         bleu,
-        f"{fmean(entry['difference'] for entry in found):+.2f}",
+        f"{fmean(differences):+.2f}{each_if_apart(differences, ' ({})', '+.2f')}",
         _p_values(found),
         "" if p_of_seeds is None else f"{p_of_seeds:.3f}",
     )
@@ -159,12 +160,13 @@ def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
     found = comparisons_with(claim.row.baseline, runs)
     if not found:
         return ""
-    difference = f"{fmean(entry['difference'] for entry in found):+.2f}"
+    differences = [entry["difference"] for entry in found]
+    difference = f"{fmean(differences):+.2f}"
     p_values = (_p_of_all(found), _p_of_seeds(found))
     mark = "**" if all(p is not None and p < 0.05 for p in p_values) else ""
     shown = p_values if len(found) > 1 else p_values[:1]
     known = " / ".join("?" if p is None else f"{p:.3f}" for p in shown)
-    return f"{mark}{difference}{mark} (n={len(found)}, p={known})"
+    return f"{mark}{difference}{mark} (n={len(found)}{each_if_apart(differences, ': {}', '+.2f')}, p={known})"
 
 
 SETTINGS = {
@@ -220,7 +222,8 @@ def render_results(
         "Sizes and data are ours and small; the papers' own figures stand beside. Speeds are relative to the baseline "
         "of the row, of models before training, all measured in turns. `p` is that of the paired bootstrap over "
         "sentences, of all seeds together and, in brackets, of each: would these models differ so on other sentences? "
-        "`p, seeds` is that of Student's t-test over the differences of each seed: would models of other seeds?",
+        "`p, seeds` is that of Student's t-test over the differences of each seed: would models of other seeds? Where "
+        f"seeds are more than {WORLDS_APART:g} BLEU apart, as some did not learn to use the source, each is named.",
     ]
     found = {setting: results for setting in SETTINGS if (results := read_results(folder, setting))}
     if found:

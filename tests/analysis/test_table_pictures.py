@@ -68,8 +68,9 @@ def test_no_seed_is_lost_beyond_the_edge(tmp_path, monkeypatch):
         "save_picture",
         lambda figure, path: written.extend(t.get_text() for t in figure.axes[0].texts),
     )
-    draw_differences({"low rate": [1.1, 3.7, 1.8], "mean": [4.0, 5.0], "near": [3.1]}, tmp_path / "differences.png")
-    assert written == ["+3.7", "+4.5", "+3.1"]
+    rows = {"low rate": [1.1, 3.7, 1.8], "mean": [4.0, 5.0], "near": [3.1], "both": [-98.2, -0.1, 98.4]}
+    draw_differences(rows, tmp_path / "differences.png")
+    assert written == ["+3.7", "+4.5", "+3.1", "-98.2", "+98.4"]
 
 
 def test_claims_are_drawn_beside_what_came_of_them(tmp_path, monkeypatch):

@@ -75,6 +75,7 @@ def result(run: str, seed: int, bleu: float, comparisons: dict) -> dict:
 def test_the_document_holds_what_the_files_hold(tmp_path):
     against_plain = {"plain": {"difference": 1.5, "p_bootstrap": 0.02}}
     worse = {"plain": {"difference": -0.5, "p_bootstrap": 0.4}}
+    lost = {"plain": {"difference": -20.5, "p_bootstrap": 0.001}}
     for seed, bleu in ((1, 20.0), (2, 21.0)):
         write_result(result_path(tmp_path, "embedded", "plain", seed), result("plain", seed, bleu, {}))
     write_result(result_path(tmp_path, "embedded", "em_routing", 1), result("em_routing", 1, 21.5, against_plain))
@@ -107,6 +108,9 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
         "| + EM routing | 1.23M | 0.70 | 0.80 | 21.00 ± 0.71 (n=2) | +0.50 | 0.020 / 0.400 | 0.705 "
         "| +56.8M | 1.10 | 1.15 | 28.81 |"
     )
+    write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 0.5, lost))
+    apart = render_table(TABLES["dou1"], read_results(tmp_path, "embedded"), speeds)
+    assert "| 11.00 ± 14.85 (n=2: 21.50 / 0.50) | -9.50 (+1.50 / -20.50) | 0.020 / 0.001 | 0.546 |" in apart
     worse["plain"]["over_seeds"] = {"seeds": [1, 2], "p_bootstrap": 0.125}
     write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
     again = render_table(TABLES["dou1"], read_results(tmp_path, "embedded"), speeds)
@@ -155,8 +159,8 @@ def test_claims_are_differences_of_what_the_papers_print():
 
 
 def test_a_claim_beside_what_came_of_it():
-    def compared(difference: float, p: float, **more) -> dict:
-        return {"comparisons": {"plain": {"difference": difference, "p_bootstrap": p} | more}}
+    def compared(difference: float, p: float, baseline: str = "plain", **more) -> dict:
+        return {"comparisons": {baseline: {"difference": difference, "p_bootstrap": p} | more}}
 
     two, three = ({"over_seeds": {"seeds": [1, 2, 3][:n], "p_bootstrap": 0.03}} for n in (2, 3))
     ours = {
@@ -164,6 +168,7 @@ def test_a_claim_beside_what_came_of_it():
         "dynamic_combination": {1: compared(1.0, 0.2), 2: compared(2.0, 0.1, **two)},  # seeds differ too much
         "linear": {1: compared(-0.5, 0.01), 2: compared(0.25, 0.2)},  # nothing is known of both together
         "dynamic_routing": {1: compared(-0.5, 0.01)},
+        "em_routing_big": {1: compared(-98.0, 0.001, "plain_big"), 2: compared(-0.1, 0.2, "plain_big")},
     }
     text = render_claims({"embedded": ours, "multi30k": {}})
     assert text.startswith("|  | paper | The embedded corpus | Multi30k |\n")
@@ -171,6 +176,7 @@ def test_a_claim_beside_what_came_of_it():
     assert "\n| dynamic combination | +1.02 | +1.50 (n=2, p=0.030 / 0.205) |  |\n" in text
     assert "\n| linear combination | +0.42 | -0.12 (n=2, p=? / 0.795) |  |\n" in text
     assert "\n| dynamic routing | +0.91 | -0.50 (n=1, p=0.010) |  |\n" in text
+    assert "+0.39 | -49.05 (n=2: -98.00 / -0.10, p=? / 0.499) |" in text
     assert "\n| EM routing of the encoder's layers alone | +0.49 |  |  |\n" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
 

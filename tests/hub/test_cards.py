@@ -92,6 +92,14 @@ def test_results_are_gathered_by_recipe(runs):
     assert not runs["embedded-plain"].evaluations
 
 
+def test_seeds_that_are_worlds_apart_are_named(tmp_path):
+    for seed, score in ((1, 24.13), (2, 0.8)):
+        write_result(tmp_path / "embedded" / f"em_routing-seed{seed}.json", training_result(seed, score))
+    (entry,) = collect_runs(tmp_path)
+    card = str(model_card("tester/model", entry.recipe["model"], recipe=entry.recipe, training=entry.training))
+    assert "| test | BLEU | 12.46 ± 16.50 (deviation over 2 seeds: 24.13 / 0.80) |" in card
+
+
 def test_a_row_of_the_papers_tables(tmp_path):
     row = training_result(1, model={"model_type": "capsnmt"}) | {
         "kind": "reproduction",
