@@ -17,7 +17,7 @@ class RoutingForm(enum.Enum):
     CHUNKED: the same arithmetic over a few positions at a time, in buffers that stay in the processor's cache, with
         a backward pass written by hand that recomputes them. Several times faster in eager PyTorch, and its memory
         is that of the votes and their gradient.
-    COMPILED: CHUNKED with `torch.compile` of the work on a chunk: twice as fast again, after some ten seconds of
+    COMPILED: CHUNKED with `torch.compile` of the work on a chunk: up to twice as fast again, after some ten seconds of
         compilation. It needs a C++ compiler on a CPU and Triton on a GPU, so it has to be asked for. Guided routing
         has no such form and takes the chunked one.
     """
