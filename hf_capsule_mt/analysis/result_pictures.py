@@ -13,8 +13,6 @@ from transformers import AutoConfig
 
 from hf_capsule_mt.analysis.routing_pictures import save_picture
 
-MARGIN = 1.08  # how much further than its limit a picture of differences goes
-
 
 @dataclass(frozen=True)
 class SweepPoint:
@@ -141,7 +139,7 @@ def _annotate(axis: Any, value: float, place: float, limit: float) -> None:
 def _lay_out_differences(axis: Any, labels: Sequence[str], limit: float, fontsize: str) -> None:
     """The axes of a picture of differences, a line for each label from top to bottom."""
     axis.axvline(0, color="grey", linewidth=0.8)
-    axis.set_xlim(-MARGIN * limit, MARGIN * limit)
+    axis.set_xlim(-1.08 * limit, 1.08 * limit)  # a mark at the limit is whole
     axis.set_ylim(len(labels) - 0.3, -0.7)
     axis.set_yticks(range(len(labels)), labels, fontsize=fontsize)
     axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")

@@ -107,7 +107,8 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
     found = comparisons_with(row.baseline, runs)
     if not found:
         return bleu, "", "", ""
-    differences, p_of_seeds = [entry["difference"] for entry in found], _p_of_seeds(found)
+    differences = [entry["difference"] for entry in found]
+    p_of_seeds = _p_of_seeds(differences)
     return (
         bleu,
         f"{fmean(differences):+.2f}{each_if_apart(differences, ' ({})', '+.2f')}",
@@ -137,9 +138,9 @@ def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
     return next((entry["p_bootstrap"] for entry in known if len(entry["seeds"]) == len(comparisons)), None)
 
 
-def _p_of_seeds(comparisons: list[dict[str, Any]]) -> float | None:
+def _p_of_seeds(differences: list[float]) -> float | None:
     """The p-value of the mean difference among seeds; None for a single one, which says nothing of others."""
-    return paired_t_test([entry["difference"] for entry in comparisons]) if len(comparisons) > 1 else None
+    return paired_t_test(differences) if len(differences) > 1 else None
 
 
 def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
@@ -162,7 +163,7 @@ def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
         return ""
     differences = [entry["difference"] for entry in found]
     difference = f"{fmean(differences):+.2f}"
-    p_values = (_p_of_all(found), _p_of_seeds(found))
+    p_values = (_p_of_all(found), _p_of_seeds(differences))
     mark = "**" if all(p is not None and p < 0.05 for p in p_values) else ""
     shown = p_values if len(found) > 1 else p_values[:1]
     known = " / ".join("?" if p is None else f"{p:.3f}" for p in shown)
