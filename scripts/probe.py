@@ -11,7 +11,6 @@ test .conllu files (.gz too). Each finished training is kept in the result file:
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from tqdm import tqdm
@@ -24,6 +23,7 @@ from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import PROBING
+from hf_capsule_mt.evaluation.seeds import mean_and_spread
 
 AGGREGATIONS = ("concat", "simple_routing", "em_routing")
 
@@ -73,8 +73,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
         cells = [Path(encoder).name]
         for task in tasks:
             found = [100 * e["accuracy"] for e in results if (e["encoder"], e["task"]) == (encoder, task)]
-            spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
-            cells.append(f"{fmean(found):.1f}{spread}" if found else "")
+            cells.append(mean_and_spread(found, ".1f") if found else "")
         lines.append(cells)
     for encoder, printed in PROBING.items():
         lines.append([f"paper: {encoder}", *(f"{printed[task]:.2f}" for task in tasks)])

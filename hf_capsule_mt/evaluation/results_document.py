@@ -3,13 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
-from hf_capsule_mt.evaluation.seeds import WORLDS_APART, each_if_apart
+from hf_capsule_mt.evaluation.seeds import WORLDS_APART, each_if_apart, mean_and_spread
 from hf_capsule_mt.evaluation.t_test import paired_t_test
 
 
@@ -102,8 +102,7 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
     if not runs:
         return "not run", "", "", ""
     scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
-    spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
-    bleu = f"{fmean(scores):.2f}{spread} (n={len(scores)}{each_if_apart(scores, ': {}')})"
+    bleu = f"{mean_and_spread(scores)} (n={len(scores)}{each_if_apart(scores, ': {}')})"
     found = comparisons_with(row.baseline, runs)
     if not found:
         return bleu, "", "", ""

@@ -1,8 +1,19 @@
 """A score that several seeds have, in words."""
 
 from collections.abc import Sequence
+from statistics import fmean, stdev
 
 WORLDS_APART = 10.0  # BLEU between two seeds of one model, one of which has hardly learnt anything
+
+
+def mean_and_spread(values: Sequence[float], form: str = ".2f") -> str:
+    """The mean and the standard deviation over seeds, or the only value.
+
+    >>> mean_and_spread([1.0, 3.0]), mean_and_spread([1.0])
+    ('2.00 ± 1.41', '1.00')
+    """
+    mean = format(fmean(values), form)
+    return mean if len(values) == 1 else f"{mean} ± {format(stdev(values), form)}"
 
 
 def each_if_apart(values: Sequence[float], frame: str, form: str = ".2f") -> str:

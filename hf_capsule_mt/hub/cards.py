@@ -12,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from hf_capsule_mt.evaluation.paper_tables import share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
-from hf_capsule_mt.evaluation.seeds import each_if_apart
+from hf_capsule_mt.evaluation.seeds import each_if_apart, mean_and_spread
 from hf_capsule_mt.hub.papers import PAPERS, papers_of
 
 PACKAGE_LICENSE = "apache-2.0"
@@ -281,13 +281,10 @@ def _scores(training: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping
         return "Not measured."
     rows = ["| set | metric | score | signature |", "|---|---|---|---|"]
     for part, values in _training_scores(training).items():
-        spread = ""
+        score = mean_and_spread(values)
         if len(values) > 1:
-            seeds = f"{len(values)} seeds{each_if_apart(values, ': {}')}"
-            spread = f" ± {statistics.stdev(values):.2f} (deviation over {seeds})"
-        rows.append(
-            f"| {part} | BLEU | {statistics.fmean(values):.2f}{spread} | {_in_cell(training[0]['signature'])} |"
-        )
+            score += f" (deviation over {len(values)} seeds{each_if_apart(values, ': {}')})"
+        rows.append(f"| {part} | BLEU | {score} | {_in_cell(training[0]['signature'])} |")
     for result in evaluations:
         interval = result.get("bleu_confidence")
         for name, score in result["scores"].items():

@@ -1,0 +1,13 @@
+"""Scores of several seeds, in words."""
+
+from hf_capsule_mt.evaluation.seeds import each_if_apart, mean_and_spread
+
+
+def test_mean_and_spread_are_those_of_a_sample():
+    assert mean_and_spread([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) == "5.00 ± 2.14"  # sqrt(32 / 7)
+    assert mean_and_spread([0.25], ".1f") == "0.2"
+
+
+def test_each_is_named_from_more_than_ten_apart():
+    assert each_if_apart([10.0, 0.0], " ({})") == ""
+    assert each_if_apart([10.1, 0.0, -3.0], ": {}", "+.1f") == ": +10.1 / +0.0 / -3.0"
