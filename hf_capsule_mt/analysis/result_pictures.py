@@ -101,8 +101,8 @@ def draw_sweep(
     axis.set_xlabel(xlabel)
     axis.set_ylabel(ylabel)
     axis.grid(alpha=0.3)
-    if any(lines) or baseline is not None:
-        axis.legend(frameon=False, fontsize="small")
+    if any(lines) or baseline is not None:  # beside the axes: "best" knows nothing of the bars of deviations
+        axis.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.tight_layout()
     return save_picture(figure, path)
 

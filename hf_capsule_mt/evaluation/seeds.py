@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-WORLDS_APART = 10.0  # BLEU between two seeds of one model, one of which has hardly learnt anything
+WORLDS_APART = 10.0  # BLEU between two seeds of one model, which is more than methods differ by
 
 
 def mean_and_spread(values: Sequence[float], form: str = ".2f") -> str:
