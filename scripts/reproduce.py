@@ -5,6 +5,7 @@
     python scripts/reproduce.py headline --setting multi30k --data-dir data/multi30k-en-de --budget 120
     python scripts/reproduce.py all --speeds                          # only the speeds, on a machine that is quiet
     python scripts/reproduce.py --render                              # docs/results.md from the result files alone
+    python scripts/reproduce.py dou1 --against linear                 # rows that are there against any other, with p
 
 A row that has a result file is never computed again; a training that the budget or a signal stops goes on in the next
 call. The translations that a score is of are kept beside it (NAME-seedN.hyp.gz), so that rows that were trained at
@@ -53,7 +54,8 @@ from hf_capsule_mt.evaluation.results_document import (
     speeds_path,
     translations_path,
 )
-from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds, compare_systems
+from hf_capsule_mt.evaluation.runs_over_seeds import RunsOverSeeds
+from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.evaluation.text_files import read_lines, write_lines
 from hf_capsule_mt.pipelines.files import one_line
 from hf_capsule_mt.training import load_recipe
@@ -92,6 +94,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--turns", type=positive, default=10, help="how often a speed is measured; the best counts")
     parser.add_argument("--render", action="store_true", help="only write the document")
+    parser.add_argument(
+        "--against",
+        choices=list(RUNS),
+        metavar="RUN",
+        help="only print how the tables' rows compare with this one, over all seeds that have translations",
+    )
     return parser.parse_args()
 
 
@@ -107,6 +115,7 @@ class Reproduction:
         self.recipes = SCRIPTS / "recipes" / arguments.setting
         self.deadline = time.monotonic() + 60 * arguments.budget
         self.failed: dict[Path, TrainingError] = {}
+        self.over_seeds = RunsOverSeeds(arguments.results, arguments.setting)
 
     def folder(self, run: str, seed: int) -> Path:
         return self.arguments.work / self.arguments.setting / f"{run}-seed{seed}"
@@ -248,15 +257,13 @@ class Reproduction:
         """Adds to a result what it and those of smaller seeds say together, each against the baseline of its seed."""
         result = read_result(self.result(name, seed))
         for baseline, comparison in result["comparisons"].items():
-            files = {one: [self.translations(run, one) for run in (name, baseline)] for one in range(1, seed + 1)}
-            seeds = [one for one, pair in files.items() if all(path.exists() for path in pair)]
+            seeds = [one for one in self.over_seeds.seeds_of_both(name, baseline) if one <= seed]
             if len(seeds) < 2:
                 continue
             known, difference = comparison.get("over_seeds", {}), self.mean_difference(name, baseline, seeds)
             if known.get("seeds") == seeds and math.isclose(known["difference"], difference, abs_tol=1e-9):
                 continue
-            ours, theirs = ([read_lines(files[one][side]) for one in seeds] for side in (0, 1))
-            difference, p_value = bootstrap_over_seeds(ours, theirs, [self.test_set[1]])
+            difference, p_value = self.over_seeds.bootstrap(name, baseline, seeds, self.test_set[1])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             write_result(self.result(name, seed), result)
 
@@ -265,6 +272,18 @@ class Reproduction:
         paths = [self.result(name, seed) for seed in seeds]
         found = [read_result(path)["comparisons"].get(baseline) if path.exists() else None for path in paths]
         return fmean(math.nan if entry is None else entry["difference"] for entry in found)
+
+    def against(self, baseline: str) -> str:
+        """The runs of the tables against any other, as Markdown."""
+        names = self.wanted()
+        with tqdm(total=len(names), desc=f"Against {baseline}") as bar:
+            table = self.over_seeds.table(names, baseline, self.test_set[1], progress=lambda _: bar.update() and None)
+        if not table:
+            tables = ", ".join(self.arguments.tables)
+            raise SystemExit(
+                f"reproduce.py --against {baseline}: no row of {tables} has translations of a seed of its"
+            )
+        return table
 
     def measure_speeds(self, names: list[str]) -> None:
         """Times the models of runs in turns, as they are before training, and writes the setting's file of speeds.
@@ -309,12 +328,19 @@ class Reproduction:
         before = read_result(path)
         return before["changes"] == self.sizes and set(names) <= share_among_equals(before["models"]).keys()
 
+    def wanted(self, with_needs: bool = False) -> list[str]:
+        """The runs of the tables that are asked for, perhaps with those of them that others start from."""
+        wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
+        if not self.arguments.runs:
+            return wanted
+        asked = set(self.arguments.runs)
+        if with_needs:
+            asked.update(need for name in self.arguments.runs for need in RUNS[name].needs)
+        return [name for name in wanted if name in asked]
+
     def run(self) -> list[str]:
         """Trains, scores and compares until the budget is used up; returns what failed."""
-        wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
-        if self.arguments.runs:
-            needed = {need for name in self.arguments.runs for need in (name, *RUNS[name].needs)}
-            wanted = [name for name in wanted if name in needed]
+        wanted = self.wanted(with_needs=True)
         if self.arguments.speeds:
             self.measure_speeds(wanted)
             return []
@@ -346,8 +372,12 @@ def main() -> int:
     known = [*TABLES, "all"]
     if set(arguments.tables) - set(known) or not (arguments.tables or arguments.render):
         raise SystemExit(f"reproduce.py needs tables of {', '.join(known)}, or --render; got {arguments.tables}")
-    if arguments.render and not arguments.results.is_dir():
-        raise SystemExit(f"reproduce.py --render: no such folder: {arguments.results}")
+    if (arguments.render or arguments.against) and not arguments.results.is_dir():
+        option = "--render" if arguments.render else "--against"
+        raise SystemExit(f"reproduce.py {option}: no such folder: {arguments.results}")
+    if arguments.against:
+        print(Reproduction(arguments).against(arguments.against), end="")
+        return 0
     failed = [] if arguments.render else Reproduction(arguments).run()
     if importlib.util.find_spec("matplotlib"):
         found = {setting: read_results(arguments.results, setting) for setting in SETTINGS}

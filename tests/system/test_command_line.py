@@ -49,6 +49,7 @@ WRONG = {
     "push_to_hub marian a/b --export-only out": "`export` takes a translation model of hf_capsule_mt, got",
     "push_to_hub em a/b --results bad.json --export-only out": "bad.json: no JSON",
     "reproduce --render --results nofolder --document out": "no such folder: nofolder",
+    "reproduce dou1 --against plain --results nofolder": "--against: no such folder: nofolder",
     "write_model_cards --results nofolder": "nofolder: no such folder",
     "train nofile.yaml": "nofile.yaml",
     "train bad.yaml": "bad.yaml: no YAML",

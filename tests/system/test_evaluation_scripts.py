@@ -273,6 +273,12 @@ def test_reproduce_trains_resumes_and_renders(script, capsys):
     together = json.loads(second.read_text())["comparisons"]["plain"]["over_seeds"]
     assert together["seeds"] == [1, 2]
     assert together["difference"] == pytest.approx(compared["difference"])
+    # any rows that are there can be compared, without training or a document
+    shown = script("reproduce", f"dou1 --runs plain linear em_routing --against plain {tiny}")
+    assert shown.splitlines()[2:] == [line for line in shown.splitlines() if line.startswith("| em_routing | 1 / 2 |")]
+    assert f"| {together['difference']:+.2f} | {together['p_bootstrap']:.3f} | " in shown
+    with pytest.raises(SystemExit, match="--against linear: no row of dou1 has translations of its seeds"):
+        script("reproduce", f"dou1 --against linear {tiny}")
     # a run that starts from another trains that once more
     script("reproduce", f"tried --runs em_routing_warm --budget 10 {tiny} --document results.md")
     warm = json.loads(Path("docs/results/embedded/em_routing_warm-seed1.json").read_text())
