@@ -280,9 +280,7 @@ class Reproduction:
             table = self.over_seeds.table(names, baseline, self.test_set[1], progress=lambda _: bar.update() and None)
         if not table:
             tables = ", ".join(self.arguments.tables)
-            raise SystemExit(
-                f"reproduce.py --against {baseline}: no row of {tables} has translations of a seed of its"
-            )
+            raise SystemExit(f"reproduce.py --against {baseline}: no row of {tables} has a seed in common with it")
         return table
 
     def measure_speeds(self, names: list[str]) -> None:
