@@ -13,6 +13,9 @@ from transformers import AutoConfig
 
 from hf_capsule_mt.analysis.routing_pictures import save_picture
 
+# In pictures of differences up to a limit, as multiples of it: marks of what lies beyond, the end with their numbers
+BEYOND, END = 1.07, 1.4
+
 
 @dataclass(frozen=True)
 class SweepPoint:
@@ -120,26 +123,26 @@ def _draw_seeds(
 def _draw_within(
     axis: Any, values: Sequence[float], place: float, half_height: float, limit: float, colour: str, beyond: str
 ) -> None:
-    """The seeds of a line. An arrow at an edge stands for those that lie beyond it, with their mean beside it."""
+    """The seeds of a line. An arrow at an edge stands for those beyond the limit, with their mean beside it."""
     _draw_seeds(axis, values, place, half_height, colour, limit)
     for side, marker in ((-1, "<"), (1, ">")):
         if far := [value for value in values if side * value > limit]:
-            axis.plot(side * limit, place, marker=marker, color=beyond)
+            axis.plot(side * BEYOND * limit, place, marker=marker, color=beyond)
             _annotate(axis, fmean(far), place, limit)
 
 
 def _annotate(axis: Any, value: float, place: float, limit: float) -> None:
-    """A number beside a mark at the edge."""
+    """A number outside of a mark at the edge, where no dot is."""
     axis.annotate(
-        f"{value:+.1f}", (math.copysign(limit, value), place), (math.copysign(8, -value), 0), va="center",
-        textcoords="offset points", ha="right" if value > 0 else "left", fontsize="x-small",
+        f"{value:+.1f}", (math.copysign(BEYOND * limit, value), place), (math.copysign(6, value), 0), va="center",
+        textcoords="offset points", ha="left" if value > 0 else "right", fontsize="x-small",
     )  # fmt: skip
 
 
 def _lay_out_differences(axis: Any, labels: Sequence[str], limit: float, fontsize: str) -> None:
     """The axes of a picture of differences, a line for each label from top to bottom."""
     axis.axvline(0, color="grey", linewidth=0.8)
-    axis.set_xlim(-1.08 * limit, 1.08 * limit)  # a mark at the limit is whole
+    axis.set_xlim(-END * limit, END * limit)
     axis.set_ylim(len(labels) - 0.3, -0.7)
     axis.set_yticks(range(len(labels)), labels, fontsize=fontsize)
     axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
@@ -190,9 +193,10 @@ def draw_claims(
             axis.get_yticklabels()[place].set_fontweight("bold")
             continue
         if claim.printed is not None:
-            shown = max(-limit, min(limit, claim.printed))
+            is_beyond = abs(claim.printed) > limit
+            shown = math.copysign(BEYOND * limit, claim.printed) if is_beyond else claim.printed
             axis.plot(shown, place, "D", color="0.35", markersize=5, markerfacecolor="none")
-            if shown != claim.printed:
+            if is_beyond:
                 _annotate(axis, claim.printed, place, limit)
         for number, name in enumerate(data):
             if values := claim.found.get(name):
