@@ -17,13 +17,11 @@ from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.probing import ProbingResult, ProbingSettings, probe_checkpoint, train_probe
+from hf_capsule_mt.analysis.probing_table import probing_table
 from hf_capsule_mt.analysis.probing_tasks import TASKS, forms, make_tasks, read_treebank
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, keep_freed_memory, run
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.evaluation.markdown import markdown_table
-from hf_capsule_mt.evaluation.paper_tables import PROBING
-from hf_capsule_mt.evaluation.seeds import mean_and_spread
 
 AGGREGATIONS = ("concat", "simple_routing", "em_routing")
 
@@ -58,26 +56,6 @@ def parse_arguments() -> argparse.Namespace:
         help="the result file to write, or to go on with",
     )
     return parser.parse_args()
-
-
-def markdown(results: list[dict[str, Any]]) -> str:
-    """Accuracy in percent, mean and standard deviation over seeds; a row for each encoder, and those of the paper."""
-    tasks = [task for task in TASKS if any(entry["task"] == task for entry in results)]
-    majority = {entry["task"]: entry["majority"] for entry in results}
-    sizes = {entry["task"]: entry["sentences"]["test"] for entry in results}
-    lines = [
-        ["commonest class", *(f"{100 * majority[task]:.1f}" for task in tasks)],
-        ["test sentences", *(f"{sizes[task]:,}" for task in tasks)],
-    ]
-    for encoder in dict.fromkeys(entry["encoder"] for entry in results):
-        cells = [Path(encoder).name]
-        for task in tasks:
-            found = [100 * e["accuracy"] for e in results if (e["encoder"], e["task"]) == (encoder, task)]
-            cells.append(mean_and_spread(found, ".1f") if found else "")
-        lines.append(cells)
-    for encoder, printed in PROBING.items():
-        lines.append([f"paper: {encoder}", *(f"{printed[task]:.2f}" for task in tasks)])
-    return markdown_table(["encoder", *tasks], lines) + "\n"
 
 
 def main() -> None:
@@ -123,7 +101,7 @@ def main() -> None:
                 for seed in seeds:
                     keep(train_probe(task, encoder, tokenizer, seed, settings, arguments.device, bar.set_description))
     bar.close()
-    table = markdown(results)
+    table = probing_table(results)
     arguments.output.with_suffix(".md").write_text(table, encoding="utf-8")
     print(f"{table}\nResult: {arguments.output}")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import AutoConfig
 
+from hf_capsule_mt.analysis.probing_table import Accuracies
 from hf_capsule_mt.analysis.routing_pictures import save_picture
 
 # In pictures of differences up to a limit, as multiples of it: marks of what lies beyond, the end with their numbers
@@ -227,30 +228,26 @@ def draw_probing(
 
     if not results:
         raise ValueError("`results` must have at least one training")
-    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for entry in results:
-        found[entry["encoder"], entry["task"]][entry["seed"]] = 100 * entry["accuracy"]
-    encoders, tasks = (list(dict.fromkeys(entry[name] for entry in results)) for name in ("encoder", "task"))
+    found = Accuracies(results)
+    encoders, tasks = found.encoders, list(dict.fromkeys(entry["task"] for entry in results))
     first, step = encoders[0], 0.7 / len(encoders)
     figure, axes = plt.subplots(1, 2, sharey=True, figsize=(10, 1.2 + 0.5 * len(tasks)))
     for place, task in enumerate(tasks):
         entry = next(entry for entry in results if entry["task"] == task)
         axes[0].plot(100 * entry["majority"], place, marker="x", color="grey")
-        if of_first := found.get((first, task)):
-            share = fmean(of_first.values()) / 100
+        if of_first := found.of(first, task):
+            share = fmean(of_first) / 100
             error = 200 * (share * (1 - share) / entry["sentences"]["test"]) ** 0.5
             axes[1].barh(place, 2 * error, 0.8, -error, color="0.9")
     for number, encoder in enumerate(encoders):
         colour, shift = f"C{number}", (number - (len(encoders) - 1) / 2) * step
         for place, task in enumerate(tasks):
-            values, base = found.get((encoder, task), {}), found.get((first, task), {})
-            differences = [value - base[seed] for seed, value in values.items() if seed in base]
             height = place + shift
-            if values:
-                _draw_seeds(axes[0], list(values.values()), height, step / 2, colour)
+            if values := found.of(encoder, task):
+                _draw_seeds(axes[0], values, height, step / 2, colour)
             if encoder == first:
                 continue
-            if differences:
+            if differences := found.differences(encoder, task):
                 _draw_seeds(axes[1], differences, height, step / 2, colour)
             if first in paper and encoder in paper:
                 difference = paper[encoder][task] - paper[first][task]
