@@ -191,8 +191,8 @@ def test_probe_keeps_what_is_done(script):
 def test_every_run_is_a_recipe_of_every_setting(setting, data_dir):
     module = runpy.run_path(str(SCRIPTS / "reproduce.py"), run_name="reproduce")
     arguments = argparse.Namespace(
-        setting=setting, data_dir=data_dir, work=Path("outputs/reproduce"), changes=[("training.max_steps", "7")],
-        budget=1,
+        setting=setting, data_dir=data_dir, work=Path("outputs/reproduce"), results=Path("docs/results"),
+        changes=[("training.max_steps", "7")], budget=1,
     )  # fmt: skip
     reproduction = module["Reproduction"](arguments)
     for name, run in RUNS.items():
