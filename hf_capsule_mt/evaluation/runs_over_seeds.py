@@ -51,7 +51,7 @@ class RunsOverSeeds:
         references: Sequence[str],
         progress: Callable[[str], None] = lambda run: None,
     ) -> str:
-        """Runs against any other, seed by seed, with both p-values, as Markdown; nothing if none has a seed of it."""
+        """Runs against any other, seed by seed, with both p-values, as Markdown; empty if no seed is shared."""
         lines = []
         for run in runs:
             progress(run)
