@@ -269,15 +269,13 @@ class Reproduction:
 
     def mean_difference(self, name: str, baseline: str, seeds: list[int]) -> float:
         """That of a run to a baseline by the result files of some seeds; not a number where one does not say."""
-        paths = [self.result(name, seed) for seed in seeds]
-        found = [read_result(path)["comparisons"].get(baseline) if path.exists() else None for path in paths]
+        found = [read_result(self.result(name, seed))["comparisons"].get(baseline) for seed in seeds]
         return fmean(math.nan if entry is None else entry["difference"] for entry in found)
 
     def against(self, baseline: str) -> str:
         """The runs of the tables against any other, as Markdown."""
-        names = self.wanted()
-        with tqdm(total=len(names), desc=f"Against {baseline}") as bar:
-            table = self.over_seeds.table(names, baseline, self.test_set[1], progress=lambda _: bar.update() and None)
+        names = tqdm(self.wanted(), desc=f"Against {baseline}")
+        table = self.over_seeds.table(names, baseline, self.test_set[1])
         if not table:
             tables = ", ".join(self.arguments.tables)
             raise SystemExit(f"reproduce.py --against {baseline}: no row of {tables} has a seed in common with it")

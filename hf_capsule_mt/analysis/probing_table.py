@@ -9,7 +9,7 @@ from hf_capsule_mt.analysis.probing_tasks import TASKS
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import PROBING
 from hf_capsule_mt.evaluation.seeds import mean_and_spread
-from hf_capsule_mt.evaluation.t_test import paired_t_test
+from hf_capsule_mt.evaluation.t_test import p_over_seeds
 
 EXPLANATION = (
     "Accuracy in percent, mean and standard deviation over seeds; differences to the first encoder of the same seed, "
@@ -66,8 +66,8 @@ def probing_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _with_p(differences: Sequence[float]) -> str:
-    """The mean, and the p of other seeds having none; a single seed says nothing of others."""
+    """The mean, and its p over seeds where there are several."""
     if not differences:
         return ""
-    p = f" (p={paired_t_test(differences):.3f})" if len(differences) > 1 else ""
-    return f"{fmean(differences):+.1f}{p}"
+    p = p_over_seeds(differences)
+    return f"{fmean(differences):+.1f}" + ("" if p is None else f" (p={p:.3f})")

@@ -128,14 +128,15 @@ def _draw_within(
     _draw_seeds(axis, values, place, half_height, colour, limit)
     for side, marker in ((-1, "<"), (1, ">")):
         if far := [value for value in values if side * value > limit]:
-            axis.plot(side * BEYOND * limit, place, marker=marker, color=beyond)
-            _annotate(axis, fmean(far), place, limit)
+            _draw_beyond(axis, fmean(far), place, limit, marker=marker, color=beyond)
 
 
-def _annotate(axis: Any, value: float, place: float, limit: float) -> None:
-    """A number outside of a mark at the edge, where no dot is."""
+def _draw_beyond(axis: Any, value: float, place: float, limit: float, **mark: Any) -> None:
+    """A mark and a number for what lies beyond the limit: outside of it, where no dot is."""
+    edge = math.copysign(BEYOND * limit, value)
+    axis.plot(edge, place, **mark)
     axis.annotate(
-        f"{value:+.1f}", (math.copysign(BEYOND * limit, value), place), (math.copysign(6, value), 0), va="center",
+        f"{value:+.1f}", (edge, place), (math.copysign(6, value), 0), va="center",
         textcoords="offset points", ha="left" if value > 0 else "right", fontsize="x-small",
     )  # fmt: skip
 
@@ -194,11 +195,11 @@ def draw_claims(
             axis.get_yticklabels()[place].set_fontweight("bold")
             continue
         if claim.printed is not None:
-            is_beyond = abs(claim.printed) > limit
-            shown = math.copysign(BEYOND * limit, claim.printed) if is_beyond else claim.printed
-            axis.plot(shown, place, "D", color="0.35", markersize=5, markerfacecolor="none")
-            if is_beyond:
-                _annotate(axis, claim.printed, place, limit)
+            diamond: dict[str, Any] = {"marker": "D", "color": "0.35", "markersize": 5, "markerfacecolor": "none"}
+            if abs(claim.printed) > limit:
+                _draw_beyond(axis, claim.printed, place, limit, **diamond)
+            else:
+                axis.plot(claim.printed, place, **diamond)
         for number, name in enumerate(data):
             if values := claim.found.get(name):
                 height, colour = place + (number - (len(data) - 1) / 2) * 0.36, f"C{number}"

@@ -10,7 +10,7 @@ from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.evaluation.seeds import WORLDS_APART, each_if_apart, mean_and_spread
-from hf_capsule_mt.evaluation.t_test import paired_t_test
+from hf_capsule_mt.evaluation.t_test import p_over_seeds
 
 
 def result_path(folder: str | os.PathLike[str], setting: str, run: str, seed: int) -> Path:
@@ -107,12 +107,12 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
     if not found:
         return bleu, "", "", ""
     differences = [entry["difference"] for entry in found]
-    p_of_seeds = _p_of_seeds(differences)
+    p_seeds = p_over_seeds(differences)
     return (
         bleu,
         f"{fmean(differences):+.2f}{each_if_apart(differences, ' ({})', '+.2f')}",
         _p_values(found),
-        "" if p_of_seeds is None else f"{p_of_seeds:.3f}",
+        "" if p_seeds is None else f"{p_seeds:.3f}",
     )
 
 
@@ -137,11 +137,6 @@ def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
     return next((entry["p_bootstrap"] for entry in known if len(entry["seeds"]) == len(comparisons)), None)
 
 
-def _p_of_seeds(differences: list[float]) -> float | None:
-    """The p-value of the mean difference among seeds; None for a single one, which says nothing of others."""
-    return paired_t_test(differences) if len(differences) > 1 else None
-
-
 def render_claims(settings: Mapping[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
     """The papers' claims as Markdown: the difference that each prints, and ours in each of some settings."""
     header = ["", "paper", *(short_title(name) for name in settings)]
@@ -162,7 +157,7 @@ def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
         return ""
     differences = [entry["difference"] for entry in found]
     difference = f"{fmean(differences):+.2f}"
-    p_values = (_p_of_all(found), _p_of_seeds(differences))
+    p_values = (_p_of_all(found), p_over_seeds(differences))
     mark = "**" if all(p is not None and p < 0.05 for p in p_values) else ""
     shown = p_values if len(found) > 1 else p_values[:1]
     known = " / ".join("?" if p is None else f"{p:.3f}" for p in shown)

@@ -1,14 +1,14 @@
 """One run of the papers' tables against any other, over the seeds of which both have translations."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.evaluation.results_document import result_path, translations_path
 from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds
-from hf_capsule_mt.evaluation.t_test import paired_t_test
+from hf_capsule_mt.evaluation.t_test import p_over_seeds
 from hf_capsule_mt.evaluation.text_files import read_lines
 
 
@@ -44,23 +44,17 @@ class RunsOverSeeds:
         paths = [result_path(self.folder, self.setting, run, seed) for seed in seeds]
         return [read_result(path)["scores"]["bleu"]["score"] for path in paths]
 
-    def table(
-        self,
-        runs: Iterable[str],
-        baseline: str,
-        references: Sequence[str],
-        progress: Callable[[str], None] = lambda run: None,
-    ) -> str:
+    def table(self, runs: Iterable[str], baseline: str, references: Sequence[str]) -> str:
         """Runs against any other, seed by seed, with both p-values, as Markdown; empty if no seed is shared."""
         lines = []
         for run in runs:
-            progress(run)
             seeds = self.seeds_of_both(run, baseline)
             if run == baseline or not seeds:
                 continue
             ours, theirs = (self.scores(name, seeds) for name in (run, baseline))
             differences = [one - other for one, other in zip(ours, theirs, strict=True)]
             difference, p_of_sentences = self.bootstrap(run, baseline, seeds, references)
+            p_of_seeds = p_over_seeds(differences)
             lines.append(
                 [
                     run,
@@ -69,7 +63,7 @@ class RunsOverSeeds:
                     " / ".join(f"{one:+.2f}" for one in differences),
                     f"{difference:+.2f}",
                     f"{p_of_sentences:.3f}",
-                    f"{paired_t_test(differences):.3f}" if len(seeds) > 1 else "",
+                    "" if p_of_seeds is None else f"{p_of_seeds:.3f}",
                 ]
             )
         header = ["", "seeds", "BLEU", f"BLEU of {baseline}", "differences", "mean", "p, sentences", "p, seeds"]

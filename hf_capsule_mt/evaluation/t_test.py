@@ -18,6 +18,11 @@ def paired_t_test(differences: Sequence[float]) -> float:
     return student_two_sided(mean / spread * math.sqrt(len(differences)), len(differences) - 1)
 
 
+def p_over_seeds(differences: Sequence[float]) -> float | None:
+    """The p-value of the mean difference among seeds; None for a single one, which says nothing of others."""
+    return paired_t_test(differences) if len(differences) > 1 else None
+
+
 def student_two_sided(t: float, degrees: int) -> float:
     """How often |T| > |t| for Student's T, by the finite sums for whole degrees of freedom.
 
