@@ -20,7 +20,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
 from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future
-from hf_capsule_mt.analysis.result_pictures import draw_auc, draw_by_length, draw_probing, draw_sweep, sweep_points
 from hf_capsule_mt.analysis.routing_pictures import (
     draw_agreement,
     draw_iteration_statistics,
@@ -31,8 +30,9 @@ from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_s
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
-from hf_capsule_mt.evaluation.paper_tables import PROBING
 from hf_capsule_mt.evaluation.text_files import read_parallel
+from lab.paper_tables import PROBING
+from lab.result_pictures import draw_auc, draw_by_length, draw_probing, draw_sweep, sweep_points
 
 FEW = 16  # so many output capsules have a number each in a picture
 

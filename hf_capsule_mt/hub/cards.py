@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from hf_capsule_mt.evaluation.paper_tables import share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
-from hf_capsule_mt.evaluation.seeds import each_if_apart, mean_and_spread
 from hf_capsule_mt.hub.papers import PAPERS, papers_of
+from lab.paper_tables import share_among_equals
+from lab.seeds import each_if_apart, mean_and_spread
 
 PACKAGE_LICENSE = "apache-2.0"
 METRIC_NAMES = {"bleu": "BLEU", "bleu_uncased": "BLEU, uncased", "bleu_tokenized": "tokenised BLEU", "chrf": "chrF"}

@@ -5,7 +5,6 @@ import pytest
 import torch
 from matplotlib import image
 
-from hf_capsule_mt.analysis.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_probing, draw_sweep
 from hf_capsule_mt.analysis.routing_pictures import (
     draw_agreement,
     draw_iteration_statistics,
@@ -13,6 +12,7 @@ from hf_capsule_mt.analysis.routing_pictures import (
     draw_word_map,
 )
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
+from lab.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_probing, draw_sweep
 
 matplotlib.use("agg")
 

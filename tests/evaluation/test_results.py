@@ -24,7 +24,7 @@ def test_a_result_carries_its_circumstances(tmp_path, monkeypatch):
 
 def test_the_command_of_a_module(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/somewhere/hf_capsule_mt/training/throughput.py", "--rounds", "4"])
-    spec = ModuleSpec("hf_capsule_mt.training.throughput", None)
+    spec = ModuleSpec("lab.throughput", None)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
     result = read_result(write_result(tmp_path / "result.json", {}))
-    assert result["command"] == "python -m hf_capsule_mt.training.throughput --rounds 4"
+    assert result["command"] == "python -m lab.throughput --rounds 4"

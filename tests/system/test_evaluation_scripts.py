@@ -13,9 +13,9 @@ import yaml
 from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt.data import sentence_pairs
-from hf_capsule_mt.evaluation.paper_tables import RUNS
 from hf_capsule_mt.evaluation.text_files import read_lines
 from hf_capsule_mt.training import load_recipe
+from lab.paper_tables import RUNS
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"

@@ -14,8 +14,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.run import load_corpus
-from hf_capsule_mt.training.throughput import SYSTEMS, measure
 from hf_capsule_mt.training.trainer import TranslationTrainer
+from lab.throughput import SYSTEMS, measure
 from tests.fixtures.tiny import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.analysis.timing import time_in_turns
 from hf_capsule_mt.evaluation.markdown import markdown_table
+from lab.timing import time_in_turns
 
 FIXED_LENGTH = 50  # of the side that does not vary
 

@@ -1,6 +1,6 @@
 """Probing results as a table, by hand."""
 
-from hf_capsule_mt.analysis.probing_table import Accuracies, probing_table
+from lab.probing_table import Accuracies, probing_table
 
 
 def result(encoder: str, task: str, seed: int, accuracy: float) -> dict:

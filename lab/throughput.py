@@ -1,6 +1,6 @@
 """Training speed in tokens per second: a bare Trainer, and this package's, with token batches, in other precisions.
 
-    python -m hf_capsule_mt.training.throughput --rounds 4 --output docs/results/throughput.json
+    python -m lab.throughput --rounds 4 --output docs/results/throughput.json
 
 The same plain model and data for all; they take turns in one process, so that a busy machine disturbs all alike.
 Tokens are those of source and target without padding.

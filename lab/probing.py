@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from hf_capsule_mt.analysis.probing_tasks import Example, ProbingTask
 from hf_capsule_mt.modeling.modeling_capsule_marian import CapsuleMarianEncoder
+from lab.probing_tasks import Example, ProbingTask
 
 POOLED_BATCHES = 8  # of which each has examples of similar length
 

@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.evaluation.markdown import markdown_table
-from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
 from hf_capsule_mt.evaluation.results import read_result
-from hf_capsule_mt.evaluation.seeds import WORLDS_APART, each_if_apart, mean_and_spread
-from hf_capsule_mt.evaluation.t_test import p_over_seeds
+from lab.paper_tables import CLAIMS, TABLES, Claim, Row, Table, share_among_equals
+from lab.seeds import WORLDS_APART, each_if_apart, mean_and_spread
+from lab.t_test import p_over_seeds
 
 
 def result_path(folder: str | os.PathLike[str], setting: str, run: str, seed: int) -> Path:

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from hf_capsule_mt.analysis.speed import milliseconds_in_turns
+from lab.speed import milliseconds_in_turns
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 

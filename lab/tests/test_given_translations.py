@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_capsule_mt.analysis.given_translations import coverage_scores, likelihoods
+from lab.given_translations import coverage_scores, likelihoods
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 LINES = ["The man sleeps.", "Who buys the old red hat in the garden?", "She sings."]

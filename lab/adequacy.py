@@ -16,7 +16,6 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.analysis.given_translations import coverage_scores, likelihoods
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import (
@@ -29,6 +28,7 @@ from hf_capsule_mt.evaluation.adequacy import (
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
+from lab.given_translations import coverage_scores, likelihoods
 
 
 def named_file(argument: str) -> tuple[str, Path]:

@@ -4,7 +4,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hf_capsule_mt.analysis.result_pictures import (
+from lab.paper_tables import CLAIMS, TABLES, Table
+from lab.report import comparisons_with
+from lab.result_pictures import (
     ClaimedDifference,
     SweepPoint,
     draw_by_length,
@@ -13,8 +15,6 @@ from hf_capsule_mt.analysis.result_pictures import (
     draw_sweep,
     sweep_points,
 )
-from hf_capsule_mt.evaluation.paper_tables import CLAIMS, TABLES, Table
-from hf_capsule_mt.evaluation.results_document import comparisons_with
 
 Results = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
 

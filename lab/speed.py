@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches
-from hf_capsule_mt.analysis.timing import steady_clock, time_in_turns
+from lab.timing import steady_clock, time_in_turns
 
 ON_THEIR_OWN = 4  # sentences
 

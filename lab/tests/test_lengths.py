@@ -3,10 +3,10 @@
 import pytest
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
-from hf_capsule_mt.analysis import lengths
 from hf_capsule_mt.analysis.pictures import draw_lengths
-from hf_capsule_mt.analysis.timing import Timing
 from hf_capsule_mt.evaluation import read_result, write_result
+from lab import lengths
+from lab.timing import Timing
 
 
 def test_slope():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.analysis.timing import peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
 from hf_capsule_mt.modeling import layer_aggregation
+from lab.timing import peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
 from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hf_capsule_mt.evaluation.t_test import paired_t_test, student_two_sided
+from lab.t_test import paired_t_test, student_two_sided
 
 
 @pytest.mark.parametrize(

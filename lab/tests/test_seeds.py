@@ -1,6 +1,6 @@
 """Scores of several seeds, in words."""
 
-from hf_capsule_mt.evaluation.seeds import each_if_apart, mean_and_spread
+from lab.seeds import each_if_apart, mean_and_spread
 
 
 def test_mean_and_spread_are_those_of_a_sample():

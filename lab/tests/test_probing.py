@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hf_capsule_mt.analysis import probing_tasks
-from hf_capsule_mt.analysis.probing import (
+from lab import probing_tasks
+from lab.paper_tables import PROBING_TASKS
+from lab.probing import (
     ProbingSettings,
     SentenceClassifier,
     _random_batches,
@@ -17,7 +18,7 @@ from hf_capsule_mt.analysis.probing import (
     probe_checkpoint,
     train_probe,
 )
-from hf_capsule_mt.analysis.probing_tasks import (
+from lab.probing_tasks import (
     TASKS,
     ProbingTask,
     Word,
@@ -34,7 +35,6 @@ from hf_capsule_mt.analysis.probing_tasks import (
     top_constituents,
     tree_depth,
 )
-from hf_capsule_mt.evaluation.paper_tables import PROBING_TASKS
 from tests.fixtures.tiny import save_tiny_checkpoint, tiny_tokenizer
 
 SENTENCE = """# text = Yesterday the old dogs were barking, and she closed the windows.

@@ -5,11 +5,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hf_capsule_mt.analysis.probing_tasks import TASKS
 from hf_capsule_mt.evaluation.markdown import markdown_table
-from hf_capsule_mt.evaluation.paper_tables import PROBING
-from hf_capsule_mt.evaluation.seeds import mean_and_spread
-from hf_capsule_mt.evaluation.t_test import p_over_seeds
+from lab.paper_tables import PROBING
+from lab.probing_tasks import TASKS
+from lab.seeds import mean_and_spread
+from lab.t_test import p_over_seeds
 
 EXPLANATION = (
     "Accuracy in percent, mean and standard deviation over seeds; differences to the first encoder of the same seed, "

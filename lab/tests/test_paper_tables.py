@@ -5,8 +5,8 @@ from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.paper_tables import CLAIMS, RUNS, TABLES, baselines_of, runs_of
-from hf_capsule_mt.evaluation.results_document import (
+from lab.paper_tables import CLAIMS, RUNS, TABLES, baselines_of, runs_of
+from lab.report import (
     read_results,
     read_speeds,
     render_claims,

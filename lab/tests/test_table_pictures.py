@@ -1,8 +1,8 @@
 """The pictures of the papers' tables: which are drawn of which results."""
 
-from hf_capsule_mt.analysis import result_pictures, table_pictures
-from hf_capsule_mt.analysis.result_pictures import draw_differences
-from hf_capsule_mt.analysis.table_pictures import draw_setting, draw_what_came_of_claims
+from lab import result_pictures, table_pictures
+from lab.result_pictures import draw_differences
+from lab.table_pictures import draw_setting, draw_what_came_of_claims
 from tests.analysis.test_routing_pictures import colours
 
 BUCKETS = [

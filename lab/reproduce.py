@@ -37,15 +37,19 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.analysis.speed import milliseconds_in_turns
-from hf_capsule_mt.analysis.table_pictures import draw_setting, draw_what_came_of_claims
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
-from hf_capsule_mt.evaluation.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
-from hf_capsule_mt.evaluation.results_document import (
+from hf_capsule_mt.evaluation.significance import compare_systems
+from hf_capsule_mt.evaluation.text_files import read_lines, write_lines
+from hf_capsule_mt.pipelines.files import one_line
+from hf_capsule_mt.training import load_recipe
+from hf_capsule_mt.training.models import build_model
+from hf_capsule_mt.training.run import load_corpus, load_or_train_tokenizer
+from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
+from lab.report import (
     SETTINGS,
     read_results,
     render_results,
@@ -54,13 +58,9 @@ from hf_capsule_mt.evaluation.results_document import (
     speeds_path,
     translations_path,
 )
-from hf_capsule_mt.evaluation.runs_over_seeds import RunsOverSeeds
-from hf_capsule_mt.evaluation.significance import compare_systems
-from hf_capsule_mt.evaluation.text_files import read_lines, write_lines
-from hf_capsule_mt.pipelines.files import one_line
-from hf_capsule_mt.training import load_recipe
-from hf_capsule_mt.training.models import build_model
-from hf_capsule_mt.training.run import load_corpus, load_or_train_tokenizer
+from lab.runs_over_seeds import RunsOverSeeds
+from lab.speed import milliseconds_in_turns
+from lab.table_pictures import draw_setting, draw_what_came_of_claims
 
 SCRIPTS = Path(__file__).resolve().parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

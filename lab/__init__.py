@@ -1,0 +1,1 @@
+"""The laboratory: the papers' tables, studies and benchmarks. It imports the package and nothing imports it."""
