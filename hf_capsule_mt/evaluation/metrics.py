@@ -46,6 +46,19 @@ def sacrebleu_metric(name: str, tokenize: Tokenize = "13a") -> Metric:
     raise ValueError(f"`name` must be one of 'bleu', 'bleu_uncased', 'chrf', 'ter', got {name!r}")
 
 
+def metric_signature(name: str, num_references: int = 1, tokenize: str = "13a") -> str:
+    """Return the signature that `score_corpus` gives to a metric's scores, without scoring anything."""
+    if name in ("multi_bleu", "multi_bleu_uncased"):
+        case = "lc" if name.endswith("uncased") else "mixed"
+        return (
+            f"nrefs:{num_references}|case:{case}|eff:no|tok:{tokenize}|smooth:none|"
+            f"version:multi-bleu.perl in hf_capsule_mt/sacrebleu {version('sacrebleu')}"
+        )
+    metric = sacrebleu_metric(name, tokenize)
+    metric.num_refs = num_references  # which sacreBLEU learns from the references that it scores
+    return str(metric.get_signature())
+
+
 def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
@@ -97,11 +110,7 @@ def _tokenised_bleu(
         hypotheses = [tokenizer(line) for line in hypotheses]
         references = [[tokenizer(line) for line in lines] for lines in references]
     result = multi_bleu(hypotheses, references, lowercase=uncased)
-    signature = (
-        f"nrefs:{len(references)}|case:{'lc' if uncased else 'mixed'}|eff:no|tok:{tokenize}|smooth:none|"
-        f"version:multi-bleu.perl in hf_capsule_mt/sacrebleu {version('sacrebleu')}"
-    )
-    return Score(name, result.score, signature, str(result))
+    return Score(name, result.score, metric_signature(name, len(references), tokenize), str(result))
 
 
 def metric_path(name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 import sacrebleu
 from transformers import EvalPrediction
 
-from hf_capsule_mt.evaluation.metrics import METRICS, compute_metrics, metric_path, score_corpus
+from hf_capsule_mt.evaluation.metrics import METRICS, compute_metrics, metric_path, metric_signature, score_corpus
 from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
 from tests.fixtures.tiny import tiny_tokenizer
 
@@ -86,6 +86,14 @@ def test_scores_are_those_of_sacrebleu_with_their_signatures():
     assert "case:lc" in scores["bleu_uncased"].signature
     assert scores["multi_bleu"].signature.startswith("nrefs:2|case:mixed|eff:no|tok:13a|smooth:none")
     assert "tok:none" in score_corpus(HYPOTHESES, REFERENCES, ["multi_bleu"], "none")["multi_bleu"].signature
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("references", [REFERENCES, REFERENCES[:1]], ids=["two references", "one reference"])
+@pytest.mark.parametrize("tokenize", ["13a", "none"])
+def test_a_signature_without_scoring_is_that_of_the_score(name, references, tokenize):
+    scored = score_corpus(HYPOTHESES, references, [name], tokenize)[name].signature
+    assert metric_signature(name, len(references), tokenize) == scored
 
 
 def test_text_that_is_not_parallel_is_refused():
