@@ -25,10 +25,11 @@ from hf_capsule_mt.evaluation.adequacy import (
     coverage_difference_ratio,
     ranks_together,
 )
-from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel, read_table
+from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
 from lab.given_translations import coverage_scores, likelihoods
+from lab.text_files import read_table
 
 
 def named_file(argument: str) -> tuple[str, Path]:

@@ -43,7 +43,7 @@ from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
-from hf_capsule_mt.evaluation.text_files import read_lines, write_lines
+from hf_capsule_mt.evaluation.text_files import read_lines
 from hf_capsule_mt.pipelines.files import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
@@ -61,6 +61,7 @@ from lab.report import (
 from lab.runs_over_seeds import RunsOverSeeds
 from lab.speed import milliseconds_in_turns
 from lab.table_pictures import draw_setting, draw_what_came_of_claims
+from lab.text_files import write_lines
 
 SCRIPTS = Path(__file__).resolve().parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

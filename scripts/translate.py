@@ -31,13 +31,13 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 import hf_capsule_mt  # noqa: F401  registers the models and the task
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.text_files import decode_lines
 from hf_capsule_mt.pipelines.files import (
     Window,
     WindowedOutput,
     coverage_json,
     coverage_tsv,
     one_line,
-    read_lines,
     windows_of,
 )
 
@@ -165,7 +165,7 @@ def open_input(arguments: argparse.Namespace) -> tuple[BinaryIO, str]:
 def input_windows(arguments: argparse.Namespace) -> Iterator[Window]:
     stream, name = open_input(arguments)
     with stream:
-        yield from windows_of(read_lines(stream, name), arguments.window)
+        yield from windows_of(decode_lines(stream, name), arguments.window)
 
 
 def count_lines(path: Path | None) -> int | None:

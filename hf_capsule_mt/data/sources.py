@@ -208,10 +208,10 @@ def _generate(
 
 # --------------------------------------------------------------------------------------------------------------- lines
 def read_lines(file: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or .gz, without their ends.
+    """Yield the lines of a UTF-8 file, plain or .gz, without their ends and without a byte-order mark.
 
-    Lines end in a line feed and in nothing else: `str.splitlines` also takes form feeds, U+2028 and others for ends,
-    which stand inside of sentences and would shift one side of a parallel text against the other.
+    Behaves like `evaluation.text_files.decode_lines`, which this room may not import: only a line feed ends a line,
+    and text that is not UTF-8 or a damaged gzip file is an error that names the file and the line.
     """
     number = 0
     try:
@@ -222,7 +222,7 @@ def read_lines(file: str | os.PathLike[str]) -> Iterator[str]:
                     yield (text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text).decode("utf-8")
                 except UnicodeDecodeError as error:
                     raise ValueError(
-                        f"{file}, line {number}: invalid UTF-8 at byte {error.start} of the line ({error.reason})"
+                        f"{file}, line {number}: not UTF-8 ({error.reason} at byte {error.start})"
                     ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{file}, after line {number}: the gzip file is damaged ({error})") from None

@@ -1,43 +1,46 @@
 """Text files, plain or gzipped, line by line."""
 
-import csv
 import gzip
 import os
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the lines of a UTF-8 stream without their ends and without a byte-order mark.
+
+    Only a line feed ends a line: `str.splitlines` also splits at form feeds, U+2028 and others, which occur inside
+    sentences and would shift one side of a parallel text against the other. Raise `ValueError` with `name` and the
+    line for text that is not UTF-8, and for a gzip stream that is damaged or cut off.
+    """
+    number = 0
+    try:
+        for number, line in enumerate(stream, start=1):
+            text = line.removesuffix(b"\n").removesuffix(b"\r")
+            try:
+                yield (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name}, after line {number}: the gzip file is damaged ({error})") from None
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """The lines of a UTF-8 file without their ends; a name that ends in .gz is unpacked."""
+    """Return the lines of a file as `decode_lines` yields them; a name that ends in .gz is unpacked."""
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"{file}: no such file")
-    content = file.read_bytes()
-    text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-
-
-def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """What `read_lines` reads. The same lines always make the same file, packed or not."""
-    file = Path(path)
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
+    with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as stream:
+        return list(decode_lines(stream, file))
 
 
 def read_parallel(paths: Sequence[str | os.PathLike[str]]) -> list[list[str]]:
-    """The lines of several files, which must be as many in each."""
+    """Return the lines of several files, which must have the same number of lines."""
     sides = [read_lines(path) for path in paths]
     for path, lines in zip(paths, sides, strict=True):
         if len(lines) != len(sides[0]):
             raise ValueError(f"{path}: has {len(lines)} lines, but {paths[0]} has {len(sides[0])}")
     return sides
-
-
-def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """The columns of a tab-separated file with a header and without quoting."""
-    header, *rows = csv.reader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise ValueError(f"{path}:{number}: has {len(row)} columns, but the header has {len(header)}")
-    return {name: [row[column] for row in rows] for column, name in enumerate(header)}

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 # a translation may hold them, from a byte of the vocabulary; a line of the output may not
 LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
@@ -20,15 +20,6 @@ class Window(NamedTuple):
     number: int
     first_line: int
     lines: list[str]
-
-
-def read_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """The lines of UTF-8 text. Only a line feed ends one: other characters that Unicode calls line breaks do not."""
-    for number, line in enumerate(stream, start=1):
-        try:
-            yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
 def windows_of(lines: Iterable[str], size: int) -> Iterator[Window]:

@@ -4,9 +4,9 @@ import pytest
 
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds
-from hf_capsule_mt.evaluation.text_files import write_lines
 from lab.report import result_path, translations_path
 from lab.runs_over_seeds import RunsOverSeeds
+from lab.text_files import write_lines
 
 REFERENCE = [f"the {n} cats sat on their {n + 1} mats ." for n in range(20)]
 HALF = [line if n % 2 else "a dog" for n, line in enumerate(REFERENCE)]

@@ -1,6 +1,5 @@
 """Files of any size: windows, parts, and `scripts/translate.py`, killed and started again, in one process and two."""
 
-import io
 import json
 import os
 import random
@@ -14,7 +13,7 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt.pipelines.files import WindowedOutput, one_line, read_lines, windows_of
+from hf_capsule_mt.pipelines.files import WindowedOutput, one_line, windows_of
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 
@@ -22,11 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "translate.py"
 
 
-def test_lines_end_at_line_feeds_alone():
-    text = "a\u2028b\x0bc\r\n\n\x85d\re\nlast".encode()
-    assert list(read_lines(io.BytesIO(text), "text")) == ["a\u2028b\x0bc", "", "\x85d\re", "last"]
-    with pytest.raises(ValueError, match=r"text\.en, line 2: not UTF-8 \(invalid start byte at byte 1\)"):
-        list(read_lines(io.BytesIO(b"good\nb\xffd\n"), "text.en"))
+def test_a_translation_is_written_on_one_line():
     assert one_line("a\r\nb\nc") == "a b c"
 
 
