@@ -16,7 +16,6 @@ after the last row. Each row is the recipe of its setting with some fields chang
 """
 
 import argparse
-import dataclasses
 import functools
 import importlib.util
 import json
@@ -63,7 +62,7 @@ from lab.speed import milliseconds_in_turns
 from lab.table_pictures import draw_setting, draw_what_came_of_claims
 from lab.text_files import write_lines
 
-SCRIPTS = Path(__file__).resolve().parent
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -113,10 +112,12 @@ class Reproduction:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        self.recipes = SCRIPTS / "recipes" / arguments.setting
         self.deadline = time.monotonic() + 60 * arguments.budget
         self.failed: dict[Path, TrainingError] = {}
         self.over_seeds = RunsOverSeeds(arguments.results, arguments.setting)
+
+    def recipe(self, method: str) -> str:
+        return f"{self.arguments.setting}/{method}"
 
     def folder(self, run: str, seed: int) -> Path:
         return self.arguments.work / self.arguments.setting / f"{run}-seed{seed}"
@@ -141,7 +142,7 @@ class Reproduction:
 
     def overrides(self, run: Run, seed: int) -> dict[str, Any]:
         """What the run changes in its recipe, as `section.field: value`."""
-        base = load_recipe(self.recipes / f"{run.recipe}.yaml")
+        base = load_recipe(self.recipe(run.recipe))
         changed: dict[str, Any] = {f"model.{name}": value for name, value in run.model.items()}
         changed |= {f"model.{name}": factor * base.model[name] for name, factor in run.scale.items()}
         changed |= {f"training.{name}": value for name, value in run.training.items()}
@@ -163,15 +164,15 @@ class Reproduction:
         for before in run.needs:  # its result may have come from elsewhere, without the checkpoint
             if not self.train(before, seed):
                 return False
-        recipe = self.recipes / f"{run.recipe}.yaml"
+        recipe = self.recipe(run.recipe)
         if run.distilled:
             data = self.folder(f"distilled-by-{run.distilled}", seed)
             teacher = self.folder(run.distilled, seed)
             extra = ["--data-dir", self.arguments.data_dir] if self.arguments.data_dir else []
-            command = [str(SCRIPTS / "distill.py"), str(self.recipes / "plain.yaml"), str(data), "--teacher"]
+            command = [str(SCRIPTS / "distill.py"), self.recipe("plain"), str(data), "--teacher"]
             if not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
                 return False
-        command = [str(SCRIPTS / "train.py"), str(recipe), "--output_dir", str(folder), "--seed", str(seed)]
+        command = [str(SCRIPTS / "train.py"), recipe, "--output_dir", str(folder), "--seed", str(seed)]
         for field, value in self.overrides(run, seed).items():
             command += [f"--{field}", json.dumps(value)]
         return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
@@ -180,16 +181,15 @@ class Reproduction:
     def test_set(self) -> tuple[list[str], list[str]]:
         """Sources and references, which are the same for every run of a setting."""
         changes = self.overrides(RUNS["plain"], seed=1)
-        recipe = load_recipe(self.recipes / "plain.yaml", changes)
-        parts = {name: recipe.data[name] for name in ("validation", "test") if name in recipe.data}
-        test = load_corpus(dataclasses.replace(recipe, data=parts))["test"]
+        recipe = load_recipe(self.recipe("plain"), changes)
+        test = load_corpus(recipe, parts=("validation", "test"))["test"]
         source, target = (self.side(test, recipe, side) for side in ("source", "target"))
         return source, target
 
     def score(self, name: str, seed: int) -> None:
         """Translates the test set; writes the translations and the result file."""
         run, folder = RUNS[name], self.folder(name, seed)
-        recipe = load_recipe(self.recipes / f"{run.recipe}.yaml", self.overrides(run, seed) | {"seed": seed})
+        recipe = load_recipe(self.recipe(run.recipe), self.overrides(run, seed) | {"seed": seed})
         sources, references = self.test_set
         translate = pipeline("translation", model=str(folder), device=DEVICE)
         found = [result["translation_text"] for result in translate(sources, batch_size=50)]
@@ -290,11 +290,11 @@ class Reproduction:
         path = speeds_path(self.arguments.results, self.arguments.setting)
         before = read_result(path)["models"] if path.exists() else {}
         recipes = {
-            name: load_recipe(self.recipes / f"{run.recipe}.yaml", self.overrides(run, seed=1))
+            name: load_recipe(self.recipe(run.recipe), self.overrides(run, seed=1))
             for name, run in RUNS.items()
             if name in names or name in before
         }
-        plain = load_recipe(self.recipes / "plain.yaml", self.overrides(RUNS["plain"], seed=1))
+        plain = load_recipe(self.recipe("plain"), self.overrides(RUNS["plain"], seed=1))
         tokenizer = load_or_train_tokenizer(plain, load_corpus(plain), self.folder("plain", 1) / "tokenizer")
         keys = {name: json.dumps(recipe.model, sort_keys=True) for name, recipe in recipes.items()}
         models = {keys[name]: build_model(recipe.model, tokenizer).to(DEVICE) for name, recipe in recipes.items()}

@@ -27,7 +27,7 @@ from hf_capsule_mt.training.run import load_corpus
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("recipe", type=Path, help="whose training data to translate")
+    parser.add_argument("recipe", help="a name or a YAML file: whose training data to translate")
     parser.add_argument("output", type=Path, help="the folder of the result")
     parser.add_argument(
         "--teacher", type=checkpoint, required=True, help="a sequence-to-sequence checkpoint, a folder or a name"

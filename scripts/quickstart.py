@@ -4,7 +4,7 @@
     python scripts/quickstart.py --recipe head_em_routing --output outputs/heads
     python scripts/quickstart.py --seeds 1 2 3     # the mean of several runs, into docs/results/quickstart.json
 
-It runs two recipes of scripts/recipes/embedded, with fewer and larger steps than these have, prints the BLEU of both,
+It runs two recipes of the embedded corpus, with fewer and larger steps than these have, prints the BLEU of both,
 some translations beside the references and, if the model has PAST and FUTURE, what it says of a translation that is
 cut short, and draws how the decoder routes its layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM`
 and `pipeline("translation")` load. Killed and started again, it goes on where it was.
@@ -28,7 +28,6 @@ from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE, load_corpus
 
-RECIPES = Path(__file__).parent / "recipes" / "embedded"
 # to be ready sooner than the recipes are: fewer test sentences, and fewer and larger steps
 CHANGES: dict[str, Any] = {
     "data.test": {"embedded": 300},
@@ -44,7 +43,7 @@ ROUTING = "decoder.layer_aggregation"
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("--recipe", default="em_routing", help="the capsule model: a file of scripts/recipes/embedded")
+    parser.add_argument("--recipe", default="em_routing", help="the capsule model: a method on the embedded corpus")
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="where its checkpoint goes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")
     parser.add_argument("--epochs", type=float, help="how often to go through the training sentences")
@@ -58,7 +57,7 @@ def recipe_for(name: str, output: Path, seed: int, arguments: argparse.Namespace
         overrides["num_train_epochs"] = arguments.epochs
     if arguments.train_sentences is not None:
         overrides["data.train"] = {"embedded": arguments.train_sentences}
-    return load_recipe(RECIPES / f"{name}.yaml", overrides)
+    return load_recipe(f"embedded/{name}", overrides)
 
 
 def train(recipe: Recipe) -> dict[str, Any]:

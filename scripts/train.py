@@ -1,6 +1,6 @@
 """From parallel text to a trained checkpoint, with one command.
 
-    python scripts/train.py scripts/recipes/embedded/em_routing.yaml
+    python scripts/train.py embedded/em_routing
     python scripts/train.py RECIPE.yaml --max_steps 100 --model.dropout 0.2 --output_dir outputs/try
 
 The same command again resumes a run that was killed, to the bit on the CPU. SIGTERM and Ctrl-C save a checkpoint and
@@ -14,7 +14,6 @@ command line: by its name where that is unique, else as section.name.
 
 import argparse
 import os
-from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -24,7 +23,7 @@ from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
-    parser.add_argument("recipe", type=Path, help="a YAML file, such as those in scripts/recipes")
+    parser.add_argument("recipe", help="a name that `capsule-mt recipes` lists, or a YAML file")
     arguments, overrides = parser.parse_known_args()
     try:
         recipe = load_recipe(arguments.recipe, parse_overrides(overrides))

@@ -5,7 +5,8 @@ from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, choose_checkpoints
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.models import build_config, build_model
-from hf_capsule_mt.training.recipes import Recipe, load_recipe, parse_overrides
+from hf_capsule_mt.training.recipe_files import parse_overrides, recipe_names
+from hf_capsule_mt.training.recipes import Recipe, load_recipe
 from hf_capsule_mt.training.run import run_recipe
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
@@ -22,5 +23,6 @@ __all__ = [
     "choose_checkpoints",
     "load_recipe",
     "parse_overrides",
+    "recipe_names",
     "run_recipe",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
 from transformers.utils import logging
 
-from hf_capsule_mt.training.recipes import check_model_fields, config_class_of
+from hf_capsule_mt.training.recipe_checks import config_class_of
 
 models_logger = logging.get_logger("hf_capsule_mt.training")
 
@@ -28,7 +28,6 @@ def vocabulary_fields(tokenizer: Any) -> dict[str, Any]:
 
 def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any:
     """The configuration of a recipe's model, completed by what the tokenizer decides."""
-    check_model_fields(model, "recipe")
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
     known = {entry.name for entry in fields(config_class)}
@@ -48,7 +47,6 @@ def build_model(model: dict[str, Any], tokenizer: Any, init_from: str | None = N
     """
     if init_from is None:
         return AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))
-    check_model_fields(model, "recipe")
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
     model_class: Any = AutoModelForSeq2SeqLM._model_mapping[config_class]

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from hf_capsule_mt.data import (
     train_tokenizer,
 )
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.metrics import score_corpus
+from hf_capsule_mt.evaluation.metrics import metric_signature
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.models import build_model
-from hf_capsule_mt.training.recipes import DATA_PARTS, Recipe
+from hf_capsule_mt.training.recipe_checks import DATA_PARTS
+from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.trainer import TranslationTrainer, bleu_metric, unwrapped
 
 RECIPE_FILE = "recipe.yaml"
@@ -148,23 +150,23 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str,
 
 
 # ---------------------------------------------------------------------------------------------------------------- data
-def load_corpus(recipe: Recipe) -> Any:
-    """The parts of the recipe's data, the training part cleaned."""
+def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
+    """Return the parts of the recipe's data that it has, the training part cleaned."""
     settings = recipe.data
     languages = (recipe.languages["source"], recipe.languages["target"])
     rules = Cleaning.from_settings(settings.get("cleaning") or {})
-    parts = {name: _in_folder(settings[name], recipe.data_dir) for name in DATA_PARTS if settings.get(name)}
+    sources = {name: _in_folder(settings[name], recipe.data_dir) for name in parts if settings.get(name)}
     allow_empty = ["train"] if rules.drop_empty else []
-    if settings.get("streaming"):
+    if settings.get("streaming") and "train" in sources:
         stream = load_translation_data(
-            {"train": parts.pop("train")}, *languages, streaming=True, allow_empty=allow_empty
+            {"train": sources.pop("train")}, *languages, streaming=True, allow_empty=allow_empty
         )
         train, _ = clean(stream["train"], rules, *languages)
         train = train.shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer", 10_000))
-        return {"train": train, **(load_translation_data(parts, *languages) if parts else {})}
+        return {"train": train, **(load_translation_data(sources, *languages) if sources else {})}
     num_proc = settings.get("num_proc")
-    corpus = dict(load_translation_data(parts, *languages, num_proc=num_proc, allow_empty=allow_empty))
-    if rules != Cleaning():
+    corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty))
+    if "train" in corpus and rules != Cleaning():
         corpus["train"], report = clean(corpus["train"], rules, *languages)
         _say(f"Cleaning: {report}")
     return corpus
@@ -312,7 +314,7 @@ def _finish(trainer: TranslationTrainer, recipe: Recipe, parts: Any, tokenizer: 
     result = {
         "recipe": dataclasses.asdict(recipe),
         "scores": scores,
-        "signature": score_corpus(["x"], [["x"]], ["bleu"])["bleu"].signature,
+        "signature": metric_signature("bleu"),
         "generation": {"num_beams": 1, **recipe.generation},
         "steps": trainer.state.global_step,
         "parameters": sum(p.numel() for p in model.parameters()),

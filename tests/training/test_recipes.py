@@ -1,5 +1,8 @@
-"""Recipes: every one loads and its model's configuration builds; what is wrong with one is said."""
+"""Recipes: every one loads and its model's configuration builds; errors name the key or value that is wrong."""
 
+import dataclasses
+import gzip
+import json
 import re
 from pathlib import Path
 
@@ -7,18 +10,26 @@ import pytest
 import yaml
 
 from hf_capsule_mt.data.sources import _as_list, _kind
-from hf_capsule_mt.training import TranslationTrainingArguments, build_config, load_recipe, parse_overrides
-from hf_capsule_mt.training.recipes import DATA_PARTS
+from hf_capsule_mt.training import (
+    TranslationTrainingArguments,
+    build_config,
+    load_recipe,
+    parse_overrides,
+    recipe_names,
+)
+from hf_capsule_mt.training.recipe_checks import DATA_PARTS
 from hf_capsule_mt.training.run import _training_settings
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = sorted((ROOT / "scripts/recipes").rglob("*.yaml"))
 PAPER_INDEX = ROOT / "docs/paper_index.md"
+SMALL = ("embedded", "multi30k", "tatoeba", "tatoeba_news")
+# the recipes as they were when each was a file of its own; the test below keeps what a name means
+SNAPSHOT = Path(__file__).with_name("recipes.json.gz")
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(ROOT / "scripts/recipes")))
-def test_every_recipe(path, monkeypatch, tmp_path):
-    recipe = load_recipe(path)
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe(name, monkeypatch, tmp_path):
+    recipe = load_recipe(name)
     assert recipe.about.endswith(".")
     separate = {"decoder_vocab_size": 700, "share_encoder_decoder_embeddings": False}
     tokenizer = {"vocab_size": 600, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
@@ -30,23 +41,39 @@ def test_every_recipe(path, monkeypatch, tmp_path):
         for source in _as_list(recipe.data[part]):
             _kind(source, part)
     if recipe.init_from is not None:
-        assert any(recipe.init_from == load_recipe(other).output_dir for other in RECIPES)
-    if path.parent.name not in ("embedded", "tatoeba", "multi30k"):
+        assert any(recipe.init_from == load_recipe(other).output_dir for other in recipe_names())
+    if not name.startswith(SMALL):
         assert recipe.paper
 
 
+def test_recipes_are_what_they_were():
+    expected = json.loads(gzip.decompress(SNAPSHOT.read_bytes()))
+    assert len(expected) == 105
+    for name, values in expected.items():
+        assert json.loads(json.dumps(dataclasses.asdict(load_recipe(name)))) == values, name
+
+
 def test_output_folders_are_distinct():
-    folders = [f"{path.parent.name}_{path.stem}" for path in RECIPES]
+    folders = [load_recipe(name).output_dir for name in recipe_names()]
     assert len(set(folders)) == len(folders) > 90
 
 
 def test_the_paper_index_knows_every_recipe_of_a_paper():
     text = PAPER_INDEX.read_text(encoding="utf-8")
-    for path in RECIPES:
-        if path.parent.name not in ("embedded", "tatoeba", "multi30k"):
-            assert f"`{path.parent.name}/{path.name}`" in text, path
-    for name in re.findall(r"`(\w+/\w+\.yaml)`", text):
-        assert (ROOT / "scripts/recipes" / name).exists(), name
+    groups = {name.partition("/")[0] for name in recipe_names()}
+    for name in recipe_names():
+        if not name.startswith(SMALL):
+            assert f"`{name}`" in text, name
+    for group, name in re.findall(r"`((\w+)/\w+)`", text):
+        if name in groups:
+            assert group in recipe_names()
+
+
+def test_an_unknown_name():
+    with pytest.raises(
+        ValueError, match=r"no recipe is called 'embedded/em_ruting'; did you mean `embedded/em_routing`"
+    ):
+        load_recipe("embedded/em_ruting")
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
@@ -87,6 +114,27 @@ def write(folder, name="a.yaml", **values):
         ({"tokenizer": {"load": "a", "vocab_size": 3}}, "needs either `load` or `vocab_size`"),
         ({"languages": {"source": "en"}}, r"`languages\.target` is missing"),
         ({"training": {"output_dir": "x"}}, "`training` has no key `output_dir`"),
+        ({"training": {"bf16": "yes"}}, "`training.bf16` must be true or false, got 'yes'"),
+        ({"training": {"lr_scheduler_type": "linaer"}}, r"got 'linaer'; did you mean `linear`\?"),
+        (
+            {"training": {"eval_strategy": "stesp"}},
+            r"must be no or steps or epoch, got 'stesp'; did you mean `steps`\?",
+        ),
+        ({"tokenizer": {"vocab_size": 9, "model": "word"}}, "`tokenizer.model` must be bpe or unigram, got 'word'"),
+        ({"generation": {"num_beams": "4"}}, "`generation.num_beams` must be a number, got '4'"),
+        ({"data": {"train": "corpus"}}, "`data.train` must be a mapping or a list, got 'corpus'"),
+        (
+            {"data": {"train": {}, "cleaning": {"max_words": "3"}}},
+            "`data.cleaning.max_words` must be a number, got '3'",
+        ),
+        ({"languages": {"source": 1, "target": "de"}}, "`languages.source` must be text, got 1"),
+        ({"word_distillation": {"weight": 0.5}}, "`word_distillation.teacher` is missing"),
+        ({"seed": "one"}, "`seed` must be a whole number, got 'one'"),
+        (
+            {"model": {"model_type": "capsule_marian", "layer_aggregation": "em"}},
+            "`model`: Field 'layer_aggregation' exp",
+        ),
+        ({"model": {"model_type": "capsule_marian", "d_model": 100}}, r"`encoder_attention_heads` \(16\) must divide"),
     ],
 )
 def test_what_is_wrong(tmp_path, values, message):
@@ -101,6 +149,10 @@ def test_yaml_errors(tmp_path):
     (tmp_path / "a.yaml").write_text("seed: [1\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"a\.yaml: no YAML"):
         load_recipe(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text("base: c.yaml\n", encoding="utf-8")
+    (tmp_path / "c.yaml").write_text("modle: {}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"c\.yaml has no key `modle`; did you mean `model`"):
+        load_recipe(tmp_path / "b.yaml")
     (tmp_path / "a.yaml").write_text("base: a.yaml\n", encoding="utf-8")
     with pytest.raises(ValueError, match="cannot be based on itself"):
         load_recipe(tmp_path / "a.yaml")
@@ -118,6 +170,9 @@ def test_inheritance(tmp_path):
     assert (recipe.about, recipe.paper, recipe.output_dir) == ("", "", f"outputs/{tmp_path.name}_b")
     (tmp_path / "c.yaml").write_text("base: a.yaml\nmodel: {model_type: marian, d_model: 8}\n")
     assert load_recipe(tmp_path / "c.yaml").model == {"model_type": "marian", "d_model": 8}
+    (tmp_path / "d.yaml").write_text("base: embedded/em_routing\nmodel: {dropout: 0.3}\n")
+    named = load_recipe("embedded/em_routing")
+    assert load_recipe(str(tmp_path / "d.yaml")).model == {**named.model, "dropout": 0.3}
 
 
 def test_overrides(tmp_path):
@@ -156,4 +211,19 @@ def test_the_tokenizer_decides_the_vocabulary():
 )
 def test_values_of_the_wrong_kind(changed, said):
     with pytest.raises(ValueError, match=said):
-        load_recipe(ROOT / "scripts/recipes/embedded/plain.yaml", changed)
+        load_recipe("embedded/plain", changed)
+
+
+def test_rules_between_fields_wait_for_the_checkpoint_that_fills_in_the_others(tmp_path):
+    model = {"model_type": "capsule_marian", "encoder_attention_heads": 3}  # does not divide the default width
+    assert load_recipe(write(tmp_path, model=model, init_from="outputs/other")).model == model
+    with pytest.raises(ValueError, match="must divide"):
+        load_recipe(write(tmp_path, model=model))
+
+
+def test_a_recipe_does_not_change():
+    recipe = load_recipe("embedded/plain")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.seed = 2
+    with pytest.raises(ValueError, match="`training` has no key `sede`"):
+        dataclasses.replace(recipe, training={"sede": 1})

@@ -1,0 +1,154 @@
+"""What a recipe may say: the keys of each section, and the values that a key takes."""
+
+import difflib
+import enum
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
+from transformers import CONFIG_MAPPING
+
+from hf_capsule_mt.data import Cleaning
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+
+DATA_PARTS = ("train", "validation", "test")
+_TRAINING = typing.get_type_hints(TranslationTrainingArguments)
+
+# section -> key -> type; every value may also be null, which is the default
+SECTIONS: dict[str, dict[str, Any]] = {
+    "languages": {"source": str, "target": str},
+    "data": {
+        **dict.fromkeys(DATA_PARTS, dict | list),
+        "max_length": int,
+        "cleaning": dict,
+        "streaming": bool,
+        "shuffle_buffer": int,
+        "num_proc": int,
+    },
+    "tokenizer": {
+        "load": str,
+        "model": Literal["bpe", "unigram"],
+        "vocab_size": int,
+        "separate": bool,
+        "target_vocab_size": int,
+        "sentences": int,
+    },
+    # the run's own fields come from the recipe
+    "training": {
+        entry.name: _TRAINING[entry.name]
+        for entry in fields(TranslationTrainingArguments)
+        if entry.init and entry.name not in ("output_dir", "seed")
+    },
+    "generation": {
+        "num_beams": int,
+        "length_penalty": float,
+        "max_new_tokens": int,
+        "early_stopping": bool | Literal["never"],
+        "no_repeat_ngram_size": int,
+    },
+    "word_distillation": {"teacher": str, "weight": float, "temperature": float},
+}
+NEEDED = (("languages", "source"), ("languages", "target"), ("data", "train"), ("model", "model_type"))
+TYPE_NAMES = {
+    int: "a number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    dict: "a mapping",
+    list: "a list",
+}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean `...`?", or nothing if no known word is near."""
+    near = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def refuse_unknown(keys: Iterable[str], known: Iterable[str], place: str) -> None:
+    """Raise for a key that is not known, and name the nearest one."""
+    known = list(known)
+    for key in keys:
+        if key not in known:
+            raise ValueError(f"{place} has no key `{key}`{nearest(key, known) or f'; there are {sorted(known)}'}")
+
+
+def check_recipe(recipe: Any) -> None:
+    """Raise for an unknown key, a missing one, or a value that its key does not take."""
+    for section in (*SECTIONS, "model"):
+        if not isinstance(getattr(recipe, section), Mapping):
+            raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(recipe, section)!r}")
+    if isinstance(recipe.seed, bool) or not isinstance(recipe.seed, int):
+        raise ValueError(f"`seed` must be a whole number, got {recipe.seed!r}")
+    for section, known in SECTIONS.items():
+        _check_section(getattr(recipe, section), known, section)
+    _check_section(recipe.data.get("cleaning") or {}, typing.get_type_hints(Cleaning), "data.cleaning")
+    for section, key in NEEDED:
+        if not getattr(recipe, section).get(key):
+            raise ValueError(f"`{section}.{key}` is missing")
+    if recipe.word_distillation and not recipe.word_distillation.get("teacher"):
+        raise ValueError("`word_distillation.teacher` is missing")
+    tokenizer = recipe.tokenizer
+    if not tokenizer and recipe.init_from is None:
+        raise ValueError("`tokenizer` is missing, and there is no `init_from` to take one from")
+    if tokenizer and ("load" in tokenizer) == ("vocab_size" in tokenizer):
+        raise ValueError(f"`tokenizer` needs either `load` or `vocab_size`, it has {sorted(tokenizer)}")
+    _check_model(recipe.model, complete=recipe.init_from is None)
+
+
+def config_class_of(model_type: str) -> Any:
+    """Return the configuration class of a registered family."""
+    try:
+        return CONFIG_MAPPING[model_type]
+    except KeyError:
+        near = nearest(model_type, list(CONFIG_MAPPING))
+        raise ValueError(f"no model family `{model_type}` is registered{near}") from None
+
+
+def _check_section(values: Mapping[str, Any], known: Mapping[str, Any], section: str) -> None:
+    refuse_unknown(values, known, f"`{section}`")
+    for key, value in values.items():
+        if value is not None:
+            _check_value(value, known[key], f"`{section}.{key}`")
+
+
+def _check_value(value: Any, kind: Any, place: str) -> None:
+    """Raise unless a value is of a type, of a member of a union of types, or among the choices of an enumeration."""
+    union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+    kinds = typing.get_args(kind) if union else (kind,)
+    choices: list[Any] = []
+    for entry in kinds:
+        if isinstance(entry, type) and issubclass(entry, enum.Enum):
+            choices += [member.value for member in entry]
+        elif typing.get_origin(entry) is Literal:
+            choices += typing.get_args(entry)
+    plain = {typing.get_origin(entry) or entry for entry in kinds} & TYPE_NAMES.keys()
+    if any(isinstance(entry, type) and issubclass(entry, enum.Enum) for entry in kinds):
+        plain.discard(str)  # a name of a choice
+    if plain & {int, float}:
+        plain |= {int, float}  # 1e5 is a float to YAML
+    right = value in choices or any(
+        isinstance(value, entry) and (entry is bool or not isinstance(value, bool)) for entry in plain
+    )
+    if right or not (plain or choices):
+        return
+    wanted = [*dict.fromkeys(TYPE_NAMES[entry] for entry in TYPE_NAMES if entry in plain), *map(str, choices)]
+    raise ValueError(f"{place} must be {' or '.join(wanted)}, got {value!r}{nearest(value, map(str, choices))}")
+
+
+def _check_model(model: Mapping[str, Any], complete: bool) -> None:
+    """Raise for what the configuration refuses; of rules between fields only if no checkpoint adds fields."""
+    config_class = config_class_of(model["model_type"])
+    known = {entry.name for entry in fields(config_class) if entry.init} | set(config_class.attribute_map)
+    settings = {key: value for key, value in model.items() if key != "model_type"}
+    refuse_unknown(settings, known, f"`model` ({config_class.__name__})")
+    try:
+        config_class(**settings)
+    except StrictDataclassFieldValidationError as error:
+        raise ValueError(f"`model`: {error}") from None
+    except StrictDataclassClassValidationError as error:
+        if complete:
+            raise ValueError(f"`model`: {error}") from None

@@ -1,0 +1,171 @@
+"""Where recipes come from: YAML files of the user, and those of the package by name."""
+
+import copy
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hf_capsule_mt.training.recipe_checks import nearest, refuse_unknown
+
+PACKAGED = Path(__file__).parents[1] / "recipes"
+METHODS = PACKAGED / "methods.yaml"
+PLAIN = "plain"  # the method of a corpus alone
+OWN = ("about", "paper", "output_dir")  # a recipe does not inherit these
+Values = dict[str, Any]
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the package's recipes: every method on every corpus, then the rows of the papers."""
+    methods = [PLAIN, *_packaged(METHODS)]
+    small = [f"{corpus}/{method}" for corpus in _files("corpora") for method in methods]
+    return small + [f"{paper}/{row}" for paper, file in _files("papers").items() for row in _packaged(file)]
+
+
+def read_values(recipe: str | Path, known: Iterable[str], folder: Path = Path(), seen: tuple[str, ...] = ()) -> Values:
+    """Return the merged values of a recipe and of its bases; of their keys only the outermost are checked.
+
+    Args:
+        recipe: a YAML file, relative to `folder`, or the name of one of the package's recipes.
+        known: the keys that a recipe may have.
+        seen: the recipes that are based on this one.
+    """
+    if isinstance(recipe, Path) or recipe.endswith((".yaml", ".yml")):
+        path = (folder / recipe).resolve()
+        values, place = read_yaml(path), str(path)
+        refuse_unknown(values, [*known, "base"], place)
+        values.setdefault("output_dir", f"outputs/{path.parent.name}_{path.stem}")
+    else:
+        values, place = _read_named(recipe), recipe
+        values["output_dir"] = f"outputs/{recipe.replace('/', '_')}"
+    if place in seen:
+        raise ValueError(f"{place}: a recipe cannot be based on itself ({' -> '.join([*seen, place])})")
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ValueError(f"{place}: `base` must be a YAML file or the name of a recipe, got {base!r}")
+    inherited = read_values(base, known, Path(place).parent, (*seen, place))
+    return merge({key: value for key, value in inherited.items() if key not in OWN}, values)
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
+    """Return the changes over a base; the keys of a section replace the base's one by one."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        both = isinstance(value, dict) and isinstance(old, dict)
+        if both and key == "model" and value.get("model_type", old.get("model_type")) != old.get("model_type"):
+            both = False  # another family: the fields of the base mean nothing to it
+        if both and key == "tokenizer" and ("load" in value or "load" in old):
+            both = False
+        merged[key] = {**old, **value} if both else value
+    return merged
+
+
+# ---------------------------------------------------------------------------------------------- the package's recipes
+def _files(kind: str) -> dict[str, Path]:
+    return {file.stem: file for file in sorted((PACKAGED / kind).glob("*.yaml"))}
+
+
+@functools.cache
+def _packaged(file: Path) -> Values:
+    return read_yaml(file)
+
+
+def _read_named(name: str) -> Values:
+    """Return the values of a packaged recipe: a row of a paper with its `base`, or a method on a corpus."""
+    group, _, row = name.partition("/")
+    papers, corpora = _files("papers"), _files("corpora")
+    if group in papers and row in _packaged(papers[group]):
+        return copy.deepcopy(_packaged(papers[group])[row])
+    if group not in corpora or row not in (PLAIN, *_packaged(METHODS)):
+        raise ValueError(
+            f"no recipe is called {name!r}{nearest(name, recipe_names())}; a file ends in .yaml, and "
+            "`capsule-mt recipes` lists the names"
+        )
+    values = copy.deepcopy(_packaged(corpora[group]))
+    title, changed = values.pop("title"), values.pop("methods", {})
+    if row == PLAIN:
+        return values
+    if "base" in values:
+        values = merge(_read_named(values.pop("base")), values)
+    for step in _steps(row):
+        values = merge(values, merge(_method(step, group), changed.get(step, {})))
+    values["about"] += f", on {title}."
+    return values
+
+
+def _steps(method: str) -> list[str]:
+    """Return the methods that a method is based on, the first one first, and itself."""
+    base = _packaged(METHODS)[method].get("base")
+    return [*(_steps(base) if base else []), method]
+
+
+def _method(name: str, corpus: str) -> Values:
+    """Return what a method changes, for a corpus."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: filled(entry) for key, entry in value.items()}
+        return value.replace("{corpus}", corpus) if isinstance(value, str) else value
+
+    return {key: filled(value) for key, value in _packaged(METHODS)[name].items() if key != "base"}
+
+
+# ---------------------------------------------------------------------------------------------------------------- YAML
+class _RecipeLoader(yaml.SafeLoader):
+    """YAML in which 7e-4 is a number, "no" is a word, and a key that stands twice is an error."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                mark = node.start_mark
+                raise ValueError(f"{mark.name}, line {mark.line + 1}: the key `{key}` stands twice")
+        return super().construct_mapping(node, deep)
+
+
+# the booleans of YAML 1.2: else `eval_strategy: no` would be False
+_RecipeLoader.yaml_implicit_resolvers = {
+    first: [entry for entry in resolvers if entry[0] != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_RecipeLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("(true|false)$"), ["t", "f"])
+_RecipeLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(path: Path) -> Values:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            values = yaml.load(stream, Loader=_RecipeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: no YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: a recipe is a mapping of keys to values")
+    return values
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Return `--training.max_steps 100 --seed=2` as a mapping; values are read as YAML."""
+    overrides: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--") or len(word) < 3:
+            raise ValueError(f"expected --field value, got {word!r}")
+        name, equals, text = word[2:].partition("=")
+        if not equals:
+            if not rest:
+                raise ValueError(f"--{name} needs a value")
+            text = rest.pop(0)
+        try:
+            overrides[name] = yaml.load(text, Loader=_RecipeLoader)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--{name} {text!r} is no YAML ({' '.join(str(error).split())})") from None
+    return overrides
