@@ -16,10 +16,11 @@ from pathlib import Path
 
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.links import align_by_command, alignment_error_rate, read_gold_links
+from hf_capsule_mt.evaluation.links import align_by_command
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
-from hf_capsule_mt.evaluation.words import expand_french, split_words, word_stem
+from hf_capsule_mt.evaluation.words import split_words, word_stem
+from lab.gold_links import alignment_error_rate, expand_french, read_gold_links
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -33,12 +33,12 @@ from hf_capsule_mt import (
     CapsuleMarianConfig,
     CapsuleMarianMTModel,
 )
-from hf_capsule_mt.analysis.pictures import draw_lengths
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.modeling.int8 import use_int8
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash, use_routing_form
+from lab.length_pictures import draw_lengths
 from lab.lengths import measure_lengths, render_lengths
 from lab.timing import Timing, peak_memory, routing_replaced_by_mean, time_in_turns
 

@@ -38,7 +38,6 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.evaluation.adequacy import coverage_difference
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
@@ -47,6 +46,7 @@ from hf_capsule_mt.pipelines.files import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.run import load_corpus, load_or_train_tokenizer
+from lab.coverage_difference import coverage_difference
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
 from lab.report import (
     SETTINGS,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.results import read_result
-from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds
 from hf_capsule_mt.evaluation.text_files import read_lines
+from lab.bootstrap_over_seeds import bootstrap_over_seeds
 from lab.report import result_path, translations_path
 from lab.t_test import p_over_seeds
 

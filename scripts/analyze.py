@@ -18,18 +18,18 @@ from typing import Any
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
-from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future
-from hf_capsule_mt.analysis.routing_pictures import (
+from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
+from hf_capsule_mt.analysis.pictures import (
     draw_agreement,
     draw_iteration_statistics,
+    draw_layer_routing,
+    draw_past_future,
     draw_word_curves,
     draw_word_map,
 )
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
 from hf_capsule_mt.evaluation.text_files import read_parallel
 from lab.paper_tables import PROBING
 from lab.result_pictures import draw_auc, draw_by_length, draw_probing, draw_sweep, sweep_points

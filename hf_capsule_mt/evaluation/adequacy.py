@@ -4,14 +4,11 @@ The coverage difference ratio is that of Kong et al. 2019, which Zheng et al. 20
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from hf_capsule_mt.evaluation.links import Links
-from hf_capsule_mt.evaluation.markdown import markdown_table
-from hf_capsule_mt.evaluation.word_alignment import WordAligner, fit_aligner
+from hf_capsule_mt.evaluation.word_alignment import WordAligner
 from hf_capsule_mt.evaluation.words import split_words
 
 
@@ -37,23 +34,6 @@ def coverage_difference_ratio(
         if ratios:
             by_sentence.append(sum(ratios) / len(ratios))
     return sum(by_sentence) / len(by_sentence) if by_sentence else None
-
-
-def coverage_difference(
-    training_sources: Sequence[str],
-    training_targets: Sequence[str],
-    sources: Sequence[str],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-) -> float | None:
-    """CDR of translations by our aligner, which learns from the training text and from what it aligns."""
-    aligner = fit_aligner([*training_sources, *sources, *sources], [*training_targets, *hypotheses, *references])
-    split = [split_words(source) for source in sources]
-    links = [
-        aligner.align([(words, split_words(line)) for words, line in zip(split, lines, strict=True)])
-        for lines in (hypotheses, references)
-    ]
-    return coverage_difference_ratio(links[0], links[1:])
 
 
 def source_coverage(links: Links) -> set[int]:
@@ -84,63 +64,6 @@ def _highest_count(words: Sequence[str], order: int) -> int:
         ngram = tuple(words[start : start + order])
         counts[ngram] = counts.get(ngram, 0) + 1
     return max(counts.values(), default=0)
-
-
-@dataclass(frozen=True)
-class AreaUnderCurve:
-    """How well a measure tells the labelled sentences from the others: 0.5 is chance, 1 is always.
-
-    low, high: the 95 % interval of the bootstrap over sentences.
-    """
-
-    auc: float
-    low: float
-    high: float
-    positives: int
-    negatives: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def area_under_curve(
-    scores: Sequence[float], labels: Sequence[bool], samples: int = 1000, seed: int = 1
-) -> AreaUnderCurve:
-    """The probability that a labelled sentence has the higher score than one that is not; equal scores count half."""
-    values, marked = np.asarray(scores, dtype=float), np.asarray(labels, dtype=bool)
-    if values.shape != marked.shape or values.ndim != 1:
-        raise ValueError(f"`scores` and `labels` must be as long as each other, got {values.shape}, {marked.shape}")
-    if not marked.any() or marked.all():
-        raise ValueError("`labels` must have both marked and unmarked sentences")
-    if np.isnan(values).any():
-        raise ValueError("`scores` must be numbers, got NaN")
-    auc = _rank_auc(values, marked)
-    chance = np.random.default_rng(seed)
-    inside, outside = np.flatnonzero(marked), np.flatnonzero(~marked)
-    drawn = []
-    for _ in range(samples):  # the same number of each, drawn with replacement
-        chosen = np.concatenate([chance.choice(inside, len(inside)), chance.choice(outside, len(outside))])
-        drawn.append(_rank_auc(values[chosen], marked[chosen]))
-    low, high = np.quantile(drawn, [0.025, 0.975]) if drawn else (auc, auc)
-    return AreaUnderCurve(auc, float(low), float(high), len(inside), len(outside))
-
-
-def _rank_auc(values: np.ndarray, marked: np.ndarray) -> float:
-    """By the rank sum of Mann and Whitney."""
-    inside = int(marked.sum())
-    return float((_ranks(values)[marked].sum() - inside * (inside + 1) / 2) / (inside * (len(values) - inside)))
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """From 1, the smallest; equal values have the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    return ranks
-
-
-def ranks_together(*measures: Sequence[float]) -> list[float]:
-    """Measures of different scales as one: the sum of their ranks."""
-    return [float(total) for total in np.sum([_ranks(np.asarray(values)) for values in measures], axis=0)]
 
 
 def adequacy_measures(
@@ -186,30 +109,3 @@ def adequacy_measures(
 def _uncovered(certainty: np.ndarray) -> float:
     """The mean of 1 - the best certainty [words, other words] over the words; 1 if one side is empty."""
     return float(1 - certainty.max(axis=1).mean()) if certainty.size else 1.0
-
-
-def auc_table(
-    measures: dict[str, Sequence[float]], labels: dict[str, Sequence[bool]], samples: int = 1000
-) -> dict[str, dict[str, AreaUnderCurve]]:
-    """How well each measure finds each label: {measure: {label: AreaUnderCurve}}."""
-    return {
-        measure: {label: area_under_curve(scores, marked, samples) for label, marked in labels.items()}
-        for measure, scores in measures.items()
-    }
-
-
-def auc_markdown(table: dict[str, dict[str, AreaUnderCurve]]) -> str:
-    """The table as Markdown, the best measure of each label in bold."""
-    labels = list(next(iter(table.values())))
-    best = {label: max(row[label].auc for row in table.values()) for label in labels}
-    lines = []
-    for measure, row in table.items():
-        cells = [measure]
-        for label in labels:
-            number = f"{row[label].auc:.3f}"
-            cells.append(
-                f"{f'**{number}**' if row[label].auc == best[label] else number} "
-                f"({row[label].low:.2f}-{row[label].high:.2f})"
-            )
-        lines.append(cells)
-    return markdown_table(["measure", *labels], lines) + "\n"

@@ -1,9 +1,8 @@
-"""Links of word alignments: reading them, joining two directions, an aligner outside, and how wrong they are.
+"""Links of word alignments: joining two directions, and running an external aligner.
 
 A link is (source position, target position), counted from 0.
 """
 
-import re
 import shlex
 import subprocess
 import tempfile
@@ -12,24 +11,6 @@ from pathlib import Path
 
 Links = frozenset[tuple[int, int]]
 SentencePair = tuple[Sequence[str], Sequence[str]]
-
-
-def alignment_error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
-    """AER of Och and Ney 2003: 1 - (|A and S| + |A and P|) / (|A| + |S|), over all sentences; S is part of P."""
-    hits = sum(len(a & s) + len(a & (s | p)) for a, s, p in zip(found, sure, possible, strict=True))
-    size = sum(len(a) + len(s) for a, s in zip(found, sure, strict=True))
-    if size == 0:
-        raise ValueError("the alignment error rate needs at least one link, got none in `found` and `sure`")
-    return 1.0 - hits / size
-
-
-def read_gold_links(line: str) -> tuple[Links, Links]:
-    """Sure links, and all links, of a line such as "1-1 2p3": counted from 1, "p" for a link that is only possible."""
-    found = re.findall(r"(\d+)([-p])(\d+)", line)
-    if len(found) != len(line.split()):
-        raise ValueError(f"a line of gold links must be of links such as 1-1 or 2p3, got {line!r}")
-    links = [(mark, (int(source) - 1, int(target) - 1)) for source, mark, target in found]
-    return frozenset(link for mark, link in links if mark == "-"), frozenset(link for _, link in links)
 
 
 def grow_diag_final_and(forward: Links, backward: Links) -> Links:

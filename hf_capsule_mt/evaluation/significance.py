@@ -5,7 +5,6 @@ Kucerova 2005, which Dou et al. 2019 use.
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -75,12 +74,13 @@ def sign_test_collins(
     wins the sentence if the score of the corpus becomes better by it, and loses it if worse.
     """
     scorer = sacrebleu_metric(metric)
-    of_system, of_baseline = (statistics(scorer, lines, references) for lines in (system, baseline))
-    whole = of_baseline.sum(axis=0)
-    before = _score(scorer, whole)
-    swapped = np.array([_score(scorer, whole - old + new) for old, new in zip(of_baseline, of_system, strict=True)])
+    system_counts, baseline_counts = (sentence_statistics(scorer, lines, references) for lines in (system, baseline))
+    whole = baseline_counts.sum(axis=0)
+    before = score_statistics(scorer, whole)
+    swaps = zip(baseline_counts, system_counts, strict=True)
+    swapped = np.array([score_statistics(scorer, whole - old + new) for old, new in swaps])
     gains = (before - swapped) if metric in SMALLER_IS_BETTER else (swapped - before)
-    # what two sums of the same numbers differ by is no difference
+    # sums of the same numbers in another order differ by rounding, which is no gain
     wins, losses = int((gains > 1e-9).sum()), int((gains < -1e-9).sum())
     return SignTest(wins, losses, len(gains) - wins - losses, binomial_two_sided(wins, losses))
 
@@ -124,48 +124,6 @@ def compare_systems(
     return result
 
 
-def bootstrap_over_seeds(
-    systems: Sequence[Sequence[str]],
-    baselines: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
-    metric: str = "bleu",
-    samples: int = 1000,
-) -> tuple[float, float]:
-    """A system against a baseline, both trained with several seeds: the mean difference and its p-value.
-
-    The paired bootstrap over sentences, each sample taken in all seeds at once: a sentence that is hard in one seed is
-    hard in the others. It says whether these models differ on other sentences, not what further seeds would do.
-
-    Args:
-        systems: for each seed the system's translations.
-        baselines: for each seed, in the same order, those of the baseline.
-
-    Relations: with one seed it is the paired bootstrap of `compare_systems`, whose seed of the resampling it shares.
-    """
-    if not systems or len(systems) != len(baselines):
-        raise ValueError(f"as many systems as baselines are needed, got {len(systems)} and {len(baselines)}")
-    for lines in (*systems, *baselines):
-        check_parallel(lines, references)
-    scorer = sacrebleu_metric(metric)
-    size = len(references[0])
-    seed = int(os.environ.get("SACREBLEU_SEED", "12345"))
-    chosen = np.random.default_rng(seed).choice(size, size=(samples, size), replace=True)
-    times = np.stack([np.bincount(row, minlength=size) for row in chosen])  # [samples, sentences]
-
-    def scores(lines: Sequence[str]) -> np.ndarray:
-        """Of the whole text, then of each sample."""
-        counts = statistics(scorer, lines, references)
-        return np.array([_score(scorer, row) for row in (counts.sum(axis=0), *(times @ counts))])
-
-    pairs = zip(systems, baselines, strict=True)
-    difference, *resampled = np.mean([scores(ours) - scores(theirs) for ours, theirs in pairs], axis=0)
-    if difference == 0:
-        return 0.0, 1.0
-    distances = np.abs(resampled)  # centred and counted as sacreBLEU does
-    beyond = int((distances - distances.mean() > abs(difference)).sum())
-    return float(difference), (beyond + 1) / (samples + 1)
-
-
 def confidence_interval(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str = "bleu", samples: int = 1000
 ) -> tuple[float, float]:
@@ -188,12 +146,12 @@ def sentence_scores(
     ]
 
 
-def statistics(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """What a metric counts in each sentence [sentences, counts]: their sum is what the score is made of."""
+def sentence_statistics(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return what a metric counts in each sentence, [sentences, counts]; their sum gives the corpus score."""
     return np.array(metric._extract_corpus_statistics(list(hypotheses), [list(lines) for lines in references]), float)
 
 
-def _score(metric: Metric, counts: np.ndarray) -> float:
+def score_statistics(metric: Metric, counts: np.ndarray) -> float:
     return float(metric._compute_score_from_stats(counts.tolist()).score)
 
 

@@ -15,30 +15,3 @@ def word_stem(word: str, length: int = 4) -> str:
     """A word without its case and its ending: its first letters. Words that share them share their statistics."""
     lowered = word.lower()
     return lowered[:length] if lowered.isalpha() else lowered
-
-
-# What the gold alignments of the Canadian Hansards write for the French contractions and elisions
-FRENCH_CONTRACTIONS: dict[str, tuple[str, ...]] = {
-    "au": ("à", "le"),
-    "aux": ("à", "les"),
-    "du": ("de", "le"),
-    "des": ("de", "les"),
-    "c'": ("ce",),
-    "d'": ("de",),
-    "j'": ("je",),
-    "jusqu'": ("jusque",),
-    "l'": ("le",),
-    "lorsqu'": ("lorsque",),
-    "m'": ("me",),
-    "n'": ("ne",),
-    "puisqu'": ("puisque",),
-    "qu'": ("que",),
-    "quelqu'": ("quelque",),
-    "s'": ("se",),
-    "t'": ("te",),
-}
-
-
-def expand_french(words: list[str]) -> list[str]:
-    """French words with contractions and elisions written out: l' eau du lac -> le eau de le lac."""
-    return [part for word in words for part in FRENCH_CONTRACTIONS.get(word.lower(), (word,))]

@@ -3,9 +3,9 @@
 import pytest
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
-from hf_capsule_mt.analysis.pictures import draw_lengths
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab import lengths
+from lab.length_pictures import draw_lengths
 from lab.timing import Timing
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.significance import bootstrap_over_seeds
+from lab.bootstrap_over_seeds import bootstrap_over_seeds
 from lab.report import result_path, translations_path
 from lab.runs_over_seeds import RunsOverSeeds
 from lab.text_files import write_lines

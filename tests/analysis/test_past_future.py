@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
+from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rate, overlap_rates
 from hf_capsule_mt.analysis.pictures import draw_past_future
-from hf_capsule_mt.evaluation.bag_overlap import overlap_rate
 from tests.modeling.test_past_future_guidance import make
 
 

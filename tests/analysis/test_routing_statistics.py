@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from hf_capsule_mt.analysis.past_future import overlap_rates
+from hf_capsule_mt.analysis.past_future import mean_overlap_rate, overlap_rates
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
@@ -16,7 +16,6 @@ from hf_capsule_mt.analysis.routing_statistics import (
     routings_of,
 )
 from hf_capsule_mt.data import sentence_pairs
-from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 

@@ -11,7 +11,6 @@ import sacrebleu
 from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
 from hf_capsule_mt.evaluation.significance import (
     binomial_two_sided,
-    bootstrap_over_seeds,
     compare_systems,
     confidence_interval,
     sentence_scores,
@@ -77,24 +76,6 @@ def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute
     assert row.score == pytest.approx(expected["score"], abs=0.01)
     if option == "--paired-bs":
         assert row.confidence == pytest.approx(expected["ci"], abs=0.01)
-
-
-def test_one_seed_over_seeds_is_the_paired_bootstrap():
-    row = compare_systems({"a": BASELINE, "b": SYSTEM}, [REFERENCE], ["bleu"], 300, 1)["b"]["bleu"]
-    difference, p_value = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=300)
-    assert difference == pytest.approx(row.difference)
-    assert p_value == pytest.approx(row.p_bootstrap)
-
-
-def test_over_seeds_the_differences_are_averaged():
-    difference, p_value = bootstrap_over_seeds([SYSTEM, BASELINE], [BASELINE, SYSTEM], [REFERENCE], samples=100)
-    assert (difference, p_value) == (0, 1)
-    twice, p_twice = bootstrap_over_seeds([SYSTEM] * 2, [BASELINE] * 2, [REFERENCE], samples=100)
-    once, p_once = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=100)
-    assert twice == pytest.approx(once)
-    assert p_twice == p_once  # the same sentences again are no further evidence
-    with pytest.raises(ValueError, match="as many systems as baselines"):
-        bootstrap_over_seeds([SYSTEM], [], [REFERENCE])
 
 
 def test_a_system_is_not_better_than_itself():

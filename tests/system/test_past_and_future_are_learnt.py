@@ -11,11 +11,10 @@ import torch
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
-from hf_capsule_mt.analysis.past_future import forced_curves, overlap_rates
+from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
 from hf_capsule_mt.analysis.pictures import draw_past_future
 from hf_capsule_mt.data import embedded_corpus, train_tokenizer
 from hf_capsule_mt.data.embedded_lexicon import PEOPLE, THINGS
-from hf_capsule_mt.evaluation.bag_overlap import mean_overlap_rate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

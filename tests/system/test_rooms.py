@@ -18,7 +18,7 @@ ALLOWED = {
     "modeling": {"routing", "configuration"},
     "pipelines": {"configuration", "modeling"},
     "training": {"data", "configuration", "modeling", "evaluation"},
-    "analysis": {"modeling", "data", "evaluation"},
+    "analysis": {"modeling", "evaluation"},
     "hub": {"configuration", "modeling", "evaluation"},
     "demo": {"pipelines", "analysis"},
     "command_line": set(),

@@ -1,51 +1,31 @@
-"""Pictures are files with something in them; what cannot be drawn is refused."""
+"""Pictures of results are files with something in them; what cannot be drawn is refused."""
+
+from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
-import torch
 from matplotlib import image
 
-from hf_capsule_mt.analysis.routing_pictures import (
-    draw_agreement,
-    draw_iteration_statistics,
-    draw_word_curves,
-    draw_word_map,
-)
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from lab.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_probing, draw_sweep
 
 matplotlib.use("agg")
 
 
-def colours(path) -> int:
+def colours(path: Path) -> int:
     pixels = image.imread(path)
     return len({tuple(pixel) for pixel in pixels.reshape(-1, pixels.shape[-1]).round(2).tolist()})
 
 
-def test_routing_pictures(tmp_path):
-    torch.manual_seed(0)
-    weights = [torch.rand(6, 8).softmax(-1).double() for _ in range(3)]
-    statistics = {"encoder": [{"entropy": 2.0 - n, "diversity": 0.1 * n} for n in range(3)]}
-    words = ["▁Das", "▁$", "▁Haus"]
-    paths = [
-        draw_iteration_statistics(statistics, tmp_path / "new folder" / "iterations.png"),
-        draw_agreement(weights, tmp_path / "agreement.png"),
-        draw_word_curves(torch.rand(3, 4), torch.rand(3, 4), words, ["a", "b", "c", "</s>"], tmp_path / "curves.png"),
-        draw_word_map(torch.rand(3, 4), words, tmp_path / "map.png"),
-    ]
-    assert all(colours(path) > 10 for path in paths)
-    with pytest.raises(ValueError, match="`words` must be as many as the 3 rows"):
-        draw_word_map(torch.rand(3, 4), words[:2], tmp_path / "map.png")
-
-
-def probed(encoder, seed):
+def probed(encoder: str, seed: int) -> dict[str, Any]:
     return {
         "encoder": encoder, "task": "Tense", "seed": seed, "accuracy": 0.8 + seed / 50, "majority": 0.5,
         "sentences": {"test": 100},
     }  # fmt: skip
 
 
-def test_result_pictures(tmp_path):
+def test_result_pictures(tmp_path: Path) -> None:
     lines = ["a b c d e", "a b c d e f g h"]
     buckets = [bucket.as_dict() for bucket in score_by_length(lines, lines, [lines], edges=[6])]
     area = {"auc": 0.8, "low": 0.7, "high": 0.9}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_capsule_mt.evaluation.bag_overlap import OverlapRate, mean_overlap_rate, overlap_rate
+from hf_capsule_mt.analysis.past_future import OverlapRate, mean_overlap_rate, overlap_rate
 
 
 def scores(*rankings, vocabulary=40):
