@@ -10,7 +10,7 @@ from transformers import initialization as init
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.linear import FastLinear
 from hf_capsule_mt.modeling.outputs import IterationWeights
-from hf_capsule_mt.routing import dynamic_routing, em_routing
+from hf_capsule_mt.modeling.router import Router
 
 
 class TopLayer(nn.Module):
@@ -95,97 +95,38 @@ class DynamicCombination(LayerAggregation):
         return (gates * concatenated).unflatten(-1, (self.num_layers, self.width)).sum(dim=-2), None
 
 
-class RoutedCombination(LayerAggregation):
+class RoutedCombination(LayerAggregation, Router):
     """Equations 5 to 16: the layers are input capsules, routed to N output capsules whose concatenation is H~."""
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
-        self.num_iterations = config.layer_aggregation_num_iterations
-        self.num_capsules = config.layer_aggregation_num_capsules or config.d_model
+        num_capsules = config.layer_aggregation_num_capsules or config.d_model
         # F_l: each input capsule, from all layers or its own
         self.input_capsules = _capsule_map(config.layer_aggregation_capsule_input, num_layers, self.width, self.width)
         # V_l->*: each input capsule's votes for all outputs, from all input capsules or its own
         self.votes = _capsule_map(config.layer_aggregation_vote_input, num_layers, self.width, self.width, bias=False)
-
-    def route(
-        self, input_capsules: torch.Tensor, votes: torch.Tensor, output_routing_weights: bool
-    ) -> tuple[torch.Tensor, IterationWeights | None]:
-        """Input capsules [B, S, L * d] and votes [B, S, L, N, d / N] -> output capsules [B, S, N, d / N], weights."""
-        raise NotImplementedError
+        self.add_routing(config, config.layer_aggregation, num_capsules, config.layer_aggregation_num_iterations)
+        self.input_activation: nn.Module | None = None
+        if self.method.takes_input_activation and config.em_input_activation != "none":
+            # Deviation: equation 10 is linear, but what it computes is called a probability: a sigmoid follows
+            self.activates_each_output = config.em_input_activation == "vector"
+            activations = num_capsules if self.activates_each_output else 1
+            self.input_activation = _capsule_map(
+                config.layer_aggregation_vote_input, num_layers, self.width, activations
+            )
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
         input_capsules = self.input_capsules(torch.cat(layer_outputs, dim=-1))  # [B, S, L * d]
         votes = self.votes(input_capsules).unflatten(-1, (self.num_layers, self.num_capsules, -1))
-        output_capsules, weights = self.route(input_capsules, votes, output_routing_weights)
-        return output_capsules.flatten(-2), weights
-
-
-class DynamicRoutingCombination(RoutedCombination):
-    """Algorithm 1 of Dou et al."""
-
-    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
-        super().__init__(config, num_layers)
-        # Deviation: the total input is divided by its total weight, as in Li et al. but not in Dou et al., whose
-        # equation 6 leaves C uniform to 1e-2 at the 512 capsules of their best setting.
-        self.normalize_total_input = config.layer_aggregation_normalize_total_input
-
-    def route(
-        self, input_capsules: torch.Tensor, votes: torch.Tensor, output_routing_weights: bool
-    ) -> tuple[torch.Tensor, IterationWeights | None]:
-        return dynamic_routing(
-            votes,
-            num_iterations=self.num_iterations,
-            normalize_total_input=self.normalize_total_input,
-            return_weights=output_routing_weights,
-        )
-
-
-class EMRoutingCombination(RoutedCombination):
-    """Algorithm 2 of Dou et al."""
-
-    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
-        super().__init__(config, num_layers)
-        self.lambda_final = config.em_lambda_final
-        self.min_variance = config.em_min_variance
-        self.density = config.em_density
-        self.input_activation: nn.Module | None = None
-        if config.em_input_activation != "none":
-            # Deviation: equation 10 is linear, but what it computes is called a probability: a sigmoid follows
-            self.input_activation = _capsule_map(
-                config.layer_aggregation_vote_input,
-                num_layers,
-                self.width,
-                self.num_capsules if config.em_input_activation == "vector" else 1,
-            )
-        self.beta_a = nn.Parameter(torch.zeros(self.num_capsules))
-        self.beta_u = nn.Parameter(torch.zeros(self.num_capsules))
-
-    def reset_parameters(self) -> None:
-        """Hinton et al. start with half the capsules active."""
-        init.zeros_(self.beta_a)
-        init.zeros_(self.beta_u)
-
-    def route(
-        self, input_capsules: torch.Tensor, votes: torch.Tensor, output_routing_weights: bool
-    ) -> tuple[torch.Tensor, IterationWeights | None]:
         activation = None
         if self.input_activation is not None:
-            # [B, S, L, N], or [B, S, L] for a scalar
-            activation = self.input_activation(input_capsules).unflatten(-1, (self.num_layers, -1)).squeeze(-1)
-            activation = activation.sigmoid()
-        return em_routing(
-            votes,
-            num_iterations=self.num_iterations,
-            input_activation=activation,
-            beta_a=self.beta_a,
-            beta_u=self.beta_u,
-            lambda_final=self.lambda_final,
-            min_variance=self.min_variance,
-            density=self.density,
-            return_weights=output_routing_weights,
-        )
+            activation = self.input_activation(input_capsules).sigmoid()  # [B, S, L * N], or [B, S, L] for a scalar
+            if self.activates_each_output:
+                activation = activation.unflatten(-1, (self.num_layers, self.num_capsules))
+        routed = self.route(votes, input_activation=activation, return_weights=output_routing_weights)
+        return routed.capsules.flatten(-2), routed.weights
 
 
 class PerCapsuleLinear(nn.Module):
@@ -216,14 +157,15 @@ def _capsule_map(source: str, num_capsules: int, in_features: int, out_features:
     return FastLinear(num_capsules * in_features, num_capsules * out_features, bias)
 
 
-LAYER_AGGREGATIONS: dict[str, type[LayerAggregation]] = {
+# Every method that is not one of `ROUTING_METHODS`
+COMBINATIONS: dict[str, type[LayerAggregation]] = {
     "linear": LinearCombination,
     "dynamic_combination": DynamicCombination,
-    "dynamic_routing": DynamicRoutingCombination,
-    "em_routing": EMRoutingCombination,
 }
 
 
 def build_layer_aggregation(config: CapsuleMarianConfig, num_layers: int, enabled: bool) -> nn.Module:
-    """What stands after a stack of layers."""
-    return LAYER_AGGREGATIONS[config.layer_aggregation](config, num_layers) if enabled else TopLayer()
+    """Return what follows a stack of layers: the configured aggregation, or the top layer's output as it is."""
+    if not enabled:
+        return TopLayer()
+    return COMBINATIONS.get(config.layer_aggregation, RoutedCombination)(config, num_layers)

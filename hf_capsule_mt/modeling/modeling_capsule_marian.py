@@ -24,9 +24,7 @@ from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderPass, TranslationPass
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
-from hf_capsule_mt.modeling.head_aggregation import EMRoutingAggregation
 from hf_capsule_mt.modeling.layer_aggregation import (
-    EMRoutingCombination,
     PerCapsuleLinear,
     ZeroGainLayerNorm,
     build_layer_aggregation,
@@ -46,6 +44,7 @@ from hf_capsule_mt.modeling.past_future_guidance import (
     once_per_sentence,
     source_mask,
 )
+from hf_capsule_mt.modeling.router import Router
 from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
     EncoderLayer,
@@ -91,7 +90,7 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=module.init_std)
         elif isinstance(module, PerCapsuleLinear):
             module.reset_parameters(self.config.init_std)
-        elif isinstance(module, (EMRoutingCombination, EMRoutingAggregation, ZeroGainLayerNorm)):
+        elif isinstance(module, (Router, ZeroGainLayerNorm)):
             module.reset_parameters()
 
     @property
