@@ -39,6 +39,7 @@ ABBREVIATIONS = {
     "nl": "dhr mevr dr drs ir ing mr prof bijv b.v d.w.z o.a enz nr blz vgl ca jl t.a.v",
 }
 REACH = 40  # how many characters on either side of a full stop are looked at
+LONGEST_CHARACTER = 64  # code points of one character as a reader sees it: an emoji of a family, a letter with accents
 
 # "No. 5", but not "Did he? No."
 BEFORE_NUMBERS = frozenset(
@@ -56,7 +57,7 @@ _ENDS = re.compile(
 )
 _GREEK_ENDS = re.compile(_ENDS.pattern + r"|[;\u037e](?=\s)")
 _LINE_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_CLAUSE_ENDS = re.compile(r"(?<=[,;:،؛、，；：])\s*|\s+(?=[–—(])")
+_CLAUSE_ENDS = re.compile(r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])")
 _SPACES = re.compile(r"\s+")
 
 
@@ -82,16 +83,21 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 
 
 def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Span]:
-    """Cuts a span until each piece fits: after a comma or the like, else at a space, else anywhere, near the middle.
+    """Cut a span until each piece fits: after a comma or the like, else at a space, else anywhere, near the middle.
 
     A single character that does not fit is left for the caller to refuse.
     """
-    span = _strip(text, span)
-    if span.end - span.start <= 1 or fits(text[span.start : span.end]):
-        return [span]
-    cut = _best_cut(text, span)
-    left, right = (_strip(text, piece) for piece in (Span(span.start, cut), Span(cut, span.end)))
-    return [piece for half in (left, right) if half.start < half.end for piece in split_to_fit(text, half, fits)]
+    pieces: list[Span] = []
+    waiting = [_strip(text, span)]  # the leftmost last
+    while waiting:
+        piece = waiting.pop()
+        if piece.end - piece.start <= 1 or fits(text[piece.start : piece.end]):
+            pieces.append(piece)
+            continue
+        cut = _best_cut(text, piece)
+        halves = (_strip(text, half) for half in (Span(cut, piece.end), Span(piece.start, cut)))
+        waiting += [half for half in halves if half.start < half.end]
+    return pieces
 
 
 def language_code(language: str | None) -> str | None:
@@ -139,17 +145,18 @@ def _ends_sentence(
 
 
 def _best_cut(text: str, span: Span) -> int:
-    """The best place to cut a span in two: the nearest to its middle of the best kind there is."""
+    """Return the best place to cut a span in two: the nearest to its middle of the best kind there is."""
     middle, quarter = (span.start + span.end) // 2, (span.end - span.start) // 4
     for pattern, reach in ((_CLAUSE_ENDS, quarter), (_SPACES, quarter), (_SPACES, 2 * quarter)):
         low, high = max(span.start + 1, middle - reach), min(span.end - 1, middle + reach)
         places = [match.end() for match in pattern.finditer(text, low, high) if span.start < match.end() < span.end]
         if places:
             return min(places, key=lambda place: abs(place - middle))
-    cut = max(middle, span.start + 1)
-    while cut < span.end - 1 and _continues_a_character(text, cut):
-        cut += 1
-    return cut
+    middle = max(middle, span.start + 1)
+    after = range(middle, min(middle + LONGEST_CHARACTER, span.end))
+    before = range(middle - 1, max(middle - LONGEST_CHARACTER, span.start), -1)
+    places = [place for place in (*after, *before) if not _continues_a_character(text, place)]
+    return places[0] if places else middle  # a longer run of marks is no character that anybody reads
 
 
 def _continues_a_character(text: str, place: int) -> bool:
