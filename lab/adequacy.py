@@ -1,8 +1,8 @@
 """How well measures of adequacy find what people have labelled: the area under the ROC curve of each for each label.
 
-    python scripts/adequacy.py --labelled labelled_outputs.tsv --align-with train.de train.en
-    python scripts/adequacy.py --labelled labelled_outputs.tsv --align-with train.de train.en \\
-        --checkpoint outputs/gdr-de-en --scores "my model=coverage.txt" --output docs/results/adequacy-de-en.json
+    python -m lab.adequacy --labelled labelled_outputs.tsv --align-with train.de train.en
+    python -m lab.adequacy --labelled labelled_outputs.tsv --align-with train.de train.en \\
+        --checkpoint outputs/gdr-de-en --scores "my model=coverage.txt" --output outputs/adequacy-de-en.json
 
 The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
 A checkpoint adds how improbable the translation and its end are to the model and, of a model with PAST and FUTURE, its
@@ -11,6 +11,7 @@ higher the better the translation, adds any other. A column `ref`, if there is o
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -65,7 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% intervals")
     parser.add_argument(
-        "--output", type=Path, default=Path("docs/results/adequacy-de-en.json"), help="the result file to write"
+        "--output", type=Path, default=Path("outputs/adequacy-de-en.json"), help="the result file to write"
     )
     return parser.parse_args()
 
@@ -75,7 +76,7 @@ def main() -> None:
     table = read_table(arguments.labelled)
     sources, hypotheses = table["src"], table["mt"]
     names = arguments.labels or [name for name, values in table.items() if set(values) == {"0", "1"}]
-    labels = {name: [value == "1" for value in table[name]] for name in names}
+    labels: dict[str, Sequence[bool]] = {name: [value == "1" for value in table[name]] for name in names}
     for name, *parts in arguments.any_of:
         labels[name] = [any(values) for values in zip(*(labels[part] for part in parts), strict=True)]
 
@@ -87,7 +88,7 @@ def main() -> None:
     aligner = fit_aligner(
         training[0] + sources, training[1] + hypotheses, progress=lambda step: print(f"Aligner: {step}")
     )
-    measures = adequacy_measures(sources, hypotheses, aligner)
+    measures: dict[str, Sequence[float]] = dict(adequacy_measures(sources, hypotheses, aligner))
     if "ref" in table:
         pairs = [
             [(split_words(s), split_words(t)) for s, t in zip(sources, lines, strict=True)]

@@ -1,8 +1,8 @@
 """Aligns words, or measures how well that goes against alignments made by hand.
 
-    python scripts/align.py --train train.en train.de --text test.en test.de --output test.links
-    python scripts/align.py --train train.en.gz train.fr.gz --expand-french \\
-        --gold-text enfr.src-tgt --gold enfr.gold --result docs/results/word-alignment-en-fr.json
+    python -m lab.align --train train.en train.de --text test.en test.de --output test.links
+    python -m lab.align --train train.en.gz train.fr.gz --expand-french \\
+        --gold-text enfr.src-tgt --gold enfr.gold --result outputs/word-alignment-en-fr.json
 
 The gold text has a pair on a line, split into words, with ||| between the sides; the gold links are counted from 1,
 1-2 where they are sure and 1p2 where they are possible. The aligner also reads the text that it is to align, as is
@@ -46,7 +46,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     if bool(arguments.text) == bool(arguments.gold and arguments.gold_text):
-        raise SystemExit("align.py needs either --text, or --gold-text and --gold")
+        raise SystemExit("lab.align needs either --text, or --gold-text and --gold")
     settings = AlignerSettings(agreement=not arguments.no_agreement)
     if arguments.threshold is not None:
         settings = replace(settings, threshold=arguments.threshold)

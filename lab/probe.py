@@ -1,7 +1,7 @@
 """What sentence encoders know of a sentence: the ten probing tasks of Li et al. 2019, Table 1, at our size.
 
-    python scripts/probe.py --treebank ud-english-ewt                                  # one encoder per aggregation
-    python scripts/probe.py --treebank ud-english-ewt --checkpoints outputs/plain outputs/em --seeds 1 2 3
+    python -m lab.probe --treebank ud-english-ewt                                  # one encoder per aggregation
+    python -m lab.probe --treebank ud-english-ewt --checkpoints outputs/plain outputs/em --seeds 1 2 3
 
 Without checkpoints, three-layer encoders with each way to aggregate attention heads are trained on each task. With
 them, their encoders stay as they are and only a classifier is trained. The treebank is a folder with train, dev and
@@ -9,6 +9,7 @@ test .conllu files (.gz too). Each finished training is kept in the result file:
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab.probing import ProbingResult, ProbingSettings, probe_checkpoint, train_probe
 from lab.probing_table import probing_table
-from lab.probing_tasks import TASKS, forms, make_tasks, read_treebank
+from lab.probing_tasks import TASKS, Sentence, forms, make_tasks, read_treebank
 
 AGGREGATIONS = ("concat", "simple_routing", "em_routing")
 
@@ -52,7 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output",
         type=Path,
-        default=Path("docs/results/probing.json"),
+        default=Path("outputs/probing.json"),
         help="the result file to write, or to go on with",
     )
     return parser.parse_args()
@@ -62,7 +63,7 @@ def main() -> None:
     arguments = parse_arguments()
     keep_freed_memory()
     files = {"train": "train", "validation": "dev", "test": "test"}
-    treebank = {}
+    treebank: dict[str, Sequence[Sentence]] = {}
     for part, name in files.items():
         found = sorted(arguments.treebank.glob(f"{name}*.conllu*"))
         if not found:

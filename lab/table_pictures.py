@@ -4,12 +4,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hf_capsule_mt.analysis.score_pictures import draw_by_length
 from lab.paper_tables import CLAIMS, TABLES, Table
 from lab.report import comparisons_with
 from lab.result_pictures import (
     ClaimedDifference,
     SweepPoint,
-    draw_by_length,
     draw_claims,
     draw_differences,
     draw_sweep,

@@ -1,7 +1,7 @@
 """Publishes a checkpoint: self-contained, with its model card, after a load test.
 
     python scripts/push_to_hub.py outputs/demo owner/model
-    python scripts/push_to_hub.py outputs/demo owner/model --results docs/results/newstest.json --private
+    python scripts/push_to_hub.py outputs/demo owner/model --results outputs/newstest.json --private
     python scripts/push_to_hub.py outputs/demo owner/model --export-only exported   # look at it first
 
 What is sent loads without this package, by `trust_remote_code=True`. Log in with `hf auth login`, or set HF_TOKEN.
@@ -45,16 +45,7 @@ def write_folder(arguments: argparse.Namespace, folder: Path) -> None:
     export(model, AutoTokenizer.from_pretrained(arguments.checkpoint), folder)
     files = [arguments.checkpoint / TRAINING_RESULT, *arguments.results]
     results = [read_result(path) for path in files if path.exists() or path in arguments.results]
-    training = [result for result in results if isinstance(result.get("recipe"), dict)]
-    card = model_card(
-        arguments.repository,
-        model.config.to_dict(),
-        recipe=training[0]["recipe"] if training else None,
-        training=training,
-        evaluations=[result for result in results if result.get("kind") == "evaluation"],
-        speeds=[result for result in results if result.get("kind") == "speed"],
-        license=arguments.license,
-    )
+    card = model_card(arguments.repository, model.config.to_dict(), results, license=arguments.license)
     (folder / "README.md").write_text(str(card), encoding="utf-8")
     for picture in arguments.checkpoint.glob("*.png"):
         (folder / picture.name).write_bytes(picture.read_bytes())

@@ -1,7 +1,7 @@
 """Publishing: self-contained checkpoints, model cards, the hub."""
 
-from hf_capsule_mt.hub.cards import collect_runs, model_card
+from hf_capsule_mt.hub.cards import model_card
 from hf_capsule_mt.hub.exporting import LoadTestError, check_export, export
 from hf_capsule_mt.hub.pushing import push
 
-__all__ = ["LoadTestError", "check_export", "collect_runs", "export", "model_card", "push"]
+__all__ = ["LoadTestError", "check_export", "export", "model_card", "push"]

@@ -1,135 +1,100 @@
-"""Model cards, generated from a checkpoint's configuration, the recipe it was trained by, and result files."""
+"""Model cards: what a checkpoint's configuration and its result files say, as the hub's README.md."""
 
-import json
+import os
 import re
-import statistics
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from string import Template
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from hf_capsule_mt.evaluation.results import read_result
+from hf_capsule_mt.hub.corpora import CORPORA, Corpus, corpora_of
 from hf_capsule_mt.hub.papers import PAPERS, papers_of
-from lab.paper_tables import share_among_equals
-from lab.seeds import each_if_apart, mean_and_spread
 
 PACKAGE_LICENSE = "apache-2.0"
 METRIC_NAMES = {"bleu": "BLEU", "bleu_uncased": "BLEU, uncased", "bleu_tokenized": "tokenised BLEU", "chrf": "chrF"}
-# a run's number, in the name of its result file: "em_routing-seed3"
-SEED_IN_NAME = re.compile(r"[-_]?seed[-_]?\d+")
-
 FAMILIES = {
     "capsule_marian": "a Transformer of Marian's architecture",
     "capsule_rnmt": "an attentional recurrent encoder-decoder (RNMT)",
     "capsnmt": "CapsNMT, whose encoder routes a sentence into a fixed number of capsules",
 }
-
-
-class Corpus(NamedTuple):
-    """What is known of the corpora that recipes train on."""
-
-    title: str
-    licence: str
-    allows_any_use: bool
-    hub_name: str | None = None
-
-
-CORPORA = {
-    "embedded": Corpus("the embedded corpus, sentence pairs that a grammar of this package makes", "Apache-2.0", True),
-    "tatoeba": Corpus("sentence pairs of tatoeba.org, by its contributors", "CC BY 2.0 FR", True),
-    "multi30k": Corpus("Multi30k, task 1", "CC BY-NC-SA 4.0, non-commercial", False),
-    "wmt": Corpus("training data of the WMT news translation task", "for research; cite its overview paper", False),
-    "newstest": Corpus(
-        "test sets of the WMT news translation tasks", "for research; cite the overview paper of each year", False
-    ),
-    "iwslt": Corpus("TED talks of the IWSLT evaluation", "CC BY-NC-ND, non-commercial", False),
+EXAMPLES = {
+    "en": "The old man buys a red hat.",
+    "de": "Der alte Mann kauft einen roten Hut.",
+    "fr": "Le vieil homme achète un chapeau rouge.",
 }
-UNKNOWN_LICENCE = "licence not recorded"
 
+# The same text stands in model_cards/template.md for readers; a test compares the two.
+TEMPLATE = """---
+$metadata
+---
 
-@dataclass
-class Runs:
-    """The result files of one recipe: those of training, one for each seed, and what was measured afterwards."""
+# $name
 
-    name: str
-    recipe: dict[str, Any]
-    training: list[dict[str, Any]]
-    evaluations: list[dict[str, Any]]
-    speeds: list[dict[str, Any]]
+$introduction
 
+## Use
 
-def collect_runs(folder: Path) -> list[Runs]:
-    """The recipes that have results in a folder: files that `scripts/train.py` wrote, and those that name them.
+```python
+import transformers
 
-    A file of training holds its whole recipe. An evaluation or a speed belongs to the recipe that it names. The file
-    of speeds of a folder of `scripts/reproduce.py` names the runs in that folder.
-    """
-    results = {path: read_result(path) for path in sorted(folder.rglob("*.json"))}
-    runs: dict[str, Runs] = {}
-    for path, result in results.items():
-        if isinstance(result.get("recipe"), dict) and "scores" in result:
-            relative = path.relative_to(folder).with_suffix("")
-            name = SEED_IN_NAME.sub("", "-".join(relative.parts))
-            entry = runs.setdefault(name, Runs(name, result["recipe"], [], [], []))
-            if without_seed(entry.recipe) != without_seed(result["recipe"]):
-                raise ValueError(f"{path}: its recipe is another than that of the other results called {name}")
-            entry.training.append(_of_training(result))
-    for path, result in results.items():
-        if result.get("kind") == "speeds":
-            folders = path.parent.relative_to(folder).parts
-            for run, model in share_among_equals(result["models"]).items():
-                if (name := "-".join([*folders, run])) in runs:
-                    runs[name].speeds.append({key: result[key] for key in result if key != "models"} | model)
-        named = result.get("recipe")
-        if isinstance(named, str) and result.get("kind") in ("evaluation", "speed"):
-            name = "-".join(Path(named).with_suffix("").parts)
-            for entry in runs.values():
-                if name == entry.name or name.endswith("-" + entry.name):
-                    (entry.evaluations if result["kind"] == "evaluation" else entry.speeds).append(result)
-    return list(runs.values())
+translator = transformers.pipeline("translation", model=$model, trust_remote_code=True)
+print(translator($example$coverage))
+```
 
+With the package `hf_capsule_mt` installed and imported, `trust_remote_code` is not needed.
 
-def _of_training(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `scripts/reproduce.py` in the form of a result of `scripts/train.py`; the latter as it is."""
-    if result.get("kind") != "reproduction":
-        return dict(result)
-    bleu = result["scores"]["bleu"]
-    return {**result, "scores": {"test_bleu": bleu["score"]}, "signature": bleu["signature"]}
+## Intended use and limits
 
+$limits
 
-def without_seed(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without what differs between seeds: the seed, and folders that are named by it."""
-    kept = {key: value for key, value in recipe.items() if key not in ("seed", "output_dir")}
-    without: dict[str, Any] = json.loads(SEED_IN_NAME.sub("", json.dumps(kept)))
-    return without
+## Training
+
+$training
+
+## Scores
+
+$scores
+
+## Speed
+
+$speed
+
+## Environment
+
+$environment
+
+## Papers
+
+Please cite the paper whose method you use.
+
+$papers
+"""
 
 
 def model_card(
-    name: str,
-    config: Mapping[str, Any],
-    *,
-    recipe: Mapping[str, Any] | None = None,
-    training: Sequence[Mapping[str, Any]] = (),
-    evaluations: Sequence[Mapping[str, Any]] = (),
-    speeds: Sequence[Mapping[str, Any]] = (),
-    license: str | None = None,
+    name: str, config: Mapping[str, Any], results: Iterable[Mapping[str, Any]] = (), *, license: str | None = None
 ) -> ModelCard:
-    """The card of a checkpoint.
+    """Return the card of a checkpoint.
 
     Args:
         name: of the checkpoint or of its repository.
         config: the fields of its configuration (those of `config.json`).
-        recipe: what it was trained by, as the result file of its training has it.
-        training, evaluations, speeds: result files as they were read, of the kinds that `scripts/train.py`,
-            `scripts/evaluate.py` and `scripts/translate.py` write.
+        results: result files as they were read: `train_result.json` of the checkpoint, and those of `capsule-mt
+            evaluate` and `capsule-mt translate`. The first with a recipe describes the training.
         license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use,
             otherwise "other".
     """
-    recipe = recipe or {}
+    results = list(results)
+    training = next((result for result in results if isinstance(result.get("recipe"), Mapping)), None)
+    evaluations = [result for result in results if result.get("kind") == "evaluation"]
+    speeds = [result for result in results if result.get("kind") == "speed"]
+    recipe = training["recipe"] if training else {}
     languages = [recipe.get("languages", {}).get(side) for side in ("source", "target")]
     corpora = corpora_of(recipe)
+    name = _one_line(name)
     if license is None:
         license = PACKAGE_LICENSE if corpora and all(corpus.allows_any_use for corpus in corpora) else "other"
     data = ModelCardData(
@@ -141,37 +106,31 @@ def model_card(
         pipeline_tag="translation",
         tags=["translation", "capsule-networks", "hf_capsule_mt", *_methods(config)],
         datasets=sorted({corpus.hub_name for corpus in corpora if corpus.hub_name}) or None,
-        base_model=recipe.get("init_from") or None,
+        base_model=_base_model(recipe),
         metrics=["bleu"] if training or evaluations else None,
-        eval_results=_eval_results(name, languages, corpora, training, evaluations) or None,
+        eval_results=_eval_results(languages, corpora, training, evaluations) or None,
     )
-    sections = [
-        f"# {name}",
-        _introduction(config, languages, recipe),
-        "## Use",
-        _usage(name, languages, config),
-        "## Intended use and limits",
-        _limits(config, corpora),
-        "## Training",
-        _training(recipe, corpora, training),
-        "## Scores",
-        _scores(training, evaluations),
-        "## Speed",
-        _speed([*training, *speeds]),
-        "## Environment",
-        _environment([*training, *evaluations, *speeds]),
-        "## Papers",
-        "Please cite the paper whose method you use.",
-        *(PAPERS[paper] for paper in papers_of(config)),
-    ]
-    body = "\n\n".join(section for section in sections if section)
-    card = ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}\n")
+    text = Template(TEMPLATE).substitute(
+        metadata=data.to_yaml(),
+        name=name,
+        introduction=_introduction(config, languages, recipe),
+        model=_quoted(name),
+        example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
+        coverage=", return_coverage=True" if _has_coverage(config) else "",
+        limits=_limits(config, corpora),
+        training=_training(recipe, corpora, training),
+        scores=_scores(training, evaluations),
+        speed=_speed(speeds),
+        environment=_environment([*([training] if training else []), *evaluations, *speeds]),
+        papers="\n\n".join(PAPERS[paper] for paper in papers_of(config)),
+    )
+    card = ModelCard(text)
     check_card(card)
     return card
 
 
 def check_card(card: ModelCard) -> None:
-    """The hub's rules for a card's metadata that can be checked without it."""
+    """Raise a `ValueError` if a card's metadata break one of the hub's rules that can be checked offline."""
     data = card.data.to_dict()
     for key in ("license", "library_name", "pipeline_tag", "tags"):
         if not data.get(key):
@@ -185,28 +144,56 @@ def check_card(card: ModelCard) -> None:
         raise ValueError("the card's metadata change when they are read again")
 
 
-def corpora_of(recipe: Mapping[str, Any]) -> list[Corpus]:
-    """The corpora that a recipe trains on, each once."""
-    sources = (recipe.get("data") or {}).get("train") or []
-    return list(dict.fromkeys(_corpus(one) for one in ([sources] if isinstance(sources, Mapping) else sources)))
+# ------------------------------------------------------------------------------------------------------- escaping text
+def _one_line(text: Any) -> str:
+    """Join the lines of a text, which would end a heading, a list item or a code span."""
+    return " ".join(str(text).split())
 
 
-def _corpus(source: Mapping[str, Any]) -> Corpus:
-    hub_name = source.get("hub")
-    if "embedded" in source:
-        return CORPORA["embedded"]
-    named = " ".join(str(value) for value in source.values()).lower()
-    for key, corpus in CORPORA.items():
-        if key in named:
-            return corpus._replace(hub_name=hub_name)
-    files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl", "parquet"))
-    names = ", ".join(Path(file).name for file in ([files] if isinstance(files, str) else files))
-    return Corpus(f"`{hub_name or names}`", UNKNOWN_LICENCE, False, hub_name)
+def _code(text: Any) -> str:
+    """Return a text as a code span."""
+    return "`" + _one_line(text).replace("`", "'") + "`"
+
+
+def _in_cell(text: Any) -> str:
+    """Escape the bars of a text, which would begin new cells of a table."""
+    return _one_line(text).replace("|", "\\|")
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a Python string in double quotes."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _without_local_paths(command: str) -> str:
+    """Shorten the absolute paths of a command to file names: they name the author's machine."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    return shlex.join(_shortened(word) for word in words)
+
+
+def _shortened(word: str) -> str:
+    option, equals, value = word.rpartition("=")
+    return option + equals + (os.path.basename(value.rstrip("/")) if value.startswith(("/", "~")) else value)
+
+
+def _base_model(recipe: Mapping[str, Any]) -> str | None:
+    """Return the hub's name of the model that training started from, None if it was a local folder."""
+    name = recipe.get("init_from")
+    if not name or os.path.isdir(name):
+        return None
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return None
+    return str(name)
 
 
 # -------------------------------------------------------------------------------------------------------- the sections
 def _methods(config: Mapping[str, Any]) -> list[str]:
-    """Which capsules a model has."""
+    """Return the capsule methods that a configuration switches on."""
     switches = ["layer_aggregation", "head_aggregation", "guided_routing"]
     if config.get("model_type") == "capsnmt":
         config = {"aggregation": "capsules", **config}
@@ -219,25 +206,13 @@ def _introduction(config: Mapping[str, Any], languages: list[str | None], recipe
     direction = " to ".join(language for language in languages if language)
     family = FAMILIES.get(str(config.get("model_type")), str(config.get("model_type")))
     capsules = ", ".join(f"`{method}`" for method in _methods(config)) or "no capsules: a baseline"
-    about = f" {recipe['about']}" if recipe.get("about") else ""
-    paper = f" It is {recipe['paper']}." if recipe.get("paper") else ""
-    translates = f"Translates {direction}. " if direction else ""
-    return f"{translates}The model is {family} ({capsules}).{about}{paper}"
-
-
-def _usage(name: str, languages: list[str | None], config: Mapping[str, Any]) -> str:
-    coverage = ""
-    if _has_coverage(config):
-        coverage = "\nprint(translator(text, return_coverage=True))  # which words were left out"
-    return f"""```python
-from transformers import pipeline
-
-text = "..."{f"  # in {languages[0]}" if languages[0] else ""}
-translator = pipeline("translation", model="{name}", trust_remote_code=True)
-print(translator(text)){coverage}
-```
-
-With the package `hf_capsule_mt` installed and imported, `trust_remote_code` is not needed."""
+    sentences = [f"Translates {direction}."] if direction else []
+    sentences.append(f"The model is {family} ({capsules}).")
+    if recipe.get("about"):
+        sentences.append(_one_line(recipe["about"]))
+    if recipe.get("paper"):
+        sentences.append(f"It is {_one_line(recipe['paper'])}.")
+    return " ".join(sentences)
 
 
 def _has_coverage(config: Mapping[str, Any]) -> bool:
@@ -246,15 +221,14 @@ def _has_coverage(config: Mapping[str, Any]) -> bool:
 
 def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
     lines = [
-        "- Meant for research on translation with capsule networks. Its output is not checked by anyone: do not act"
+        "- Meant for research on translation with capsule networks. Nobody checks its output: do not act on it where "
+        "a mistranslation does harm."
     ]
-    lines[0] += " on it where a mistranslation does harm."
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
         lines.append("- It knows the words and patterns of a small grammar, and no other text.")
-    positions = config.get("max_position_embeddings")
-    if positions:
+    if positions := config.get("max_position_embeddings"):
         lines.append(f"- A sentence has at most {positions} tokens; the pipeline translates a longer one in pieces.")
-    lines.append("- Sentences are translated one by one: what one says about another is lost.")
+    lines.append("- It translates sentences one by one, without the context of the others.")
     if _has_coverage(config):
         lines.append("- Coverage: it says how much of each source word is translated (`return_coverage=True`).")
     else:
@@ -262,29 +236,26 @@ def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
     return "\n".join(lines)
 
 
-def _training(recipe: Mapping[str, Any], corpora: Sequence[Corpus], training: Sequence[Mapping[str, Any]]) -> str:
-    lines = [f"- Data: {corpus.title} ({corpus.licence})." for corpus in corpora]
-    lines = lines or ["- Data: not recorded."]
+def _training(recipe: Mapping[str, Any], corpora: Sequence[Corpus], training: Mapping[str, Any] | None) -> str:
+    lines = [f"- Data: {corpus.title} ({corpus.licence})." for corpus in corpora] or ["- Data: not recorded."]
     if training:
-        lines.append(f"- {training[0]['parameters']:,} parameters, {training[0]['steps']:,} steps.")
-        seeds = sorted({str(result["recipe"].get("seed")) for result in training})
-        lines.append(f"- Seeds: {', '.join(seeds)}.")
+        lines.append(f"- {training['parameters']:,} parameters, {training['steps']:,} steps.")
+        lines.append(f"- Seed: {recipe.get('seed')}.")
+    if recipe.get("init_from"):
+        lines.append(f"- Started from {_code(_base_model(recipe) or os.path.basename(str(recipe['init_from'])))}.")
     for title, section in (("Model", "model"), ("Optimisation", "training"), ("Search", "generation")):
         if recipe.get(section):
-            settings = ", ".join(f"`{key}={value}`" for key, value in recipe[section].items())
+            settings = ", ".join(_code(f"{key}={value}") for key, value in recipe[section].items())
             lines.append(f"- {title}: {settings}.")
     return "\n".join(lines)
 
 
-def _scores(training: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> str:
+def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[str, Any]]) -> str:
     if not training and not evaluations:
         return "Not measured."
     rows = ["| set | metric | score | signature |", "|---|---|---|---|"]
-    for part, values in _training_scores(training).items():
-        score = mean_and_spread(values)
-        if len(values) > 1:
-            score += f" (deviation over {len(values)} seeds{each_if_apart(values, ': {}')})"
-        rows.append(f"| {part} | BLEU | {score} | {_in_cell(training[0]['signature'])} |")
+    for part, value, signature in _training_scores(training):
+        rows.append(f"| {part} | BLEU | {value:.2f} | {_in_cell(_code(signature))} |")
     for result in evaluations:
         interval = result.get("bleu_confidence")
         for name, score in result["scores"].items():
@@ -292,75 +263,61 @@ def _scores(training: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping
             if name == "bleu" and interval:
                 shown += f" ± {interval['half_width_95']:.2f} (95 % interval)"
             title = METRIC_NAMES.get(name, name.upper())
-            rows.append(f"| {result['system']} | {title} | {shown} | {_in_cell(score['signature'])} |")
+            rows.append(
+                f"| {_in_cell(result['system'])} | {title} | {shown} | {_in_cell(_code(score['signature']))} |"
+            )
     return "\n".join(rows)
 
 
-def _in_cell(signature: str) -> str:
-    """As code in a cell of a table, whose bars would else begin new cells."""
-    return "`" + signature.replace("|", "\\|") + "`"
-
-
-def _training_scores(training: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """The BLEU scores of each seed, by the set they were measured on."""
-    scores: dict[str, list[float]] = {}
-    for result in training:
-        for key, value in result["scores"].items():
-            if key.endswith("_bleu"):
-                scores.setdefault(key.removesuffix("_bleu"), []).append(value)
-    return scores
+def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, float, str]]:
+    """Return set, BLEU and signature of each score of a training."""
+    if not training:
+        return []
+    scores, signature = training["scores"], training["signature"]
+    return [(key.removesuffix("_bleu"), scores[key], signature) for key in scores if key.endswith("_bleu")]
 
 
 def _speed(results: Sequence[Mapping[str, Any]]) -> str:
-    lines = []
-    for result in results:
-        if result.get("milliseconds"):
-            speed = f"{result['milliseconds']['sentence']:.1f} ms per sentence, one at a time with beam 8,"
-        elif result.get("sentences_per_second"):
-            speed = (
-                f"{result['sentences_per_second']:.1f} sentences per second ({result['sentences']:,} sentences, "
-                f"batches of {result['batch_tokens']} tokens, beam {result['num_beams']})"
-            )
-        else:
-            continue
-        lines.append(f"- {speed} on {_hardware(result)}")
+    lines = [
+        f"- {result['sentences_per_second']:.1f} sentences per second ({result['sentences']:,} sentences, "
+        f"batches of {result['batch_tokens']} tokens, beam {result['num_beams']}) on {_hardware(result)}"
+        for result in results
+    ]
     return "\n".join(lines) or "Not measured."
 
 
 def _hardware(result: Mapping[str, Any]) -> str:
     hardware = result.get("hardware", {})
     threads = hardware.get("threads")
-    return str(hardware.get("gpu") or f"{threads} thread{'' if threads == 1 else 's'} of {hardware.get('cpu')}")
+    return _one_line(hardware.get("gpu") or f"{threads} thread{'' if threads == 1 else 's'} of {hardware.get('cpu')}")
 
 
 def _environment(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for result in results:
+        command = _without_local_paths(result.get("command", "a command that was not recorded"))
         software = ", ".join(f"{name} {version}" for name, version in result.get("software", {}).items())
         rows.append(
-            f"- `{result.get('command', 'a command that was not recorded')}`, {result.get('date', 'undated')}, on "
-            f"{_hardware(result)}; {software}; commit {result.get('commit')}"
+            f"- {_code(command)}, {result.get('date', 'undated')}, on {_hardware(result)}; {software}; commit "
+            f"{result.get('commit')}"
         )
     return "\n".join(dict.fromkeys(rows)) or "Not recorded."
 
 
 def _eval_results(
-    name: str,
     languages: list[str | None],
     corpora: Sequence[Corpus],
-    training: Sequence[Mapping[str, Any]],
+    training: Mapping[str, Any] | None,
     evaluations: Sequence[Mapping[str, Any]],
 ) -> list[EvalResult]:
-    """The scores as the hub's `model-index` has them."""
+    """Return the scores in the form of the hub's `model-index`."""
     direction = "-".join(language for language in languages if language)
-    found = []
-    for part, values in _training_scores(training).items():
-        title = corpora[0].title if corpora else "not recorded"
-        found.append((f"{title}, {part}", statistics.fmean(values), training[0]["signature"]))
+    title = corpora[0].title if corpora else "not recorded"
+    found = [(f"{title}, {part}", value, signature) for part, value, signature in _training_scores(training)]
     for result in evaluations:
         if "bleu" in result["scores"]:
             score = result["scores"]["bleu"]
-            found.append((result["system"], score["score"], score["signature"]))
+            found.append((_one_line(result["system"]), score["score"], score["signature"]))
     return [
         EvalResult(
             task_type="translation",

@@ -5,17 +5,11 @@ from typing import Any
 
 import matplotlib
 import pytest
-from matplotlib import image
 
-from hf_capsule_mt.evaluation.length_buckets import score_by_length
-from lab.result_pictures import SweepPoint, draw_auc, draw_by_length, draw_probing, draw_sweep
+from lab.result_pictures import SweepPoint, draw_auc, draw_probing, draw_sweep
+from tests.analysis.test_pictures import colours
 
 matplotlib.use("agg")
-
-
-def colours(path: Path) -> int:
-    pixels = image.imread(path)
-    return len({tuple(pixel) for pixel in pixels.reshape(-1, pixels.shape[-1]).round(2).tolist()})
 
 
 def probed(encoder: str, seed: int) -> dict[str, Any]:
@@ -26,11 +20,8 @@ def probed(encoder: str, seed: int) -> dict[str, Any]:
 
 
 def test_result_pictures(tmp_path: Path) -> None:
-    lines = ["a b c d e", "a b c d e f g h"]
-    buckets = [bucket.as_dict() for bucket in score_by_length(lines, lines, [lines], edges=[6])]
     area = {"auc": 0.8, "low": 0.7, "high": 0.9}
     paths = [
-        draw_by_length({"plain": buckets, "em": buckets}, tmp_path / "lengths.png"),
         draw_sweep([SweepPoint(n, 20 + n + seed, "all") for n in (1, 2, 3) for seed in (0, 0.5)],
                    tmp_path / "sweep.png", "iterations", baseline=20.0),
         draw_auc({"short": {"omission": area, "repetition": area}}, tmp_path / "auc.png"),
@@ -38,8 +29,6 @@ def test_result_pictures(tmp_path: Path) -> None:
                      {"concat": {"Tense": 80.0}, "em": {"Tense": 82.0}}, tmp_path / "probing.png"),
     ]  # fmt: skip
     assert all(colours(path) > 10 for path in paths)
-    with pytest.raises(ValueError, match="must have the same buckets, but em has"):
-        draw_by_length({"plain": buckets, "em": buckets[:1]}, tmp_path / "lengths.png")
     with pytest.raises(ValueError, match="at least one run"):
         draw_sweep([], tmp_path / "sweep.png", "iterations")
     with pytest.raises(ValueError, match="at least one training"):

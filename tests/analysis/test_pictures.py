@@ -11,6 +11,8 @@ from hf_capsule_mt.analysis.pictures import (
     draw_word_curves,
     draw_word_map,
 )
+from hf_capsule_mt.analysis.score_pictures import draw_by_length
+from hf_capsule_mt.evaluation.length_buckets import score_by_length
 
 matplotlib.use("agg")
 
@@ -34,3 +36,11 @@ def test_routing_pictures(tmp_path):
     assert all(colours(path) > 10 for path in paths)
     with pytest.raises(ValueError, match="`words` must be as many as the 3 rows"):
         draw_word_map(torch.rand(3, 4), words[:2], tmp_path / "map.png")
+
+
+def test_scores_by_length(tmp_path):
+    lines = ["a b c d e", "a b c d e f g h"]
+    buckets = [bucket.as_dict() for bucket in score_by_length(lines, lines, [lines], edges=[6])]
+    assert colours(draw_by_length({"plain": buckets, "em": buckets}, tmp_path / "lengths.png")) > 10
+    with pytest.raises(ValueError, match="must have the same buckets, but em has"):
+        draw_by_length({"plain": buckets, "em": buckets[:1]}, tmp_path / "lengths.png")
