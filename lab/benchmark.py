@@ -36,7 +36,7 @@ from hf_capsule_mt import (
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.markdown import markdown_table
-from hf_capsule_mt.modeling.int8 import use_int8
+from hf_capsule_mt.fast import use_fast_linears
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash, use_routing_form
 from lab.length_pictures import draw_lengths
 from lab.lengths import measure_lengths, render_lengths
@@ -195,7 +195,7 @@ def decoding_models(systems: dict[str, str], arguments: argparse.Namespace) -> d
 
     if not arguments.int8:
         return models()
-    return models() | {f"{title} in int8": use_int8(model) for title, model in models().items()}
+    return models() | {f"{title} in int8": use_fast_linears(model, int8=True) for title, model in models().items()}
 
 
 class TrainingStep:

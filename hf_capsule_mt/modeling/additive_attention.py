@@ -6,8 +6,6 @@ Legend: B batch, S source positions, T target positions. In every mask `True` ke
 import torch
 from torch import nn
 
-from hf_capsule_mt.modeling.linear import FastLinear
-
 
 class AdditiveAttention(nn.Module):
     """Of query s_t and source states h_i: score_ti = w . tanh(W_s s_t + W_h h_i + b), context_t = sum_i softmax_i h_i.
@@ -17,8 +15,8 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, query_size: int, key_size: int, attention_size: int) -> None:
         super().__init__()
-        self.query_projection = FastLinear(query_size, attention_size, bias=False)
-        self.key_projection = FastLinear(key_size, attention_size)
+        self.query_projection = nn.Linear(query_size, attention_size, bias=False)
+        self.key_projection = nn.Linear(key_size, attention_size)
         self.score = nn.Linear(attention_size, 1, bias=False)
 
     def project_keys(self, states: torch.Tensor) -> torch.Tensor:

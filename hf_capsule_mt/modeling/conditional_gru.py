@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.functional import linear
 
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
-from hf_capsule_mt.modeling.gru import gru_update
-from hf_capsule_mt.modeling.linear import PackedWeight, fast_linear
+from hf_capsule_mt.modeling.gru import GRUCell, gru_update
 
 # e^(2q) and e^(2k) of numbers up to this size, and their product, are good float32 numbers or so large or small that
 # the tanh of the sum is one
@@ -34,11 +34,9 @@ class ConditionalGRU(nn.Module):
 
     def __init__(self, input_size: int, width: int) -> None:
         super().__init__()
-        self.word_gru = nn.GRUCell(input_size, width)
+        self.word_gru = GRUCell(input_size, width)
         self.attention = AdditiveAttention(width, width, width)
-        self.context_gru = nn.GRUCell(width, width)
-        # for single steps
-        self.packed_word, self.packed_context, self.packed_state = PackedWeight(), PackedWeight(), PackedWeight()
+        self.context_gru = GRUCell(width, width)
 
     def forward(
         self,
@@ -57,7 +55,7 @@ class ConditionalGRU(nn.Module):
             mask: [B, S], True where there is a word of the source.
         """
         # what does not wait for a state is computed for all positions at once
-        from_words = fast_linear(words.transpose(0, 1), self.word_gru.weight_ih, self.word_gru.bias_ih)  # [T, B, 3d]
+        from_words = self.word_gru.project_input(words.transpose(0, 1))  # [T, B, 3d]
         plain = (
             not torch.is_grad_enabled()
             or torch.compiler.is_compiling()
@@ -96,11 +94,11 @@ class ConditionalGRU(nn.Module):
         word_gru, context_gru = self.word_gru, self.context_gru
         states, contexts, attentions = [], [], []
         for from_word in from_words.unbind(0):
-            from_state = fast_linear(state, word_gru.weight_hh, word_gru.bias_hh, self.packed_word)
+            from_state = word_gru.project_state(state)
             state = gru_update(from_word, from_state, state)
             context, weights = self.attention(state[:, None], keys, source, mask)
-            from_context = fast_linear(context[:, 0], context_gru.weight_ih, context_gru.bias_ih, self.packed_context)
-            from_state = fast_linear(state, context_gru.weight_hh, context_gru.bias_hh, self.packed_state)
+            from_context = context_gru.project_input(context[:, 0])
+            from_state = context_gru.project_state(state)
             state = gru_update(from_context, from_state, state)
             states.append(state)
             contexts.append(context)
@@ -213,17 +211,17 @@ class _ConditionalGRUFunction(torch.autograd.Function):
         states[0] = state
         gates_of = _AttentionGates(keys, query_weight, state)
         for position in range(length):
-            from_state = fast_linear(states[position], word_weight, word_bias)
+            from_state = linear(states[position], word_weight, word_bias)
             between[position] = word_trace.step(position, from_words[position], from_state, states[position])
-            query = fast_linear(between[position], query_weight, None)
+            query = linear(between[position], query_weight)
             # w . tanh but for the sum of w, to which the softmax is blind
             scores = torch.matmul(gates_of(query), -2 * score_weight[0])  # [B, S]
             if mask is not None:
                 scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
             torch.softmax(scores, dim=-1, out=attentions[position])
             contexts[position] = torch.bmm(attentions[position, :, None], source)[:, 0]
-            from_context = fast_linear(contexts[position], context_weight, context_bias)
-            from_state = fast_linear(between[position], state_weight, state_bias)
+            from_context = linear(contexts[position], context_weight, context_bias)
+            from_state = linear(between[position], state_weight, state_bias)
             states[position + 1] = context_trace.step(position, from_context, from_state, between[position])
         ctx.traces, ctx.gates_of = (word_trace, context_trace), gates_of
         ctx.save_for_backward(
@@ -247,15 +245,15 @@ class _ConditionalGRUFunction(torch.autograd.Function):
         word_columns, context_columns, state_columns, query_columns = (
             weight.t().contiguous() for weight in (word_weight, context_weight, state_weight, query_weight)
         )
-        queries = fast_linear(between, query_weight, None)
+        queries = linear(between, query_weight)
         grad_queries = torch.empty_like(between)
         all_grad_contexts = grad_contexts.clone()
         grad_keys, grad_score = torch.zeros_like(keys), torch.zeros_like(score_weight[0])
         grad = torch.zeros_like(states[0])
         for position in reversed(range(len(between))):
             from_context, from_state, grad = context_trace.step_backward(position, grad + grad_states[position])
-            grad = grad + fast_linear(from_state, state_columns, None)
-            grad_context = all_grad_contexts[position].add_(fast_linear(from_context, context_columns, None))
+            grad = grad + linear(from_state, state_columns)
+            grad_context = all_grad_contexts[position].add_(linear(from_context, context_columns))
             weights = attentions[position]  # [B, S]
             grad_weights = torch.bmm(source, grad_context[..., None])[..., 0] + grad_attentions[position]
             grad_scores = weights * (grad_weights - (weights * grad_weights).sum(dim=-1, keepdim=True))
@@ -264,9 +262,9 @@ class _ConditionalGRUFunction(torch.autograd.Function):
             slopes = torch.ops.aten.sigmoid_backward(grad_scores[..., None], gates)  # g r (1 - r) [B, S, d]
             grad_keys += slopes
             grad_query = torch.mul(slopes.sum(dim=1), 4 * score_weight[0], out=grad_queries[position])
-            grad = grad + fast_linear(grad_query, query_columns, None)
+            grad = grad + linear(grad_query, query_columns)
             _, from_state, grad = word_trace.step_backward(position, grad)
-            grad = grad + fast_linear(from_state, word_columns, None)
+            grad = grad + linear(from_state, word_columns)
         return (
             word_trace.grad_from_input,
             grad,
@@ -286,4 +284,4 @@ class _ConditionalGRUFunction(torch.autograd.Function):
 
 def _weight_gradient(grad_outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
     """The gradient of a weight [out, in], from that of its outputs [T, B, out] and from its inputs [T, B, in]."""
-    return fast_linear(grad_outputs.flatten(0, 1).t(), inputs.flatten(0, 1).t().contiguous(), None)
+    return linear(grad_outputs.flatten(0, 1).t(), inputs.flatten(0, 1).t().contiguous())

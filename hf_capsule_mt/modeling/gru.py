@@ -3,11 +3,12 @@
 Legend: B batch, T positions, d width of a state. Sequences are compact: their padding, if any, is on the right.
 """
 
+import functools
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
-
-from hf_capsule_mt.modeling.linear import fast_linear
 
 
 def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -23,26 +24,36 @@ def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.
     return new + update * (state - new)
 
 
+class GRUCell(nn.GRUCell):
+    """`nn.GRUCell` whose two projections can be computed apart: `gru_update` makes the new state of them."""
+
+    def project_input(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> [..., 3d]."""
+        return nn.functional.linear(inputs, self.weight_ih, self.bias_ih)
+
+    def project_state(self, state: torch.Tensor) -> torch.Tensor:
+        """[..., d] -> [..., 3d]."""
+        return nn.functional.linear(state, self.weight_hh, self.bias_hh)
+
+
 def gru_steps(
-    inputs: torch.Tensor,
+    from_inputs: torch.Tensor,
     state: torch.Tensor,
-    weights: tuple[torch.Tensor, ...],
+    project_state: Callable[[torch.Tensor], torch.Tensor],
     lengths: torch.Tensor | None = None,
     reverse: bool = False,
 ) -> torch.Tensor:
-    """A plain loop over inputs [B, T, in] from a first state [B, d] -> the state after each of them [B, T, d].
+    """Loop over projected inputs [B, T, 3d] from a first state [B, d] -> the state after each of them [B, T, d].
 
     Args:
-        weights: W_ih [3d, in], W_hh [3d, d] and the biases of both [3d].
-        lengths: [B], in reverse the number of inputs at which each sequence begins.
+        project_state: W_hh h + b, [B, d] -> [B, 3d].
+        lengths: [B], the number of inputs of each sequence, at which it begins in reverse.
         reverse: from the last input to the first.
     """
-    input_weight, state_weight, input_bias, state_bias = weights
-    from_inputs = fast_linear(inputs, input_weight, input_bias).unbind(dim=1)
     states = []
-    positions = range(len(from_inputs))
+    positions = range(from_inputs.shape[1])
     for position in reversed(positions) if reverse else positions:
-        new = gru_update(from_inputs[position], fast_linear(state, state_weight, state_bias), state)
+        new = gru_update(from_inputs[:, position], project_state(state), state)
         if reverse and lengths is not None:
             new = torch.where((position < lengths)[:, None], new, state)
         state = new
@@ -90,11 +101,23 @@ class FusedGRU(nn.RNNBase):
         return self._flat_weights  # type: ignore[return-value]
 
     def plain(self, hidden: torch.Tensor, lengths: torch.Tensor | None, state: torch.Tensor) -> torch.Tensor:
-        """The same as a loop, for compilers and for a single position, with which fused kernels are slow."""
-        states = [gru_steps(hidden, state, tuple(self.weights[:4]))]
+        """Compute the same as a loop, for compilers and for a single position, with which fused kernels are slow."""
+        states = [gru_steps(self.project_input(hidden), state, self.project_state)]
         if self.bidirectional:
-            states.append(gru_steps(hidden, state, tuple(self.weights[4:]), lengths, reverse=True))
+            project_state = functools.partial(self.project_state, direction=1)
+            from_inputs = self.project_input(hidden, direction=1)
+            states.append(gru_steps(from_inputs, state, project_state, lengths, reverse=True))
         return torch.cat(states, dim=-1)
+
+    def project_input(self, hidden: torch.Tensor, direction: int = 0) -> torch.Tensor:
+        """[..., in] -> [..., 3d], forwards (0) or backwards (1)."""
+        weight, _, bias, _ = self.weights[4 * direction : 4 * direction + 4]
+        return nn.functional.linear(hidden, weight, bias)
+
+    def project_state(self, state: torch.Tensor, direction: int = 0) -> torch.Tensor:
+        """[..., d] -> [..., 3d]."""
+        _, weight, _, bias = self.weights[4 * direction : 4 * direction + 4]
+        return nn.functional.linear(state, weight, bias)
 
 
 class GRULayer(GradientCheckpointingLayer):

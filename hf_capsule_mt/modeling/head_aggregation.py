@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.linear import FastLinear, linear_class
+from hf_capsule_mt.modeling.initial_std import set_initial_std
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.router import Router
 
@@ -28,10 +28,11 @@ class HeadAggregation(Router):
         self.num_heads = num_heads
         self.activation = ACTIVATIONS[config.head_aggregation_activation]
         # f_h, H maps d -> d / H of all heads; and the votes of each of the H capsules, made from all of them
-        self.input_capsules = FastLinear(config.d_model, config.d_model)
-        self.votes = FastLinear(config.d_model, num_heads * config.d_model, bias=False)
+        self.input_capsules = nn.Linear(config.d_model, config.d_model)
+        self.votes = nn.Linear(config.d_model, num_heads * config.d_model, bias=False)
         std = config.head_aggregation_init_std
-        self.input_capsules.init_std = self.votes.init_std = config.d_model**-0.5 if std is None else std
+        for linear in (self.input_capsules, self.votes):
+            set_initial_std(linear, config.d_model**-0.5 if std is None else std)
         num_capsules = config.head_aggregation_num_capsules or config.d_model
         self.add_routing(config, config.head_aggregation, num_capsules, config.head_aggregation_num_iterations)
 
@@ -49,7 +50,7 @@ def build_output_projection(config: CapsuleMarianConfig, num_heads: int, site: s
     """What makes an attention's output from its concatenated heads: W^O, or routing."""
     if config.aggregates_heads(site, layer):
         return HeadAggregation(config, num_heads)
-    return linear_class(config)(config.d_model, config.d_model)
+    return nn.Linear(config.d_model, config.d_model)
 
 
 def project_heads(

@@ -8,7 +8,6 @@ from torch import nn
 from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.linear import FastLinear
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.router import Router
 
@@ -70,8 +69,8 @@ class LinearCombination(LayerAggregation):
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
-        self.fc1 = FastLinear(num_layers * self.width, 4 * self.width)
-        self.fc2 = FastLinear(4 * self.width, self.width)
+        self.fc1 = nn.Linear(num_layers * self.width, 4 * self.width)
+        self.fc2 = nn.Linear(4 * self.width, self.width)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
@@ -84,8 +83,8 @@ class DynamicCombination(LayerAggregation):
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
-        self.fc1 = FastLinear(num_layers * self.width, 4 * self.width)
-        self.fc2 = FastLinear(4 * self.width, num_layers * self.width)
+        self.fc1 = nn.Linear(num_layers * self.width, 4 * self.width)
+        self.fc2 = nn.Linear(4 * self.width, num_layers * self.width)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
@@ -154,7 +153,7 @@ def _capsule_map(source: str, num_capsules: int, in_features: int, out_features:
     """L * in -> L * out: each result from "all" capsules, or from its "own"."""
     if source == "own":
         return PerCapsuleLinear(num_capsules, in_features, out_features, bias)
-    return FastLinear(num_capsules * in_features, num_capsules * out_features, bias)
+    return nn.Linear(num_capsules * in_features, num_capsules * out_features, bias)
 
 
 # Every method that is not one of `ROUTING_METHODS`

@@ -28,7 +28,7 @@ from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.encoder_decoder import TranslationPass
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
-from hf_capsule_mt.modeling.linear import FastLinear, PackedLinear
+from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleSeq2SeqModelOutput,
@@ -72,7 +72,7 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
                 elif name.startswith("bias_hh"):  # a gate that forgets nothing at first
                     init.ones_(parameter.chunk(4)[1])
         elif isinstance(module, nn.Linear):
-            std = getattr(module, "init_std", None)
+            std = get_initial_std(module)
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features) if std is None else std)
 
     @property
@@ -83,7 +83,7 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
 
 def build_embedding_projection(in_features: int, out_features: int) -> nn.Module:
     """From the width of the embeddings to that of the states, or back; nothing if they are the same."""
-    return nn.Identity() if in_features == out_features else FastLinear(in_features, out_features, bias=False)
+    return nn.Identity() if in_features == out_features else nn.Linear(in_features, out_features, bias=False)
 
 
 class RecurrentStack(CapsNMTPreTrainedModel):
@@ -205,7 +205,7 @@ class SourceAttention(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.attention = AdditiveAttention(width, width, width)
-        self.output = FastLinear(width, width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
         self.norm = nn.LayerNorm(width)
         self.dropout = dropout
 
@@ -247,7 +247,7 @@ class CapsNMTDecoder(RecurrentStack):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_width, config.pad_token_id)
         self.embedding_projection = build_embedding_projection(config.embedding_width, config.hidden_size)
-        self.source_projection = FastLinear(
+        self.source_projection = nn.Linear(
             config.num_source_vectors * config.hidden_size, config.hidden_size, bias=False
         )
         # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). A
@@ -511,7 +511,7 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
         # When it resumes, the Trainer warns of missing weights unless they are exactly those that are not saved
         self._keys_to_ignore_on_save = list(self._tied_weights_keys) if config.tie_word_embeddings else []
         self.output_projection = build_embedding_projection(config.hidden_size, config.embedding_width)
-        self.lm_head: nn.Linear = PackedLinear(config.embedding_width, config.vocab_size, bias=False)
+        self.lm_head: nn.Linear = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
         self.post_init()
 
     def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:

@@ -24,12 +24,12 @@ from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderPass, TranslationPass
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
+from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
     PerCapsuleLinear,
     ZeroGainLayerNorm,
     build_layer_aggregation,
 )
-from hf_capsule_mt.modeling.linear import FastLinear, linear_class
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -86,8 +86,8 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
             init.copy_(module.weight, module.create_weight())
         elif isinstance(module, CapsuleMarianMTModel):
             init.zeros_(module.final_logits_bias)
-        elif isinstance(module, FastLinear) and module.init_std is not None:
-            init.normal_(module.weight, std=module.init_std)
+        elif isinstance(module, nn.Linear) and (std := get_initial_std(module)) is not None:
+            init.normal_(module.weight, std=std)
         elif isinstance(module, PerCapsuleLinear):
             module.reset_parameters(self.config.init_std)
         elif isinstance(module, (Router, ZeroGainLayerNorm)):
@@ -331,7 +331,7 @@ class CapsuleMarianMTModel(
         ]
         self.final_logits_bias: torch.Tensor
         self.register_buffer("final_logits_bias", torch.zeros((1, config.target_vocab_size)))
-        self.lm_head: nn.Linear = linear_class(config)(config.d_model, config.target_vocab_size, bias=False)
+        self.lm_head: nn.Linear = nn.Linear(config.d_model, config.target_vocab_size, bias=False)
         self.guided_losses: GuidedLosses | None = build_guided_losses(config, config.d_model)
         self.post_init()
 

@@ -29,7 +29,6 @@ from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderPass, Translati
 from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
-from hf_capsule_mt.modeling.linear import FastLinear
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -177,7 +176,7 @@ class ConditionalGRULayer(GradientCheckpointingLayer):
         super().__init__()
         width = config.hidden_size
         self.recurrence = ConditionalGRU(config.embedding_width, width)
-        self.readout = FastLinear(2 * width + config.embedding_width, width)
+        self.readout = nn.Linear(2 * width + config.embedding_width, width)
         self.layer_norm = nn.LayerNorm(width)
         self.dropout = config.dropout
 
@@ -209,7 +208,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.target_vocab_size, config.embedding_width, config.pad_token_id)
         self.embed_layer_norm = nn.LayerNorm(config.embedding_width)
-        self.first_states = FastLinear(config.hidden_size, config.decoder_layers * config.hidden_size)
+        self.first_states = nn.Linear(config.hidden_size, config.decoder_layers * config.hidden_size)
         self.attention_layer = ConditionalGRULayer(config)
         self.layers = nn.ModuleList(
             [
@@ -393,8 +392,8 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
         # from the width of a state to that of an embedding, which the output projection may share
         self.project_out: nn.Module = nn.Identity()
         if config.embedding_width != config.hidden_size:
-            self.project_out = FastLinear(config.hidden_size, config.embedding_width, bias=False)
-        self.lm_head: nn.Linear = FastLinear(config.embedding_width, config.target_vocab_size, bias=False)
+            self.project_out = nn.Linear(config.hidden_size, config.embedding_width, bias=False)
+        self.lm_head: nn.Linear = nn.Linear(config.embedding_width, config.target_vocab_size, bias=False)
         self.guided_losses: GuidedLosses | None = build_guided_losses(
             config, config.hidden_size, config.embedding_width
         )

@@ -15,7 +15,6 @@ from torch import nn
 from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
 from hf_capsule_mt.configuration.guided import GuidedConfig
-from hf_capsule_mt.modeling.linear import FastLinear
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.routing import additive_scores, guided_routing, project_votes
 
@@ -55,8 +54,8 @@ class PastFutureGuidance(nn.Module):
         self.capsule_dim = config.guided_capsule_dim
         # Deviation: dropout before the residual, as after the models' other feed-forward networks; none is printed
         self.dropout = config.dropout
-        self.fc1 = FastLinear(width + 2 * self.num_capsules * self.capsule_dim, config.guided_ffn_dim)
-        self.fc2 = FastLinear(config.guided_ffn_dim, width)
+        self.fc1 = nn.Linear(width + 2 * self.num_capsules * self.capsule_dim, config.guided_ffn_dim)
+        self.fc2 = nn.Linear(config.guided_ffn_dim, width)
 
     @torch.no_grad()
     def start_without_effect(self) -> None:
@@ -107,13 +106,13 @@ class GuidedRoutingGuidance(PastFutureGuidance):
         super().__init__(config, width, source_width)
         self.num_iterations = config.guided_num_iterations
         self.num_outputs = 2 * self.num_capsules + config.guided_num_redundant_capsules
-        self.votes = FastLinear(self.source_width, self.num_outputs * self.capsule_dim, bias=False)  # W_j
+        self.votes = nn.Linear(self.source_width, self.num_outputs * self.capsule_dim, bias=False)  # W_j
         # W_b in three parts, and w. One iteration has no scores, and so no parameters for them
         if self.num_iterations > 1:
-            self.query_projection = FastLinear(width, self.capsule_dim, bias=False)
-            self.vote_projection = FastLinear(self.capsule_dim, self.capsule_dim, bias=False)
-            self.capsule_projection = FastLinear(self.capsule_dim, self.capsule_dim, bias=False)
-            self.score = FastLinear(self.capsule_dim, 1, bias=False)
+            self.query_projection = nn.Linear(width, self.capsule_dim, bias=False)
+            self.vote_projection = nn.Linear(self.capsule_dim, self.capsule_dim, bias=False)
+            self.capsule_projection = nn.Linear(self.capsule_dim, self.capsule_dim, bias=False)
+            self.score = nn.Linear(self.capsule_dim, 1, bias=False)
 
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
         """The votes and their projection."""
@@ -164,10 +163,10 @@ class ClassifierGuidance(PastFutureGuidance):
 
     def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
         super().__init__(config, width, source_width)
-        self.values = FastLinear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
-        self.keys = FastLinear(self.source_width, self.capsule_dim, bias=False)
-        self.query_projection = FastLinear(width, self.capsule_dim, bias=False)
-        self.score = FastLinear(self.capsule_dim, 3, bias=False)
+        self.values = nn.Linear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
+        self.keys = nn.Linear(self.source_width, self.capsule_dim, bias=False)
+        self.query_projection = nn.Linear(width, self.capsule_dim, bias=False)
+        self.score = nn.Linear(self.capsule_dim, 3, bias=False)
 
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
         """Keys [B, 1, S, D] and values [B, 2 n, S, D]."""
@@ -198,10 +197,10 @@ class AttentionGuidance(PastFutureGuidance):
 
     def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
         super().__init__(config, width, source_width)
-        self.values = FastLinear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
-        self.keys = FastLinear(self.source_width, 2 * self.capsule_dim, bias=False)
-        self.query_projection = FastLinear(width, 2 * self.capsule_dim, bias=False)
-        self.score = FastLinear(self.capsule_dim, 2, bias=False)
+        self.values = nn.Linear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
+        self.keys = nn.Linear(self.source_width, 2 * self.capsule_dim, bias=False)
+        self.query_projection = nn.Linear(width, 2 * self.capsule_dim, bias=False)
+        self.score = nn.Linear(self.capsule_dim, 2, bias=False)
 
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
         """Keys [B, 2, S, D] and values [B, 2 n, S, D]."""

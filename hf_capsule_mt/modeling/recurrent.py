@@ -4,14 +4,12 @@ Legend: B batch, T positions, N words (positions that are not padding), d model 
 """
 
 import contextlib
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hf_capsule_mt.modeling.linear import PackedWeight, fast_linear
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
 
@@ -49,8 +47,6 @@ class ResidualLSTM(GradientCheckpointingLayer):
         )
         self.norm = nn.LayerNorm(width)
         self.dropout = dropout
-        # for single steps
-        self.packed_input_weight, self.packed_hidden_weight = PackedWeight(), PackedWeight()
 
     def forward(
         self,
@@ -85,12 +81,8 @@ class ResidualLSTM(GradientCheckpointingLayer):
 
     def step(self, hidden: torch.Tensor, state: RecurrentState | None) -> tuple[torch.Tensor, RecurrentState]:
         """One position of a layer of one direction, without dropout: [B, d] -> [B, d], and the new (h, c)."""
-        lstm: Any = self.lstm
-        gates = fast_linear(hidden, lstm.weight_ih_l0, lstm.bias_ih_l0, self.packed_input_weight)  # [B, 4 d]
-        if state is None:
-            gates = gates + lstm.bias_hh_l0
-        else:
-            gates = gates + fast_linear(state[0], lstm.weight_hh_l0, lstm.bias_hh_l0, self.packed_hidden_weight)
+        gates = self.project_input(hidden)  # [B, 4 d]
+        gates = gates + (self.lstm.all_weights[0][3] if state is None else self.project_state(state[0]))
         input_gate, forget_gate, _, output_gate = gates.sigmoid().chunk(4, dim=-1)
         width = hidden.shape[-1]
         cell = input_gate * gates[:, 2 * width : 3 * width].tanh()
@@ -98,6 +90,16 @@ class ResidualLSTM(GradientCheckpointingLayer):
             cell = torch.addcmul(cell, forget_gate, state[1])
         outputs = output_gate * cell.tanh()
         return self.norm(hidden + outputs), (outputs, cell)
+
+    def project_input(self, hidden: torch.Tensor) -> torch.Tensor:
+        """W_ih x + b of one direction, [B, d] -> [B, 4 d]."""
+        weight, _, bias, _ = self.lstm.all_weights[0]
+        return nn.functional.linear(hidden, weight, bias)
+
+    def project_state(self, state: torch.Tensor) -> torch.Tensor:
+        """W_hh h + b of one direction, [B, d] -> [B, 4 d]."""
+        _, weight, _, bias = self.lstm.all_weights[0]
+        return nn.functional.linear(state, weight, bias)
 
 
 def _no_cpu_autocast(hidden: torch.Tensor) -> contextlib.AbstractContextManager[object]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
-from hf_capsule_mt.modeling.linear import FastLinear
+from hf_capsule_mt.modeling.initial_std import set_initial_std
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.transformer import sinusoids
 from hf_capsule_mt.routing import ScoringNetwork, dynamic_routing, separable_routing
@@ -28,14 +28,14 @@ class SourceCapsules(nn.Module):
         self.num_iterations = config.num_iterations
         self.num_weights = 1 if config.share_iteration_weights else config.num_iterations
         self.position_aware = config.position_aware
-        self.votes = FastLinear(width, self.num_weights * self.num_capsules * width, bias=False)
-        self.votes.init_std = math.sqrt(2) / math.sqrt(width)  # the root of two is what the rectifier takes
+        self.votes = nn.Linear(width, self.num_weights * self.num_capsules * width, bias=False)
+        set_initial_std(self.votes, math.sqrt(2) / math.sqrt(width))  # the root of two is what the rectifier takes
         self.scores_separately = config.separable_scoring
         if config.separable_scoring:
             self.inner_scoring = nn.Linear(width, width)
-            self.outer_scoring = FastLinear(width, width)
+            self.outer_scoring = nn.Linear(width, width)
             # scores of about one, so that no choice is made at the start
-            self.outer_scoring.init_std = width**-0.25 / math.sqrt(width)
+            set_initial_std(self.outer_scoring, width**-0.25 / math.sqrt(width))
 
     def forward(
         self, states: torch.Tensor, mask: torch.Tensor | None, output_routing_weights: bool = False

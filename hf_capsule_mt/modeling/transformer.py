@@ -17,7 +17,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
-from hf_capsule_mt.modeling.linear import linear_class
 from hf_capsule_mt.modeling.outputs import IterationWeights
 
 
@@ -110,10 +109,9 @@ class MultiHead(nn.Module):
         self.head_width = config.d_model // self.num_heads
         self.is_causal = site == "decoder_self"
         self.is_cross = site == "cross"
-        linear = linear_class(config)
-        self.k_proj = linear(config.d_model, config.d_model)
-        self.v_proj = linear(config.d_model, config.d_model)
-        self.q_proj = linear(config.d_model, config.d_model)
+        self.k_proj = nn.Linear(config.d_model, config.d_model)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
         self.out_proj = build_output_projection(config, self.num_heads, site, layer)
 
     def split_heads(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -206,8 +204,8 @@ class EncoderLayer(TransformerLayer):
         self.config = config
         self.self_attn = MultiHead(config, "encoder_self", layer)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = linear_class(config)(config.d_model, config.encoder_ffn_dim)
-        self.fc2 = linear_class(config)(config.encoder_ffn_dim, config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model)
 
     def forward(
@@ -246,8 +244,8 @@ class DecoderLayer(TransformerLayer):
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.encoder_attn = MultiHead(config, "cross", layer)
         self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = linear_class(config)(config.d_model, config.decoder_ffn_dim)
-        self.fc2 = linear_class(config)(config.decoder_ffn_dim, config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model)
 
     def forward(

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from transformers import LogitsProcessorList, Pipeline
 from transformers.utils import logging
 
-from hf_capsule_mt.modeling.int8 import use_int8
+from hf_capsule_mt.fast import use_fast_linears
 from hf_capsule_mt.pipelines.coverage import WORDWISE_COVERAGE, coverage_record, coverage_scores
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits, load_members
 from hf_capsule_mt.pipelines.limits import (
@@ -87,7 +87,7 @@ class TranslationPipeline(Pipeline):
     At the making alone:
 
     - `ensemble`: further models (or paths) of the same vocabulary, with which probabilities are averaged;
-    - `int8=True`: on a CPU, multiply by int8 copies of the large matrices, which is faster (`use_int8`).
+    - `int8=True`: on a CPU, multiply by int8 copies of the large matrices, which is faster (`use_fast_linears`).
     """
 
     _load_processor: Any = False
@@ -102,7 +102,7 @@ class TranslationPipeline(Pipeline):
         self.members = load_members(self.model, ensemble, self.device)
         if int8:
             for member in (self.model, *self.members):
-                use_int8(member)
+                use_fast_linears(member, int8=True)
 
     def _sanitize_parameters(
         self,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsNMTModel
-from hf_capsule_mt.modeling.linear import FastLinear
+from hf_capsule_mt.fast import undo_fast_linears, use_fast_linears
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache
 from hf_capsule_mt.modeling.source_aggregation import SourceCapsules, SourcePooling
 from tests.modeling.model_checks import EOS, PAD, START, TOLERANCE, Family, ModelChecks, randomize
@@ -203,7 +203,7 @@ def larger_model(request):
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 5}], ids=["greedy", "beam"])
-def test_the_fast_step_gives_the_same_translations(larger_model, monkeypatch, settings):
+def test_the_fast_step_gives_the_same_translations(larger_model, settings):
     source = torch.randint(4, 1003, (1, 9))
 
     def scores():
@@ -212,9 +212,10 @@ def test_the_fast_step_gives_the_same_translations(larger_model, monkeypatch, se
         )
         return output.sequences, torch.stack(output.logits)
 
-    fast_sequences, fast_logits = scores()
-    monkeypatch.setattr(FastLinear, "enabled", False)
     sequences, logits = scores()
+    use_fast_linears(larger_model)
+    fast_sequences, fast_logits = scores()
+    undo_fast_linears(larger_model)
     assert torch.equal(fast_sequences, sequences)
     torch.testing.assert_close(fast_logits, logits, atol=1e-3, rtol=1e-4)
     forced = larger_model(source.expand(len(sequences), -1), decoder_input_ids=sequences[:, :-1]).logits
@@ -224,7 +225,7 @@ def test_the_fast_step_gives_the_same_translations(larger_model, monkeypatch, se
 
 def test_the_fast_step_sees_new_weights(larger_model):
     source = torch.randint(4, 1003, (1, 9))
-    larger_model.generate(source, num_beams=3, max_new_tokens=4)
+    use_fast_linears(larger_model).generate(source, num_beams=3, max_new_tokens=4)
     randomize(larger_model, std=0.12)
     generated = larger_model.generate(source, num_beams=3, max_new_tokens=6)
     afresh = CapsNMTForConditionalGeneration(larger_model.config).eval()

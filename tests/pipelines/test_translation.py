@@ -9,11 +9,11 @@ from transformers import AutoTokenizer, MarianMTModel, pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from hf_capsule_mt import CapsuleMarianMTModel, TranslationPipeline
-from hf_capsule_mt.modeling import int8, linear
+from hf_capsule_mt.fast import int8, linear
 from hf_capsule_mt.pipelines import restore_translation_task
+from tests.fast.test_int8 import uses_int8
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.word_for_word import sentences
-from tests.modeling.test_int8 import uses_int8
 
 TEXTS = ["The child sleeps.", "An old man buys twenty-three red apples at the market.", "Who laughs?", "No."]
 

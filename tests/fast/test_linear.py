@@ -1,4 +1,4 @@
-"""The linear maps that are fast when a CPU translates."""
+"""Float32 products of a few rows: the numbers of PyTorch's, and which product is taken."""
 
 import copy
 import pickle
@@ -7,21 +7,23 @@ import pytest
 import torch
 from torch import nn
 
-from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
-from hf_capsule_mt.modeling import linear as linear_module
-from hf_capsule_mt.modeling.linear import WITH_FAST_BLAS, WITH_SLOW_BLAS, FastLinear, PackedLinear, fits_onednn
-from tests.modeling.test_capsule_marian import SIZES, SPECIAL
+from hf_capsule_mt.fast import linear as linear_module
+from hf_capsule_mt.fast import undo_fast_linears, use_fast_linears
+from hf_capsule_mt.fast.linear import WITH_FAST_BLAS, WITH_SLOW_BLAS, fits_onednn
 
 
 @pytest.fixture(params=[WITH_FAST_BLAS, WITH_SLOW_BLAS], ids=["fast BLAS", "slow BLAS"])
 def ways(request, monkeypatch):
     """Whatever the processor is, both ways of choosing a product are taken."""
-    monkeypatch.setattr(linear_module, "WAYS", request.param)
+    monkeypatch.setattr(linear_module, "thresholds", lambda: request.param)
     return request.param
 
 
-@pytest.mark.parametrize("linear_class", [FastLinear, PackedLinear])
-def test_same_numbers_with_and_without_gradients(linear_class, ways):
+def fast_linear(in_features, out_features, bias=True):
+    return use_fast_linears(nn.Linear(in_features, out_features, bias=bias))
+
+
+def test_same_numbers_with_and_without_gradients(ways):
     for rows, bias, out_features in (
         (1, True, 300),
         (1, False, 307),
@@ -30,7 +32,7 @@ def test_same_numbers_with_and_without_gradients(linear_class, ways):
         (5, True, 4200),
         (300, True, 300),
     ):
-        linear = linear_class(512, out_features, bias=bias)
+        linear = fast_linear(512, out_features, bias=bias)
         for hidden in (torch.randn(rows, 512), torch.randn(rows, 3, 512), torch.randn(512, rows).t()):
             expected = linear(hidden)
             assert expected.requires_grad
@@ -39,10 +41,9 @@ def test_same_numbers_with_and_without_gradients(linear_class, ways):
                 torch.testing.assert_close(linear(hidden), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("linear_class", [FastLinear, PackedLinear])
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_sees_new_weights_at_once(linear_class, rows, ways):
-    linear, hidden = linear_class(512, 1024), torch.randn(rows, 512)
+def test_sees_new_weights_at_once(rows, ways):
+    linear, hidden = fast_linear(512, 1024), torch.randn(rows, 512)
 
     def scale_data():
         linear.weight.data.mul_(2)
@@ -67,7 +68,7 @@ def test_sees_new_weights_at_once(linear_class, rows, ways):
 
 
 def test_packed_weights_are_kept_and_stay_at_home(ways):
-    linear, hidden = PackedLinear(512, 1024), torch.randn(5, 512)
+    linear, hidden = fast_linear(512, 1024), torch.randn(5, 512)
     with torch.no_grad():
         expected = linear(hidden)
         packed = linear.packed.of(linear.weight)
@@ -77,7 +78,7 @@ def test_packed_weights_are_kept_and_stay_at_home(ways):
             assert copied.packed is not linear.packed
             torch.testing.assert_close(copied(hidden), expected)
     with torch.inference_mode():
-        made_in_inference = PackedLinear(512, 512)
+        made_in_inference = fast_linear(512, 512)
         torch.testing.assert_close(
             made_in_inference(hidden),
             nn.functional.linear(hidden, made_in_inference.weight, made_in_inference.bias),
@@ -87,21 +88,21 @@ def test_packed_weights_are_kept_and_stay_at_home(ways):
 
 
 def test_where_it_is_used():
-    linear, hidden = FastLinear(512, 512), torch.randn(2, 512)
+    linear, hidden = fast_linear(512, 512), torch.randn(2, 512)
     assert fits_onednn(hidden, linear.weight)
     assert not fits_onednn(hidden.double(), linear.weight)
     assert not fits_onednn(hidden.bfloat16(), linear.weight)
     assert not fits_onednn(hidden[:0], linear.weight)
     assert not fits_onednn(hidden, linear.weight.t())
-    assert not fits_onednn(hidden[:, :8], FastLinear(8, 4).weight)
+    assert not fits_onednn(hidden[:, :8], fast_linear(8, 4).weight)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not fits_onednn(hidden, linear.weight)
 
 
 def test_which_product_is_taken(monkeypatch, ways):
-    def name_of_product(rows, out_features, linear_class=FastLinear):
+    def name_of_product(rows, out_features, transform=use_fast_linears):
         calls = []
-        linear, hidden = linear_class(512, out_features), torch.randn(rows, 512)
+        linear, hidden = transform(fast_linear(512, out_features)), torch.randn(rows, 512)
         instead = linear(hidden).detach()
         with monkeypatch.context() as patched, torch.no_grad():
             patched.setattr(linear_module, "ONEDNN_LINEAR", lambda *args: calls.append("oneDNN") or instead)
@@ -113,23 +114,14 @@ def test_which_product_is_taken(monkeypatch, ways):
     assert name_of_product(1, 512) == ("BLAS" if is_fast else "split")
     assert name_of_product(5, 512) == ("BLAS" if is_fast else "oneDNN")
     assert name_of_product(2, 512) == ("BLAS" if is_fast else "oneDNN")
-    assert name_of_product(3, 4096) == ("BLAS" if is_fast else "oneDNN")
-    assert name_of_product(5, 4096) == "oneDNN"
-    assert name_of_product(5, 512, PackedLinear) == ("BLAS" if is_fast else "oneDNN")
-    assert name_of_product(5, 1024, PackedLinear) == "oneDNN"
-    monkeypatch.setattr(FastLinear, "enabled", False)
-    assert name_of_product(5, 4096) == name_of_product(1, 512) == "BLAS"
+    assert name_of_product(20, 512) == ("BLAS" if is_fast else "oneDNN")
+    assert name_of_product(2, 4096) == ("BLAS" if is_fast else "oneDNN")
+    assert name_of_product(5, 1024) == name_of_product(3, 4096) == name_of_product(20, 4096) == "oneDNN"
+    assert name_of_product(5, 4096, undo_fast_linears) == name_of_product(1, 512, undo_fast_linears) == "BLAS"
 
 
 def test_no_product_but_the_blas_with_gradients(monkeypatch, ways):
     monkeypatch.setattr(linear_module, "ONEDNN_LINEAR", None)
     monkeypatch.setattr(linear_module, "_linear_of_one_row", None)
     for rows in (1, 5):
-        assert FastLinear(512, 4096)(torch.randn(rows, 512)).requires_grad
-
-
-def test_plain_marian_takes_marians_kernels():
-    plain = CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES, **SPECIAL))
-    assert not any(isinstance(module, FastLinear) for module in plain.modules())
-    capsules = CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES, **SPECIAL, layer_aggregation="linear"))
-    assert all(isinstance(module, FastLinear) for module in capsules.modules() if isinstance(module, nn.Linear))
+        assert fast_linear(512, 4096)(torch.randn(rows, 512)).requires_grad

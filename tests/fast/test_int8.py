@@ -2,6 +2,10 @@
 
 import copy
 import math
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -16,8 +20,8 @@ from hf_capsule_mt import (
     CapsuleRNMTConfig,
     CapsuleRNMTForConditionalGeneration,
 )
-from hf_capsule_mt.modeling import int8
-from hf_capsule_mt.modeling.int8 import Int8Weight, largest_exact_weight, use_int8
+from hf_capsule_mt.fast import int8, use_fast_linears
+from hf_capsule_mt.fast.int8 import Int8Weight, largest_exact_weight
 from tests.modeling.test_capsule_marian import SPECIAL
 
 MARIAN = {
@@ -45,6 +49,10 @@ MODELS = {
 
 def uses_int8(model):
     return any(isinstance(value, Int8Weight) for module in model.modules() for value in vars(module).values())
+
+
+def use_int8(model):
+    return use_fast_linears(model, int8=True)
 
 
 def relative_error(values, expected):
@@ -144,3 +152,27 @@ def test_processors_whose_products_overflow(monkeypatch):
     monkeypatch.setattr(int8, "ONEDNN_INT8", overflows_beyond(62))
     with pytest.raises(RuntimeError, match="int8 products are wrong on this processor"):
         use_int8(nn.Linear(512, 1024))
+
+
+def test_not_slower_than_float32():
+    """Without a kernel for its operands, oneDNN falls back to a reference product a hundred times slower."""
+    plain = nn.Linear(1024, 4096)
+    fast = use_int8(copy.deepcopy(plain))
+    for rows in (1, 5, 64):
+        hidden, seconds = torch.randn(rows, 1024), {plain: [], fast: []}
+        with torch.no_grad():
+            fast(hidden)
+            for linear in [plain, fast] * 20:
+                begin = time.process_time()
+                linear(hidden)
+                seconds[linear].append(time.process_time() - begin)
+        assert min(seconds[fast]) < 2 * min(seconds[plain])
+
+
+def test_on_a_lesser_processor():
+    if "ONEDNN_MAX_CPU_ISA" in os.environ:
+        pytest.skip("the processor is a capped one already")
+    capped = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    result = subprocess.run(command, env=capped, capture_output=True, text=True, timeout=500)
+    assert result.returncode == 0, result.stdout[-3000:]

@@ -1,0 +1,74 @@
+"""Products with an int8 copy of the weight, on CPUs."""
+
+from typing import Any
+
+import torch
+
+from hf_capsule_mt.fast.linear import MOST_PACKED_ROWS, PackedWeight
+
+# None where PyTorch comes without oneDNN
+ONEDNN_INT8: Any = (
+    getattr(torch.ops.onednn, "qlinear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+)
+LARGEST = 127
+# oneDNN has fast kernels for unsigned inputs alone on processors without AMX: signed numbers are moved up by this
+ZERO_POINT = 128
+# a smaller matrix is read in less time than it takes to round a few rows
+SMALLEST_WEIGHT = 2**19
+
+
+class Int8Weight(PackedWeight):
+    """`nn.functional.linear` with a copy of the weight in int8, one scale for each of its rows.
+
+    The rows of the input are rounded to eight bits as well, and each has its own scale: a sentence gets the same
+    numbers alone and in a batch. A change of the weight through `.data` is not seen.
+    """
+
+    def __init__(self, largest: int = LARGEST) -> None:
+        super().__init__()
+        self.largest = largest
+
+    def __reduce__(self) -> Any:
+        return Int8Weight, (self.largest,)
+
+    def takes(self, num_rows: int, weight: torch.Tensor) -> bool:
+        return weight.numel() >= SMALLEST_WEIGHT  # for any number of rows: a batch equals its sentences
+
+    def product(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        packed, scales, zeros = self.of(weight)
+        largest = input.abs().amax(dim=-1, keepdim=True)
+        # in a row of zeros the rounded numbers are arbitrary, and multiplied by zero below
+        rounded = (input * (LARGEST / largest)).round_().add_(ZERO_POINT).to(torch.uint8)
+        output: torch.Tensor = ONEDNN_INT8(
+            rounded, 1.0, ZERO_POINT, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return output.mul_(largest) if bias is None else torch.addcmul(bias, output, largest)
+
+    def pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        scales = weight.abs().amax(dim=1).clamp(min=torch.finfo(weight.dtype).tiny) / self.largest
+        rounded = (weight / scales.unsqueeze(1)).round().to(torch.int8)
+        packed = torch.ops.onednn.qlinear_prepack(rounded, [MOST_PACKED_ROWS, weight.shape[1]])
+        return packed, scales / LARGEST, torch.zeros(len(weight), dtype=torch.long)
+
+    def sample(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight[:0]  # its version is enough: nobody trains with int8
+
+
+def largest_exact_weight() -> int:
+    """Return the largest number of an int8 weight with which this processor's products are right.
+
+    Older processors add two products in 16 bits, which overflow with the largest; they need weights of 7 bits.
+    """
+    if ONEDNN_INT8 is None:
+        raise RuntimeError("int8 needs PyTorch with oneDNN")
+    ones = torch.ones(4, 512)
+    weight = ones.repeat(8, 1) * torch.tensor([1.0, -1.0]).repeat(16).unsqueeze(1)
+    for largest in (LARGEST, LARGEST // 2):
+        if torch.allclose(Int8Weight(largest).product(ones, weight, None), ones @ weight.t()):
+            return largest
+    raise RuntimeError("int8 products are wrong on this processor")
+
+
+def int8_or_packed(weight: torch.Tensor, largest: int) -> PackedWeight:
+    """Return an int8 product for a large matrix, and a float32 product for a small one."""
+    return Int8Weight(largest) if weight.numel() >= SMALLEST_WEIGHT else PackedWeight()
