@@ -1,7 +1,7 @@
 """Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its three seams."""
 
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from hf_capsule_mt.configuration.common import (
     TargetVocabulary,
@@ -81,14 +81,13 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             End of the schedule of inverse temperatures of EM routing.
         em_min_variance (`float`, defaults to 5e-4):
             Added to every variance in EM routing.
-        em_density (`str`, defaults to `"product"`):
-            How EM routing combines the densities of a capsule's dimensions: `"product"` or `"sum"`.
         em_input_activation (`str`, defaults to `"vector"`):
             Activation of the input capsules of layer aggregation by EM routing: a `"vector"` (one for each output
             capsule), a `"scalar"`, or `"none"`.
     """
 
     model_type = "capsule_marian"
+    removed_fields: ClassVar[dict[str, str]] = GuidedConfig.removed_fields | {"em_density": "product"}
     keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {
         "num_attention_heads": "encoder_attention_heads",
@@ -144,7 +143,6 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     em_lambda_final: float | int = 0.01
     em_min_variance: float | int = 5e-4
-    em_density: Literal["product", "sum"] = "product"
     em_input_activation: Literal["vector", "scalar", "none"] = "vector"
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
 """The fields of guided dynamic routing (Zheng et al. 2019), the same for every family that has it."""
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hf_capsule_mt.configuration.common import CapsuleConfig, check_at_least
 
@@ -32,14 +32,12 @@ class GuidedConfig(CapsuleConfig):
             Weight of the bag-of-words loss in training; 0 for none, and no parameters for it.
         guided_bca_weight (`float`, defaults to 1.0):
             Weight of the loss of bilingual content agreement in training; 0 for none, and no parameters for it.
-        guided_bow_reduction (`str`, defaults to `"mean"`):
-            Over the words of a bag: `"mean"`, or the paper's `"sum"`, which weighs a bag by its size.
         guided_bow_bags (`str`, defaults to `"inclusive"`):
             Whether the word that a step predicts is in both its PAST and its FUTURE bag (`"inclusive"`, as printed) or
             in neither (`"exclusive"`).
-        guided_bca_reduction (`str`, defaults to `"mean"`):
-            Over the squared differences of a step: `"mean"`, or the paper's `"sum"`.
     """
+
+    removed_fields: ClassVar[dict[str, str]] = {"guided_bow_reduction": "mean", "guided_bca_reduction": "mean"}
 
     guided_routing: GuidedRoutingMethod = "none"
     guided_num_capsules: int = 2
@@ -49,9 +47,7 @@ class GuidedConfig(CapsuleConfig):
     guided_ffn_dim: int = 512
     guided_bow_weight: float | int = 1.0
     guided_bca_weight: float | int = 1.0
-    guided_bow_reduction: Literal["mean", "sum"] = "mean"
     guided_bow_bags: Literal["inclusive", "exclusive"] = "inclusive"
-    guided_bca_reduction: Literal["mean", "sum"] = "mean"
 
     @property
     def has_guided_losses(self) -> bool:

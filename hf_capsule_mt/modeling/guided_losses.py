@@ -32,14 +32,12 @@ class GuidedLosses(nn.Module):
     def __init__(self, config: GuidedConfig, width: int, embedding_width: int | None = None) -> None:
         """`width` is that of the decoder's states, `embedding_width` that of the target words, if it is another."""
         super().__init__()
-        # Deviation: by default both average where the paper prints a sum: over the words of a bag, and over the
-        # squares of a difference. With weights of 1 the sums would outweigh the cross entropy by the length of a
-        # sentence and by the width of the capsules; the authors' code averages as well
+        # Deviation: both losses average where the paper prints a sum: over the words of a bag, and over the squares of
+        # a difference. With weights of 1 the sums would outweigh the cross entropy by the length of a sentence and by
+        # the width of the capsules; the authors' code averages as well
         self.bow_weight = config.guided_bow_weight
         self.bca_weight = config.guided_bca_weight
-        self.bow_reduction = config.guided_bow_reduction
         self.bow_bags = config.guided_bow_bags
-        self.bca_reduction = config.guided_bca_reduction
         group_width = config.guided_num_capsules * config.guided_capsule_dim
         if self.bow_weight > 0:  # W_BoW, applied to the sum of a group's capsules
             self.past_words = nn.Linear(config.guided_capsule_dim, embedding_width or width, bias=False)
@@ -76,7 +74,7 @@ class GuidedLosses(nn.Module):
         bow_loss = bca_loss = None
         if self.bow_weight > 0:
             words = torch.stack(self.word_states(capsules))  # [2, B, T, d]
-            bags = torch.stack(bag_shares(keep, self.bow_bags, self.bow_reduction))  # [2, B, T, T]
+            bags = torch.stack(bag_shares(keep, self.bow_bags))  # [2, B, T, T]
             bow_loss = bag_of_words_loss(words, embeddings, labels, self.bow_weight * shares.unsqueeze(-1) * bags)
         if self.bca_weight > 0:
             bca_loss = self.bca_weight * (self.disagreement(capsules, state, keep) * shares).sum()
@@ -90,13 +88,12 @@ class GuidedLosses(nn.Module):
         return self.past_words(past), self.future_words(future)
 
     def disagreement(self, capsules: torch.Tensor, state: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-        """|Omega^P - W^P mean(z_1..z_t)|^2 + |Omega^F - W^F mean(z_t..z_T)|^2 of each step [B, T]."""
+        """|Omega^P - W^P mean(z_1..z_t)|^2 + |Omega^F - W^F mean(z_t..z_T)|^2 over the width, for each step [B, T]."""
         groups = torch.stack([group.flatten(-2) for group in capsules.chunk(2, dim=-2)])  # [2, B, T, n D]
         past_state, future_state = (average.to(state.dtype) for average in running_averages(state, keep))
         contents = torch.stack([self.past_content(past_state), self.future_content(future_state)])
         dtype = torch.promote_types(state.dtype, torch.float32)
-        squares = (groups.to(dtype) - contents.to(dtype)).square()
-        return (squares.mean(dim=-1) if self.bca_reduction == "mean" else squares.sum(dim=-1)).sum(dim=0)
+        return (groups.to(dtype) - contents.to(dtype)).square().mean(dim=-1).sum(dim=0)
 
 
 def running_averages(state: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,18 +106,21 @@ def running_averages(state: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Ten
     return sums / counts.clamp(min=1), remaining_sums / remaining_counts.clamp(min=1)
 
 
-def bag_shares(keep: torch.Tensor, bags: str, reduction: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The share of each target word [B, step, word] in the PAST and the FUTURE bag of each step.
+def bag_shares(keep: torch.Tensor, bags: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the share of each target word [B, step, word] in the PAST and the FUTURE bag of each step.
 
-    keep: [B, T], the positions of real target words. With the "mean" reduction the shares of a bag sum to one, with
-    "sum" each is one; an empty bag has none.
+    Args:
+        keep: [B, T], the positions of real target words.
+        bags: "inclusive" if the word that a step predicts is in both bags, "exclusive" if it is in neither.
+
+    The shares of a bag sum to one; those of an empty bag are zero.
     """
     pairs = keep.unsqueeze(1) & keep.unsqueeze(2)  # [B, T, T]
     offset = 0 if bags == "inclusive" else 1
     shares = []
     for bag in (pairs.tril(-offset), pairs.triu(offset)):
         share = bag.float()
-        shares.append(share / share.sum(dim=-1, keepdim=True).clamp(min=1) if reduction == "mean" else share)
+        shares.append(share / share.sum(dim=-1, keepdim=True).clamp(min=1))
     return shares[0], shares[1]
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 
@@ -31,7 +30,6 @@ def em_routing(
     lambda_final: float = 0.01,
     min_variance: float = 5e-4,
     lambda_schedule: Sequence[float] | None = None,
-    density: Literal["product", "sum"] = "product",
     detach_routing: bool = False,
     return_weights: bool = True,
 ) -> RoutingOutput:
@@ -57,8 +55,6 @@ def em_routing(
         beta_a, beta_u: the learned costs [M].
         lambda_final, lambda_schedule: the inverse temperatures, as the end of Hinton's schedule or one by one.
         min_variance: added to every variance.
-        density: how the densities of the D dimensions combine: "product" (Hinton et al.) or "sum", as Li et al. print
-            it. At D = 1, the setting of every table in both papers, they are the same.
         detach_routing: treat C as a constant in the backward pass.
         return_weights: whether to return C of every iteration; without them a faster form may run.
 
@@ -70,7 +66,8 @@ def em_routing(
     of one half and the betas hardly matter.
     """
     # Deviation: the density is divided by sigma, not by sigma^2 as both papers print it: the text says "probability
-    # density under the Gaussian", which the printed form is not.
+    # density under the Gaussian", which the printed form is not. The densities of the D dimensions are multiplied, as
+    # in Hinton et al. and Dou et al.; Li et al. print a sum. At D = 1, the setting of every table, both are the same.
     check_votes(votes, num_iterations, mask)
     num_outputs = votes.shape[-2]
     for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
@@ -82,8 +79,6 @@ def em_routing(
             input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
         else:
             check_shape("input_activation", input_activation, votes.shape[:-1], votes)
-    if density not in ("product", "sum"):
-        raise ValueError(f'`density` must be "product" or "sum", got {density!r}')
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
     if len(lambdas) != num_iterations:
         raise ValueError(f"`lambda_schedule` has {len(lambdas)} values for `num_iterations` {num_iterations}")
@@ -91,12 +86,12 @@ def em_routing(
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
 
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
-    form = choose_form(votes, return_weights=return_weights, detach_routing=detach_routing or density == "sum")
+    form = choose_form(votes, return_weights=return_weights, detach_routing=detach_routing)
     if form is not RoutingForm.PLAIN:
         capsules = em_routing_chunked(votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance)
         return RoutingOutput(capsules, None)
     return em_routing_plain(
-        votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance, density=density, detach=detach_routing
+        votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance, detach=detach_routing
     )
 
 
@@ -109,7 +104,6 @@ def em_routing_plain(
     lambdas: tuple[float, ...],
     min_variance: float,
     *,
-    density: str,
     detach: bool,
 ) -> RoutingOutput:
     """The reference form: the equations, line by line."""
@@ -144,8 +138,7 @@ def em_routing_plain(
             log_density = -0.5 * (
                 squared_distance / variance.unsqueeze(-3) + variance.log().unsqueeze(-3) + LOG_TWO_PI
             )
-            # [..., N, M, D] -> [..., N, M]
-            log_density = log_density.sum(dim=-1) if density == "product" else log_density.logsumexp(dim=-1)
+            log_density = log_density.sum(dim=-1)  # [..., N, M]
             log_assignment = (log_output_activation.unsqueeze(-2) + log_density).log_softmax(dim=-1)
     capsules = log_output_activation.exp().unsqueeze(-1) * mean  # [..., M, D]
     return RoutingOutput(capsules.to(votes.dtype), tuple(weights))

@@ -28,9 +28,7 @@ SWITCHED_ON = {
     "guided_ffn_dim": 128,
     "guided_bow_weight": 0.5,
     "guided_bca_weight": 2.0,
-    "guided_bow_reduction": "sum",
     "guided_bow_bags": "exclusive",
-    "guided_bca_reduction": "sum",
 }
 
 
@@ -128,8 +126,6 @@ def test_tuples_are_welcome_as_lists():
         ({"guided_bow_weight": -1.0}, "`guided_bow_weight` must be a finite number of at least 0, got -1.0"),
         ({"guided_bca_weight": float("inf")}, "`guided_bca_weight` must be a finite number of at least 0, got inf"),
         ({"guided_bow_bags": "all"}, "'guided_bow_bags' expected one of"),
-        ({"guided_bow_reduction": "max"}, "'guided_bow_reduction' expected one of"),
-        ({"guided_bca_reduction": "max"}, "'guided_bca_reduction' expected one of"),
     ],
 )
 def test_mistakes_are_value_errors(settings, message):
@@ -165,3 +161,27 @@ def test_assignments_are_checked_too(tmp_path):
     CapsuleMarianConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="must divide"):
         CapsuleMarianConfig.from_pretrained(tmp_path, layer_aggregation_num_capsules=7)
+
+
+REMOVED = {"em_density": "product", "guided_bow_reduction": "mean", "guided_bca_reduction": "mean"}
+
+
+def test_config_files_of_older_versions_load(tmp_path, caplog):
+    config = CapsuleMarianConfig(**SWITCHED_ON)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict() | REMOVED))
+    loaded = CapsuleMarianConfig.from_pretrained(tmp_path)
+    assert loaded == config
+    assert not any(hasattr(loaded, name) for name in REMOVED)
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_removed_choices_are_refused(name, tmp_path):
+    message = rf'CapsuleMarianConfig no longer has `{name}`: only "{REMOVED[name]}" is left, got \'sum\''
+    values = CapsuleMarianConfig().to_dict()
+    (tmp_path / "config.json").write_text(json.dumps(values | {name: "sum"}))
+    with pytest.raises(ValueError, match=message):
+        CapsuleMarianConfig.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=message):
+        CapsuleMarianConfig.from_pretrained(tmp_path, **{name: "sum"})

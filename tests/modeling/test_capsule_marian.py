@@ -45,7 +45,6 @@ MIXES = {
         "layer_aggregation_side": "encoder",
         "layer_aggregation_capsule_input": "own",
         "layer_aggregation_vote_input": "own",
-        "em_density": "sum",
         "layer_aggregation_num_capsules": 8,
     },
     "simple heads": {
@@ -70,9 +69,8 @@ MIXES = {
         "guided_num_capsules": 1,
         "guided_bca_weight": 0.0,
         "guided_bow_bags": "exclusive",
-        "guided_bow_reduction": "sum",
     },
-    "guided classifier": GUIDED | {"guided_routing": "classifier", "guided_bca_reduction": "sum"},
+    "guided classifier": GUIDED | {"guided_routing": "classifier"},
     "guided attention, content agreement": GUIDED | {"guided_routing": "attention", "guided_bow_weight": 0.0},
     "guided without losses, layers and heads": GUIDED
     | {

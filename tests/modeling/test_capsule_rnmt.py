@@ -38,8 +38,8 @@ MIXES = {
         "embedding_size": 16,
     },
     "guided without losses": GUIDED | {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0},
-    "guided, bag of words as printed": GUIDED | {"guided_bca_weight": 0.0, "guided_bow_reduction": "sum"},
-    "classifier": GUIDED | {"guided_routing": "classifier", "guided_bca_reduction": "sum"},
+    "guided, bag of words": GUIDED | {"guided_bca_weight": 0.0},
+    "classifier": GUIDED | {"guided_routing": "classifier"},
     "attention": GUIDED | {"guided_routing": "attention", "guided_bow_bags": "exclusive"},
 }
 

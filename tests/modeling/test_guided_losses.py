@@ -49,25 +49,22 @@ def loops(losses, capsules, state, labels, embeddings):
             for group, matrix, bag in zip((past, future), (losses.past_words, losses.future_words), bags, strict=True):
                 logits = embeddings @ (matrix.weight @ group.sum(dim=0))
                 nll = -sum(logits.log_softmax(dim=-1)[word] for word in bag)
-                of_bow += nll / max(1, len(bag)) if losses.bow_reduction == "mean" else nll
+                of_bow += nll / max(1, len(bag))
             averages = (state[sentence, : step + 1].mean(dim=0), state[sentence, step : len(words)].mean(dim=0))
             for group, matrix, average in zip(
                 (past, future), (losses.past_content, losses.future_content), averages, strict=True
             ):
                 squares = (group.flatten() - matrix.weight @ average).square()
-                of_bca += squares.mean() if losses.bca_reduction == "mean" else squares.sum()
+                of_bca += squares.mean()
         bow, bca = bow + of_bow / len(words), bca + of_bca / len(words)
     count = (labels != -100).sum()
     return bow / count, bca / count
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("bags", ["inclusive", "exclusive"])
-def test_equals_the_loops(reduction, bags):
+def test_equals_the_loops(bags):
     losses = make(
-        guided_bow_reduction=reduction,
         guided_bow_bags=bags,
-        guided_bca_reduction=reduction,
         guided_bow_weight=0.5,
         guided_bca_weight=3,
     )
@@ -92,13 +89,13 @@ def test_bags():  # property 43
         ("inclusive", [1, 1, 0, 0], [0, 1, 1, 0]),
         ("exclusive", [1, 0, 0, 0], [0, 0, 1, 0]),
     ):
-        counted = bag_shares(keep, bags, "sum")
-        assert counted[0][0, step].tolist() == past
-        assert counted[1][0, step].tolist() == future
-        for shares, counts in zip(bag_shares(keep, bags, "mean"), counted, strict=True):
+        bag_of_step = bag_shares(keep, bags)
+        for shares, words in zip(bag_of_step, (past, future), strict=True):
+            assert shares[0, step].tolist() == [word / sum(words) for word in words]
             assert (shares[..., 3] == 0).all()
             assert (shares[:, 3] == 0).all()
-            full = counts.any(dim=-1)
+            full = shares.any(dim=-1)
+            assert full.sum() == (3 if bags == "inclusive" else 2)
             torch.testing.assert_close(shares.sum(dim=-1)[full], torch.ones(int(full.sum())))
             assert (shares.sum(dim=-1)[~full] == 0).all()
 
@@ -173,7 +170,7 @@ def test_logits_exist_a_few_rows_at_a_time():
     vocabulary, seen = 2**21, []  # two rows at a time
     embeddings = torch.randn(vocabulary, 2)
     states, labels = torch.randn(2, 1, 3, 2), torch.tensor([[5, vocabulary - 1, 9]])
-    shares = torch.stack(bag_shares(labels >= 0, "inclusive", "mean"))
+    shares = torch.stack(bag_shares(labels >= 0, "inclusive"))
 
     class Spy(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):

@@ -47,7 +47,6 @@ def em_routing(
     beta_u=None,
     input_activation=None,
     min_variance=0.0,
-    density="product",
     mask=None,
 ):
     num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
@@ -82,7 +81,7 @@ def em_routing(
                     / math.sqrt(2 * math.pi * variance[m][d])
                     for d in range(width)
                 ]
-                updated[n][m] = activation[m] * (math.prod(densities) if density == "product" else sum(densities))
+                updated[n][m] = activation[m] * math.prod(densities)
             total = sum(updated[n])
             updated[n] = [value / total for value in updated[n]]
         weights = updated

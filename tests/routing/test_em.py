@@ -73,8 +73,7 @@ def test_the_density_is_divided_by_sigma():  # property 15
 @pytest.mark.parametrize("lambda_final", [0.01, 5.0])
 @pytest.mark.parametrize("activated", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("density", ["product", "sum"])
-def test_equals_the_loops(num_inputs, num_outputs, width, num_iterations, lambda_final, activated, masked, density):
+def test_equals_the_loops(num_inputs, num_outputs, width, num_iterations, lambda_final, activated, masked):
     # property 16
     votes = torch.randn(num_inputs, num_outputs, width, dtype=torch.float64)
     activation = torch.rand(num_inputs, num_outputs, dtype=torch.float64) if activated else None
@@ -88,7 +87,6 @@ def test_equals_the_loops(num_inputs, num_outputs, width, num_iterations, lambda
         beta_u.tolist(),
         None if activation is None else activation.tolist(),
         1e-3,
-        density,
         None if mask is None else mask.tolist(),
     )
     for return_weights in (True, False):
@@ -101,7 +99,6 @@ def test_equals_the_loops(num_inputs, num_outputs, width, num_iterations, lambda
             beta_u=beta_u,
             lambda_final=lambda_final,
             min_variance=1e-3,
-            density=density,
             return_weights=return_weights,
         )
         torch.testing.assert_close(
@@ -154,13 +151,6 @@ def test_activations_that_vanish(width, logit):
     for plain, fast in zip(*found, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-3, atol=1e-4)  # which fails where anything is NaN
     assert found[0][0].abs().max() > 0.1
-
-
-def test_densities_agree_for_capsules_of_width_one_only():  # property 19
-    for width in (1, 4):
-        votes = torch.randn(6, 5, width, dtype=torch.float64)
-        product, total = (route(votes, density=density).capsules for density in ("product", "sum"))
-        assert torch.allclose(product, total) == (width == 1)
 
 
 def test_equal_votes():  # properties 9 and 20
@@ -222,8 +212,6 @@ def test_detached_weights_change_the_gradient_and_not_the_result():  # property 
 
 
 def test_refuses_bad_settings():
-    with pytest.raises(ValueError, match=r"`density` must be .* got 'mean'"):
-        route(VOTES, density="mean")
     with pytest.raises(ValueError, match=r"`beta_a` must have shape \[2\] .* got \[3\]"):
         route(VOTES, beta_a=torch.zeros(3))
     with pytest.raises(ValueError, match=r"`input_activation` must have shape \[3, 2\] .* got \[2, 3\]"):
