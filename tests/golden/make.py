@@ -1,0 +1,216 @@
+"""Train the golden checkpoints anew, measure them and write what they are held to.
+
+    python -m tests.golden.make                   # all; some minutes on one core
+    python -m tests.golden.make capsnmt           # one of them
+    python -m tests.golden.make --measure-only    # keep the weights, write the numbers of today's code
+
+Weights are stored in half precision and run in single: every processor computes with the same numbers.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
+
+from hf_capsule_mt import (
+    CapsNMTConfig,
+    CapsNMTForConditionalGeneration,
+    CapsuleMarianConfig,
+    CapsuleMarianMTModel,
+    CapsuleRNMTConfig,
+    CapsuleRNMTForConditionalGeneration,
+)
+from hf_capsule_mt.data import sentence_pairs, train_tokenizer
+from tests.fixtures.word_for_word import train_word_for_word
+from tests.golden.measure import encode, measure
+
+FOLDER = Path(__file__).parent
+EXPECTED = "expected.json"
+# the models learn some short sentences by heart, so that their decisions are clear
+NUM_SENTENCES, LONGEST = {"capsule_marian": 400, "capsule_rnmt": 400, "capsnmt": 40}, 9
+VOCAB_SIZE = 700
+# how many of these sentences a checkpoint is held to, and by how much every decision must be clear, in logits
+NUM_PAIRS, SMALLEST_MARGIN = 10, 3.0
+
+
+def corpus() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return the short sentences that the families learn from, and some more that they never see."""
+    pairs = ({"source": english, "target": german} for english, german in sentence_pairs())
+    short = (pair for pair in pairs if len(pair["source"].split()) <= LONGEST)
+    return list(itertools.islice(short, max(NUM_SENTENCES.values()))), list(itertools.islice(short, NUM_PAIRS))
+
+
+def capsule_marian(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
+    """EM routing of layers and heads, and PAST and FUTURE: all three seams at once."""
+    return CapsuleMarianMTModel(
+        CapsuleMarianConfig(
+            **vocabulary,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_position_embeddings=64,
+            scale_embedding=True,
+            init_std=0.18,
+            dropout=0.0,
+            layer_aggregation="em_routing",
+            layer_aggregation_residual=True,
+            head_aggregation="em_routing",
+            head_aggregation_sites=["encoder_self", "cross"],
+            head_aggregation_layers=[0],
+            guided_routing="guided",
+            guided_num_redundant_capsules=2,
+            guided_capsule_dim=16,
+            guided_ffn_dim=32,
+            forced_eos_token_id=None,
+        )
+    )
+
+
+def capsule_rnmt(vocabulary: dict[str, Any]) -> CapsuleRNMTForConditionalGeneration:
+    return CapsuleRNMTForConditionalGeneration(
+        CapsuleRNMTConfig(
+            **vocabulary,
+            hidden_size=48,
+            encoder_layers=1,
+            decoder_layers=2,
+            init_std=0.14,
+            dropout=0.0,
+            guided_routing="guided",
+            guided_num_redundant_capsules=2,
+            guided_capsule_dim=16,
+            guided_ffn_dim=32,
+        )
+    )
+
+
+def capsnmt(vocabulary: dict[str, Any]) -> CapsNMTForConditionalGeneration:
+    return CapsNMTForConditionalGeneration(
+        CapsNMTConfig(**vocabulary, hidden_size=48, encoder_layers=1, decoder_layers=1, num_capsules=4, dropout=0.0)
+    )
+
+
+FAMILIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "capsule_marian": capsule_marian,
+    "capsule_rnmt": capsule_rnmt,
+    "capsnmt": capsnmt,
+}
+STEPS = {"capsule_marian": 2000, "capsule_rnmt": 1600, "capsnmt": 2000}
+
+
+def batches(pairs: list[dict[str, str]], size: int = 20) -> Iterator[list[dict[str, str]]]:
+    """Yield batches of the shuffled pairs, for ever."""
+    generator = random.Random(0)
+    while True:
+        shuffled = generator.sample(pairs, len(pairs))
+        yield from (shuffled[start : start + size] for start in range(0, len(shuffled), size))
+
+
+def train_family(name: str, pairs: list[dict[str, str]]) -> tuple[Any, Any]:
+    """Return the trained model and its tokenizer."""
+    set_seed(0)
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair.values()), vocab_size=VOCAB_SIZE)
+    model = FAMILIES[name](
+        {
+            "vocab_size": len(tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "decoder_start_token_id": tokenizer.pad_token_id,
+        }
+    )
+    steps, peak = STEPS[name], 5e-3
+    optimizer = torch.optim.Adam(model.parameters(), lr=peak, betas=(0.9, 0.98))
+    for step, chosen in zip(range(steps), batches(pairs[: NUM_SENTENCES[name]]), strict=False):
+        batch = encode(tokenizer, [pair["source"] for pair in chosen], [pair["target"] for pair in chosen])
+        for group in optimizer.param_groups:
+            group["lr"] = peak * min(1.0, (step + 1) / 100, 1.5 * (steps - step) / steps)
+        optimizer.zero_grad()
+        loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 100 == 0:
+            print(f"{name} {step}: loss {loss.item():.3f}", flush=True)
+    model.generation_config.max_new_tokens = 40
+    model.generation_config.max_length = None
+    return model.eval(), tokenizer
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a checkpoint whose weights are stored in half precision and load in single."""
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
+    save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
+    tokenizer.save_pretrained(folder)
+    compact = json.dumps(json.loads((folder / "tokenizer.json").read_text(encoding="utf-8")), ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(compact, encoding="utf-8")
+
+
+@torch.no_grad()
+def margins(folder: Path, pairs: list[dict[str, str]]) -> list[float]:
+    """Return, for each pair, by how many logits the reference is ahead at its closest decision."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    batch = encode(tokenizer, [pair["source"] for pair in pairs], [pair["target"] for pair in pairs])
+    logits, labels = model(**batch).logits, batch["labels"]
+    real = labels != -100
+    right = labels.masked_fill(~real, 0).unsqueeze(-1)
+    ahead = logits.gather(-1, right).squeeze(-1) - logits.scatter(-1, right, -torch.inf).amax(dim=-1)
+    return ahead.masked_fill(~real, torch.inf).amin(dim=-1).tolist()
+
+
+def clearest(folder: Path, pairs: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return sentences of different lengths that the model is sure of."""
+    sure = [pair for pair, margin in zip(pairs, margins(folder, pairs), strict=True) if margin >= SMALLEST_MARGIN]
+    if len(sure) < NUM_PAIRS:
+        raise SystemExit(f"{folder.name} is sure of {len(sure)} sentences only: train it longer")
+    print(f"{folder.name}: sure of {len(sure)} of {len(pairs)} sentences")
+    sure.sort(key=lambda pair: (len(pair["source"].split()), pair["source"]))
+    return [sure[number * (len(sure) - 1) // (NUM_PAIRS - 1)] for number in range(NUM_PAIRS)]
+
+
+def write_expected(folder: Path, pairs: list[dict[str, str]], unseen: list[dict[str, str]]) -> None:
+    expected = {"pairs": pairs, "unseen": unseen, "measured": measure(folder, pairs, unseen)}
+    text = json.dumps(expected, ensure_ascii=False, indent=1)
+    one_line = re.sub(r"\[[^\[\]{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+    (folder / EXPECTED).write_text(one_line + "\n", encoding="utf-8")
+
+
+def make(name: str, measure_only: bool) -> None:
+    folder = FOLDER / name
+    if name == "word_for_word":
+        if not measure_only:
+            save(*train_word_for_word(), folder)
+        return
+    pairs, unseen = corpus()
+    if not measure_only:
+        save(*train_family(name, pairs), folder)
+    write_expected(folder, clearest(folder, pairs[: NUM_SENTENCES[name]]), unseen)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [*FAMILIES, "word_for_word"]
+    parser.add_argument("names", nargs="*", default=names, help=f"of {', '.join(names)}; all by default")
+    parser.add_argument("--measure-only", action="store_true", help="keep the weights")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in arguments.names:
+        make(name, arguments.measure_only)
+
+
+if __name__ == "__main__":
+    main()

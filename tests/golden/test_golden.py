@@ -1,0 +1,63 @@
+"""Golden checkpoints: today's code translates, scores and learns as the code that they were made with."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.golden.make import EXPECTED, FAMILIES, FOLDER
+from tests.golden.measure import measure
+
+NAMES = [name for name in FAMILIES if (FOLDER / name).exists()]
+# what the order of additions may change; a score is an average log-probability, a share lies between 0 and 1
+TOLERANCE = 1e-4
+KILOBYTE = 1024
+
+
+def differences(measured: Any, expected: Any, place: str = "") -> list[str]:
+    """List the places where two nested structures differ: texts at all, numbers by more than the tolerance."""
+    if isinstance(expected, dict):
+        if not isinstance(measured, dict) or measured.keys() != expected.keys():
+            return [f"{place}: {measured!r} instead of {expected!r}"]
+        return [found for key in expected for found in differences(measured[key], expected[key], f"{place}.{key}")]
+    if isinstance(expected, list):
+        if not isinstance(measured, list) or len(measured) != len(expected):
+            return [f"{place}: {measured!r} instead of {expected!r}"]
+        pairs = enumerate(zip(measured, expected, strict=True))
+        return [found for number, (one, two) in pairs for found in differences(one, two, f"{place}[{number}]")]
+    if isinstance(expected, float):
+        same = measured == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE)
+    else:
+        same = measured == expected
+    return [] if same else [f"{place}: {measured!r} instead of {expected!r}"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_family(name):
+    expected = json.loads((FOLDER / name / EXPECTED).read_text(encoding="utf-8"))
+    measured = measure(FOLDER / name, expected["pairs"], expected["unseen"])
+    assert differences(measured, expected["measured"]) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_references_are_translated(name):
+    expected = json.loads((FOLDER / name / EXPECTED).read_text(encoding="utf-8"))
+    targets = [pair["target"] for pair in expected["pairs"]]
+    assert [translations["texts"] for translations in expected["measured"]["translations"]] == [targets, targets]
+
+
+def test_differences_are_found():
+    expected = {"texts": ["Er schläft."], "scores": [-0.1, 0.5], "coverage": None}
+    assert differences({"texts": ["Er schläft."], "scores": [-0.10001, 0.5], "coverage": None}, expected) == []
+    found = differences({"texts": ["Er schlief."], "scores": [-0.1, 0.5002], "coverage": {}}, expected)
+    assert [line.split(":")[0] for line in found] == [".texts[0]", ".scores[1]", ".coverage"]
+    assert differences({"texts": []}, expected)
+    assert differences({"texts": [], "scores": [], "coverage": None}, expected)
+
+
+def test_golden_checkpoints_stay_small():
+    folders = [path.parent for path in FOLDER.glob("*/model.safetensors")]
+    sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders]
+    assert {folder.name for folder in folders} == {*NAMES}
+    assert max(sizes) <= 300 * KILOBYTE
+    assert sum(sizes) <= 1.5 * KILOBYTE**2
