@@ -1,4 +1,4 @@
-"""The package's own source as one file, which transformers loads from a checkpoint by `trust_remote_code=True`."""
+"""Bundle the package's own source into one file, which transformers loads with `trust_remote_code=True`."""
 
 import ast
 import sys
@@ -9,26 +9,26 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = __name__.partition(".")[0]
-# what transformers itself needs, so that it is there wherever a checkpoint is loaded
+# Installed wherever a checkpoint is loaded, because transformers itself needs them
 LIBRARIES = frozenset({"torch", "transformers", "huggingface_hub"})
 
 
 class BundleError(ValueError):
-    """Source that cannot become one file."""
+    """Source that cannot be bundled into one file."""
 
 
 @dataclass
 class Bundle:
-    """What has been collected of the modules so far, each after those that it imports from."""
+    """The modules collected so far, each after those that it imports from."""
 
     bodies: dict[str, str] = field(default_factory=dict)
-    # the statement that binds each imported name, and the module that defines each other one
+    # name -> the import statement that binds it, or the module that defines it
     imported: dict[str, str] = field(default_factory=dict)
     defined: dict[str, str] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
 
     def add(self, module: str) -> None:
-        """Adds a module after everything of the package that it imports."""
+        """Add a module after every module of the package that it imports."""
         if module in self.started:
             return
         self.started.add(module)
@@ -59,7 +59,7 @@ class Bundle:
         if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
             raise BundleError(f"{module}:{statement.lineno}: __future__ would hold for all modules")
         is_from = isinstance(statement, ast.ImportFrom)
-        if is_from and statement.level:  # type: ignore[union-attr]
+        if isinstance(statement, ast.ImportFrom) and statement.level:
             raise BundleError(f"{module}:{statement.lineno}: a relative import; write it absolute")
         for alias in statement.names:
             origin = (statement.module or "") if isinstance(statement, ast.ImportFrom) else alias.name
@@ -98,10 +98,11 @@ class Bundle:
 
 
 def bundle(roots: Iterable[str], header: str) -> str:
-    """One file with everything of the package that the modules `roots` need, and `header` as its docstring.
+    """Return one file with every module of the package that `roots` need, and `header` as its docstring.
 
-    The names stay the same, so the modules must not define one name twice, and import from each other by
-    `from hf_capsule_mt.room.module import name` at the top level alone. The error says where one does otherwise.
+    Names stay as they are. So no two modules may define the same name, and modules must import from each other at the
+    top level with `from hf_capsule_mt.room.module import name`. `BundleError` names the module and the line that does
+    otherwise.
     """
     collected = Bundle()
     for root in roots:
@@ -117,7 +118,7 @@ def _spec(module: str) -> ModuleSpec:
 
 
 def _is_room(module: str) -> bool:
-    """Whether the module is a package's `__init__`."""
+    """Return whether the module is a package's `__init__`."""
     return bool(_spec(module).submodule_search_locations)
 
 
@@ -131,7 +132,7 @@ def _refuse_hidden_imports(module: str, tree: ast.Module) -> None:
 
 
 def _bound_names(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement of a module binds in it."""
+    """Yield the names that a statement binds in its module."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield statement.name
         return

@@ -5,37 +5,53 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
+from hf_capsule_mt.modeling import (
+    CapsNMTForConditionalGeneration,
+    CapsuleMarianMTModel,
+    CapsuleRNMTForConditionalGeneration,
+)
+
+TranslationModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration | CapsNMTForConditionalGeneration
 
 CODE_MODULE = "modeling_hf_capsule_mt"
 PIPELINE_MODULE, PIPELINE_CLASS = f"{PACKAGE}.pipelines.translation", "TranslationPipeline"
+# The one tokenizer class of the package; its own module is saved beside it
+TOKENIZER_MODULE, TOKENIZER_CLASS = f"{PACKAGE}.data.separate_tokenizer", "SeparateVocabulariesTokenizer"
+TOKENIZER_CODE = TOKENIZER_MODULE.rpartition(".")[2]
+TOKENIZER_AUTO_MAP = {"AutoTokenizer": [f"{TOKENIZER_CODE}.{TOKENIZER_CLASS}", None]}
 HEADER = """The model and the pipeline of this checkpoint, made by hf_capsule_mt from its own source. Do not edit.
 
 With hf_capsule_mt installed, this file is not used. Licence: Apache-2.0."""
 PROBE = "The old man buys a red hat, and Who laughs? 3.5 é 🙂"
-# loaded weights may be aligned otherwise in memory, which changes the last bits of a sum
+# Loaded weights may be aligned differently in memory, which changes the last bits of a sum
 TOLERANCE = 1e-4
+# Parts of the names of environment variables that hold credentials
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
 
 
 class LoadTestError(RuntimeError):
     """A checkpoint folder does not load without the package, or does not compute the same."""
 
 
-def export(model: Any, tokenizer: Any, folder: str | os.PathLike[str]) -> Path:
-    """Saves a translation model so that it loads where the package is not installed.
+def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: str | os.PathLike[str]) -> Path:
+    """Save a translation model so that it loads where the package is not installed.
 
         AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
         pipeline("translation", model=folder, trust_remote_code=True)
 
-    With the package installed, the folder loads without `trust_remote_code`, and the package's code runs.
+    With the package installed, the folder loads without `trust_remote_code`, and the package's code runs. The folder
+    refers to no code but what this function writes into it: an `auto_map` of the given tokenizer is dropped.
     """
     config_class = type(model.config)
     translation_class = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING.get(config_class, None)
@@ -46,28 +62,21 @@ def export(model: Any, tokenizer: Any, folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
-    code = bundle([translation_class.__module__, PIPELINE_MODULE], HEADER)
-    (path / f"{CODE_MODULE}.py").write_text(code, encoding="utf-8")
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    classes = {
-        "AutoConfig": config_class,
-        "AutoModel": MODEL_MAPPING[config_class],
-        "AutoModelForSeq2SeqLM": translation_class,
-    }
-    config["auto_map"] = {auto: f"{CODE_MODULE}.{found.__name__}" for auto, found in classes.items()}
-    config["custom_pipelines"] = {
-        "translation": {"impl": f"{CODE_MODULE}.{PIPELINE_CLASS}", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
-    }
-    (path / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (path / f"{CODE_MODULE}.py").write_text(_bundled_code(config_class), encoding="utf-8")
+    _update_json(path / "config.json", _code_references(config_class))
+    is_own = (type(tokenizer).__module__, type(tokenizer).__name__) == (TOKENIZER_MODULE, TOKENIZER_CLASS)
+    _update_json(path / "tokenizer_config.json", {"auto_map": TOKENIZER_AUTO_MAP if is_own else None})
     return path
 
 
 def check_export(folder: str | os.PathLike[str]) -> None:
-    """Loads an exported folder in a process that cannot import the package; its logits must be those of this process.
+    """Check an exported folder; raise `LoadTestError` with what is wrong.
 
-    Raises `LoadTestError` with what went wrong.
+    The folder's code must be what this version of the package exports. Only then load it in a process that can neither
+    import the package nor read access tokens; its logits must equal those of this process.
     """
     path = Path(folder).resolve()
+    _check_code(path)
     with tempfile.TemporaryDirectory() as temporary:
         try:
             model = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32).eval()
@@ -77,16 +86,10 @@ def check_export(folder: str | os.PathLike[str]) -> None:
             raise LoadTestError(f"{path} does not load with the package: {error}") from error
         expectation = Path(temporary) / "expected.json"
         expectation.write_text(json.dumps(expected), encoding="utf-8")
-        environment = {
-            **os.environ,
-            "HF_MODULES_CACHE": str(Path(temporary) / "modules"),
-            "HF_HUB_OFFLINE": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-        }
         program = Path(__file__).with_name("load_test.py")
         done = subprocess.run(
             [sys.executable, "-I", str(program), str(path), str(expectation), PACKAGE, str(TOLERANCE)],
-            env=environment,
+            env=tokenless_environment(temporary),
             stdin=subprocess.DEVNULL,  # where trust is not given, transformers asks for it
             capture_output=True,
             text=True,
@@ -97,12 +100,76 @@ def check_export(folder: str | os.PathLike[str]) -> None:
         raise LoadTestError(f"{path} fails its load test on transformers {transformers.__version__}:\n{last_lines}")
 
 
+def tokenless_environment(temporary: str | os.PathLike[str]) -> dict[str, str]:
+    """Return this process's environment for the load test: offline, without credentials, caching in `temporary`."""
+    kept = {name: value for name, value in os.environ.items() if not any(part in name.upper() for part in SECRETS)}
+    return kept | {
+        "HF_MODULES_CACHE": str(Path(temporary) / "modules"),
+        "HF_TOKEN_PATH": str(Path(temporary) / "token"),  # instead of the file that `hf auth login` writes
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
 @torch.no_grad()
-def probe(model: Any, tokenizer: Any) -> dict[str, list[Any]]:
-    """What a model computes for a sentence: the logits of the first token, and its translation's token ids."""
+def probe(model: TranslationModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Any]]:
+    """Run a model on one sentence: return the logits of the first token, and the token ids of its translation."""
     batch = tokenizer(PROBE, return_tensors="pt")
     batch.pop("token_type_ids", None)
     start = torch.full((1, 1), model.generation_config.decoder_start_token_id or model.config.decoder_start_token_id)
     logits = model(**batch, decoder_input_ids=start).logits[0, 0].tolist()
     ids = model.generate(**batch, max_length=None, max_new_tokens=12, num_beams=2)[0].tolist()
     return {"probe": [PROBE], "logits": logits, "token_ids": ids}
+
+
+def _bundled_code(config_class: type[PreTrainedConfig]) -> str:
+    return bundle([MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class].__module__, PIPELINE_MODULE], HEADER)
+
+
+def _code_references(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """Return the entries of config.json that lead transformers to the bundled code."""
+    classes: dict[str, Any] = {
+        "AutoConfig": config_class,
+        "AutoModel": MODEL_MAPPING[config_class],
+        "AutoModelForSeq2SeqLM": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class],
+    }
+    implementation = f"{CODE_MODULE}.{PIPELINE_CLASS}"
+    return {
+        "auto_map": {auto: f"{CODE_MODULE}.{found.__name__}" for auto, found in classes.items()},
+        "custom_pipelines": {"translation": {"impl": implementation, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}},
+    }
+
+
+def _check_code(path: Path) -> None:
+    """Raise `LoadTestError` unless the folder's code, and every reference to code, is what `export` writes."""
+    try:
+        config, tokenizer_config = (
+            json.loads((path / name).read_text(encoding="utf-8")) for name in ("config.json", "tokenizer_config.json")
+        )
+        config_class = CONFIG_MAPPING[config["model_type"]]
+        expected = {f"{CODE_MODULE}.py": _bundled_code(config_class)}
+        if tokenizer_config.get("auto_map") is not None:
+            expected[f"{TOKENIZER_CODE}.py"] = _source(TOKENIZER_MODULE)
+        different = [name for name, code in expected.items() if (path / name).read_text(encoding="utf-8") != code]
+    except (OSError, ValueError, KeyError) as error:
+        raise LoadTestError(f"{path} is no exported checkpoint ({type(error).__name__}: {error})") from error
+    if any(config.get(name) != value for name, value in _code_references(config_class).items()):
+        different.append("config.json (`auto_map`, `custom_pipelines`)")
+    if tokenizer_config.get("auto_map") not in (None, TOKENIZER_AUTO_MAP):
+        different.append("tokenizer_config.json (`auto_map`)")
+    if different:
+        raise LoadTestError(
+            f"{path} has other code than this version of {PACKAGE} exports: {', '.join(different)}; export it again"
+        )
+
+
+def _source(module: str) -> str:
+    spec = find_spec(module)
+    return Path(str(spec and spec.origin)).read_text(encoding="utf-8")
+
+
+def _update_json(file: Path, changes: dict[str, Any]) -> None:
+    """Set entries of a JSON file; `None` drops an entry."""
+    content = json.loads(file.read_text(encoding="utf-8")) | changes
+    content = {name: value for name, value in content.items() if value is not None or name not in changes}
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,22 +1,23 @@
-"""Run as a program by `check_export`: loads a folder while the package cannot be imported, and compares.
+"""The program that `check_export` runs: load a folder while the package cannot be imported, and compare.
 
 python -I load_test.py FOLDER EXPECTED.json PACKAGE TOLERANCE
 """
 
 import json
 import sys
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
 
 class Absent(MetaPathFinder):
-    """Makes an installed package look as if it were not."""
+    """Hide an installed package from import."""
 
     def __init__(self, package: str) -> None:
         self.package = package
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname.partition(".")[0] == self.package:
             raise ModuleNotFoundError(f"No module named {self.package!r}: it is hidden", name=self.package)
 
@@ -24,7 +25,8 @@ class Absent(MetaPathFinder):
 def main(folder: str, expectation: str, package: str, tolerance: str) -> None:
     sys.meta_path.insert(0, Absent(package))
     import torch
-    from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+    import transformers
+    from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
     expected = json.loads(Path(expectation).read_text(encoding="utf-8"))
     (text,) = expected["probe"]
@@ -39,7 +41,8 @@ def main(folder: str, expectation: str, package: str, tolerance: str) -> None:
     distance = float((logits - torch.tensor(expected["logits"])).abs().max())
     if not distance <= float(tolerance):
         raise SystemExit(f"the logits differ by {distance:.2g}, more than {tolerance}")
-    translator: Any = pipeline(task="translation", model=folder, trust_remote_code=True)  # type: ignore[call-overload]
+    pipeline: Callable[..., Any] = transformers.pipeline  # its overloads do not know the task
+    translator = pipeline(task="translation", model=folder, trust_remote_code=True)
     settings = {"num_beams": 2, "max_new_tokens": 12, "return_tensors": True, "split_sentences": False}
     (record,) = translator(text, **settings)
     ids = record["translation_token_ids"].tolist()

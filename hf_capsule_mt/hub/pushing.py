@@ -1,30 +1,32 @@
-"""Sending a checkpoint to the hub: card, weights, tokenizer and code, and nothing else."""
+"""Push a checkpoint to the hub: card, weights, tokenizer and code, and nothing else."""
 
 import fnmatch
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi, ModelCard
 from huggingface_hub.errors import HfHubHTTPError
 from transformers.utils import logging
 
 from hf_capsule_mt.hub.cards import check_card
-from hf_capsule_mt.hub.exporting import CODE_MODULE, check_export
+from hf_capsule_mt.hub.exporting import CODE_MODULE, TOKENIZER_CODE, check_export
 
 push_logger = logging.get_logger("hf_capsule_mt.hub")
 
-# everything else stays at home: `training_args.bin`, optimiser states, whatever is pickled, checkpoints, logs
+SAFETENSORS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+# Weights that transformers would load from a repository, of which it prefers a single file to shards
+WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
+# Everything else stays local: `training_args.bin`, optimiser states, pickles, checkpoints, logs
 SENT_FILES = (
+    *SAFETENSORS,
     "README.md",
     "config.json",
     "generation_config.json",
-    "model.safetensors",
-    "model-*-of-*.safetensors",
-    "model.safetensors.index.json",
     f"{CODE_MODULE}.py",
+    f"{TOKENIZER_CODE}.py",
     "tokenizer.json",
+    "target_tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -36,12 +38,12 @@ SENT_FILES = (
     "*.png",
 )
 TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
-# that of the HTTP library, whichever the hub's client uses: connections that break
+# Base class of the HTTP library's errors, whichever library the hub's client uses: includes broken connections
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
 
 
 def files_to_send(folder: Path) -> list[str]:
-    """The files of a checkpoint folder that go to the hub."""
+    """Return the names of the files in a checkpoint folder that `push` uploads."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in SENT_FILES)]
 
@@ -56,22 +58,26 @@ def push(
     attempts: int = 4,
     wait: float = 2.0,
 ) -> CommitInfo:
-    """Sends an exported folder with its card, as one commit.
+    """Upload an exported folder with its card, as one commit.
 
-    It refuses a folder without a card, and one that fails its load test. An upload that is interrupted is tried again;
-    what had arrived is not sent twice.
+    Refuse a folder without a card, one with links in the place of files, and one that fails its load test. Remove
+    weight files from the repository that the commit does not replace, because transformers would prefer an old
+    `model.safetensors` to new shards. Retry an interrupted upload; files that have arrived are not sent twice.
 
     Args:
         folder: what `export` wrote, with a `README.md`.
-        repo_id: "owner/name". The repository is made if there is none.
-        attempts, wait: how often to try, and how many seconds to wait after the first failure, then twice as long.
+        repo_id: "owner/name". The repository is created if it does not exist.
+        attempts, wait: how often to try, and the seconds to wait after the first failure, doubled after each.
     """
     path = Path(folder)
     if not (path / "README.md").is_file():
-        raise ValueError(f"{path} has no README.md: a checkpoint goes out with its model card (`model_card`)")
+        raise ValueError(f"{path} has no README.md: push a checkpoint with its model card (`model_card`)")
+    sent = files_to_send(path)
+    links = [name for name in sent if (path / name).is_symlink()]
+    if links:
+        raise ValueError(f"{path} has links, whose targets would be published: replace {', '.join(links)} by copies")
     check_card(ModelCard.load(path / "README.md"))
     check_export(path)
-    sent = files_to_send(path)
     kept = sorted({entry.name for entry in path.iterdir()} - set(sent))
     if kept:
         push_logger.warning(f"Not sent: {', '.join(kept)}")
@@ -83,6 +89,7 @@ def push(
                 repo_id=repo_id,
                 folder_path=path,
                 allow_patterns=sent,
+                delete_patterns=list(WEIGHT_FILES),
                 commit_message=commit_message,
             )
         except (HTTP_ERROR, OSError) as error:
@@ -94,6 +101,6 @@ def push(
 
 
 def _is_transient(error: Exception) -> bool:
-    """Whether trying again may help."""
-    response: Any = getattr(error, "response", None)
+    """Return whether a retry may help."""
+    response = getattr(error, "response", None)
     return response is None or response.status_code in TRANSIENT_STATUS

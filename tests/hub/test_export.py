@@ -1,5 +1,6 @@
 """Exported checkpoints: they load, and compute the same, where the package is not installed."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -11,8 +12,10 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pipeline
 
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.hub import LoadTestError, check_export, export
+from hf_capsule_mt.data import sentence_pairs, separate_tokenizer, train_separate_tokenizers
+from hf_capsule_mt.hub import LoadTestError, check_export, export, exporting
 from hf_capsule_mt.hub import load_test as load_test_program
+from hf_capsule_mt.hub.exporting import tokenless_environment
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
 TEXT = "The child sleeps. Who laughs?"
@@ -123,7 +126,14 @@ def broken(exported, tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def any_code(monkeypatch):
+    """The load test alone, without the comparison of the code that comes before it."""
+    monkeypatch.setattr(exporting, "_check_code", lambda path: None)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("any_code")
 def test_the_load_test_finds_other_logits(broken):
     code = (broken / "modeling_hf_capsule_mt.py").read_text()
     place = "+ self.final_logits_bias\n"
@@ -134,6 +144,7 @@ def test_the_load_test_finds_other_logits(broken):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("any_code")
 def test_the_load_test_finds_missing_code(broken):
     (broken / "modeling_hf_capsule_mt.py").unlink()
     with pytest.raises(LoadTestError, match=r"modeling_hf_capsule_mt\.py"):
@@ -141,6 +152,7 @@ def test_the_load_test_finds_missing_code(broken):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("any_code")
 def test_the_load_test_finds_code_that_needs_the_package(broken):
     code = (broken / "modeling_hf_capsule_mt.py").read_text()
     (broken / "modeling_hf_capsule_mt.py").write_text("import hf_capsule_mt\n" + code)
@@ -152,6 +164,82 @@ def test_the_load_test_finds_missing_weights(broken):
     (broken / "model.safetensors").unlink()
     with pytest.raises(LoadTestError, match="does not load with the package"):
         check_export(broken)
+
+
+def test_other_code_is_refused_before_it_runs(broken, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **settings: pytest.fail("the code ran"))
+    file = broken / "modeling_hf_capsule_mt.py"
+    file.write_text(file.read_text() + "\nprint('anything')\n")
+    with pytest.raises(
+        LoadTestError, match=r"other code than .* exports: modeling_hf_capsule_mt\.py; export it again"
+    ):
+        check_export(broken)
+    file.unlink()
+    with pytest.raises(LoadTestError, match=r"no exported checkpoint .*modeling_hf_capsule_mt\.py"):
+        check_export(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "value"),
+    [
+        ("config.json", "auto_map", {"AutoConfig": "someone/else--code.Config"}),
+        ("config.json", "custom_pipelines", {"translation": {"impl": "code.Pipeline", "pt": [], "type": "text"}}),
+        ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["someone/else--code.Tokenizer", None]}),
+        ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["separate_tokenizer.Other", None]}),
+    ],
+)
+def test_references_to_other_code_are_refused(broken, monkeypatch, name, entry, value):
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **settings: pytest.fail("the code ran"))
+    (broken / "separate_tokenizer.py").write_text(Path(separate_tokenizer.__file__).read_text())
+    settings = json.loads((broken / name).read_text()) | {entry: value}
+    (broken / name).write_text(json.dumps(settings))
+    with pytest.raises(LoadTestError, match=rf"other code than .* exports: {name} \(.*`{entry}`"):
+        check_export(broken)
+
+
+def test_a_hostile_auto_map_of_the_tokenizer_is_dropped(exported, tmp_path):
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((exported / name).read_bytes())
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["auto_map"] = {"AutoTokenizer": [None, "someone/else--code.Tokenizer"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    model = AutoModelForSeq2SeqLM.from_pretrained(exported)
+    path = export(model, tokenizer, tmp_path / "exported")
+    assert "someone" not in (path / "tokenizer_config.json").read_text()
+    assert "auto_map" not in json.loads((path / "tokenizer_config.json").read_text())
+
+
+def test_a_tokenizer_of_ours_keeps_its_code(exported, tmp_path):
+    pairs = zip(*itertools.islice(sentence_pairs(), 50), strict=True)
+    tokenizer = train_separate_tokenizers(*pairs, 400)
+    path = export(AutoModelForSeq2SeqLM.from_pretrained(exported), tokenizer, tmp_path)
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    assert settings["auto_map"] == {"AutoTokenizer": ["separate_tokenizer.SeparateVocabulariesTokenizer", None]}
+    exporting._check_code(path)
+    (path / "separate_tokenizer.py").write_text("print('anything')")
+    with pytest.raises(LoadTestError, match=r"exports: separate_tokenizer\.py"):
+        exporting._check_code(path)
+
+
+def test_the_load_test_has_no_access_token(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "token").write_text("hf_from_file")
+    monkeypatch.setenv("HF_HOME", str(home))
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "github_token"):
+        monkeypatch.setenv(name, "secret-value")
+    environment = tokenless_environment(tmp_path / "temporary")
+    assert "secret-value" not in environment.values()
+    assert environment["PATH"] == os.environ["PATH"]
+    program = "import huggingface_hub; print(huggingface_hub.get_token())"
+    found = [
+        subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
+        for env in (environment, dict(os.environ))
+    ]
+    assert [line.strip() for line in found] == ["None", "secret-value"]
 
 
 def test_only_models_of_the_package(tmp_path):

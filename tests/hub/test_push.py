@@ -1,5 +1,6 @@
 """Pushing and loading over HTTP: the real client of the hub, and a local server that speaks its protocol."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import HfApi
-from transformers import pipeline
+from transformers import AutoModelForSeq2SeqLM, pipeline
 
+from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers
 from hf_capsule_mt.hub import LoadTestError, export, model_card, push
+from hf_capsule_mt.hub.pushing import files_to_send
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
@@ -189,6 +192,59 @@ def test_a_folder_that_fails_its_load_test_is_refused(hub, exported, tmp_path):
     with pytest.raises(LoadTestError):
         push(tmp_path, "tester/broken")
     assert "tester/broken" not in hub.repositories
+
+
+def test_links_are_refused(exported, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("anything")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for name in ("README.md", "config.json", "tokenizer.json"):
+        (folder / name).write_bytes((exported / name).read_bytes())
+    (folder / "vocab.json").symlink_to(secret)
+    (folder / "picture.png").symlink_to(secret)
+    (folder / "notes.txt").symlink_to(secret)  # is not sent
+    with pytest.raises(ValueError, match=r"has links, .*: replace picture\.png, vocab\.json by copies"):
+        push(folder, "tester/links")
+
+
+def test_a_tokenizer_of_two_vocabularies_is_sent_whole(tmp_path):
+    pairs = zip(*itertools.islice(sentence_pairs(), 50), strict=True)
+    train_separate_tokenizers(*pairs, 400).save_pretrained(tmp_path)
+    assert files_to_send(tmp_path) == sorted(path.name for path in tmp_path.iterdir())
+    assert {"separate_tokenizer.py", "target_tokenizer.json"} <= set(files_to_send(tmp_path))
+
+
+def test_weights_that_a_push_does_not_replace_are_removed(hub, exported, tmp_path):
+    """An old single file would win over new shards on loading."""
+    old = tmp_path / "old"
+    (old / "other").mkdir(parents=True)
+    files = ["model.safetensors", "pytorch_model.bin", "model-00001-of-00099.safetensors", "notes.txt"]
+    for name in (*files, "config.json", "other/model.safetensors"):
+        (old / name).write_bytes(b"old")
+    hub.add_folder("tester/sharded", old)
+    folder = tmp_path / "sharded"
+    AutoModelForSeq2SeqLM.from_pretrained(exported).save_pretrained(folder, max_shard_size="20KB")
+    for file in exported.iterdir():
+        if file.is_file() and file.name != "model.safetensors":
+            (folder / file.name).write_bytes(file.read_bytes())
+    shards = {name for name in files_to_send(folder) if name.startswith("model-")}
+    assert len(shards) > 1
+    run(
+        hub,
+        tmp_path / "home",
+        """
+import json, sys
+from hf_capsule_mt.hub import push
+sys.modules["hf_capsule_mt.hub.pushing"].check_export = lambda folder: None
+print(json.dumps(push(sys.argv[1], "tester/sharded").oid))
+""",
+        folder,
+    )
+    found = hub.repositories["tester/sharded"].files
+    assert {name for name in found if name.endswith((".safetensors", ".bin"))} == shards | {"other/model.safetensors"}
+    assert found["config.json"] != b"old"
+    assert found["notes.txt"] == b"old"
 
 
 @pytest.mark.parametrize("failures", [2, 4])
