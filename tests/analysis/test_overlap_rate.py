@@ -1,4 +1,4 @@
-"""The overlap rate: SPEC property 33, and numbers worked out by hand."""
+"""The overlap rate: property 33, and numbers worked out by hand."""
 
 import pytest
 import torch

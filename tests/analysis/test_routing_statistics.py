@@ -19,7 +19,7 @@ from hf_capsule_mt.data import sentence_pairs
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 
-def test_entropy():
+def test_entropy():  # property 30
     uniform = torch.full((6, 512), 1 / 512)
     assert float(assignment_entropy(uniform)) == pytest.approx(6.238325, abs=1e-6)  # 6.24 in Dou et al.
     assert float(assignment_entropy(torch.eye(4))) == 0
@@ -30,7 +30,7 @@ def test_entropy():
     assert assignment_entropy(torch.rand(2, 3, 4, 5)).shape == (2, 3)
 
 
-def test_diversity():
+def test_diversity():  # property 31
     assert float(assignment_diversity(torch.full((6, 512), 1 / 512))) == pytest.approx(0, abs=1e-9)
     assert float(assignment_diversity(torch.eye(4))) == pytest.approx(1)
     assert float(assignment_diversity(torch.full((6, 1), 1.0))) == 0

@@ -16,7 +16,7 @@ def covering(*positions):
     return frozenset((position, n) for n, position in enumerate(positions))
 
 
-def test_coverage_difference_ratio_by_hand():
+def test_coverage_difference_ratio_by_hand():  # property 32
     assert coverage_difference_ratio([covering(2, 3, 5)], [[covering(1, 2, 3, 4)]]) == 0.5
     assert coverage_difference_ratio([covering(1, 2, 2)], [[covering(1, 1, 2)]]) == 1.0
     # two sentences, two references: ((1/2 + 1) / 2 + 0) / 2

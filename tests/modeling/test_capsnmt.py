@@ -1,4 +1,4 @@
-"""CapsNMT: all that every model must do, in every mix of settings, and SPEC properties 35 to 38."""
+"""CapsNMT: all that every model must do, in every mix of settings, and properties 35 to 38."""
 
 import re
 
@@ -332,7 +332,7 @@ def test_shared_plain_capsules_take_the_fast_routing():
         ("", 19_435_520 + 50_000 * 512),
     ],
 )
-def test_parameter_counts(part, expected):  # SPEC section 1C: 6.31M, 4.72M, .53M, 1.57M, 6.31M, and 25.6M embeddings
+def test_parameter_counts(part, expected):  # 6.31M, 4.72M, .53M, 1.57M, 6.31M, and 25.6M embeddings
     with torch.device("meta"):
         model = CapsNMTForConditionalGeneration(CapsNMTConfig())
     assert sum(p.numel() for name, p in model.named_parameters() if re.match(part, name)) == expected

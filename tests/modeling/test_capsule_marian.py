@@ -156,7 +156,7 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
         with pytest.raises(ValueError, match=r"CapsuleMarianDecoder got a sequence of 49 tokens.*is 48"):
             model(**self.source(batch), labels=torch.full((3, 49), 5))
 
-    def test_positions_are_independent_in_the_aggregation(self, mix):  # SPEC property 25
+    def test_positions_are_independent_in_the_aggregation(self, mix):  # property 25
         model = self.model(mix)
         for stack in (model.model.encoder, model.model.decoder):
             outputs = [torch.randn(2, 5, 16) for _ in stack.layers]
@@ -283,7 +283,7 @@ def test_the_base_model_loads_strictly_too():
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_one_sided_aggregation_leaves_the_other_side_alone(side):  # SPEC property 28
+def test_one_sided_aggregation_leaves_the_other_side_alone(side):  # property 28
     config = CapsuleMarianConfig(**SIZES, **SPECIAL, layer_aggregation="em_routing", layer_aggregation_side=side)
     plain = set(CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES, **SPECIAL)).state_dict())
     new = set(CapsuleMarianMTModel(config).state_dict()) - plain
@@ -291,7 +291,7 @@ def test_one_sided_aggregation_leaves_the_other_side_alone(side):  # SPEC proper
     assert all(name.startswith(f"model.{side}.layer_aggregation.") for name in new)
 
 
-def test_heads_replace_the_output_projection_of_their_layers_only():  # SPEC property 28
+def test_heads_replace_the_output_projection_of_their_layers_only():  # property 28
     config = CapsuleMarianConfig(**SIZES, **SPECIAL, head_aggregation="em_routing", head_aggregation_layers=[1])
     plain = set(CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES, **SPECIAL)).state_dict())
     names = set(CapsuleMarianMTModel(config).state_dict())

@@ -247,7 +247,7 @@ def batch():
 
 
 @pytest.mark.parametrize("method", ["guided", "classifier"])
-def test_padding_is_assigned_nowhere(batch, method):  # SPEC property 39
+def test_padding_is_assigned_nowhere(batch, method):  # property 39
     for weights in guided_model(method)(**batch, output_routing_weights=True).routing_weights["decoder.guidance"]:
         assert weights.shape[:3] == (3, 6, 7)
         keep = batch["attention_mask"][:, None, :].expand(3, 6, 7).bool()
@@ -256,7 +256,7 @@ def test_padding_is_assigned_nowhere(batch, method):  # SPEC property 39
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_loss_is_the_sum_of_its_parts(batch, method):  # SPEC property 45
+def test_the_loss_is_the_sum_of_its_parts(batch, method):  # property 45
     once = guided_model(method)
     expected = once(**batch)
     assert min(expected.nll_loss, expected.bow_loss, expected.bca_loss) > 0
@@ -286,7 +286,7 @@ def test_padded_targets_change_no_loss(batch, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_effect_it_is_the_plain_model(batch, method):  # SPEC property 46
+def test_without_effect_it_is_the_plain_model(batch, method):  # property 46
     model = guided_model(method)
     model.model.decoder.guidance.start_without_effect()
     plain = guided_model("none")

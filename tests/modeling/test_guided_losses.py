@@ -1,4 +1,4 @@
-"""The guided losses: SPEC properties 43, 44 and 45, and a plain-loop version of section 3.3 of Zheng et al. 2019."""
+"""The guided losses: properties 43, 44 and 45, and a plain-loop version of section 3.3 of Zheng et al. 2019."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Layer aggregation: what tells its methods apart (SPEC properties 26 and 27)."""
+"""Layer aggregation: what tells its methods apart (properties 26 and 27)."""
 
 import pytest
 import torch

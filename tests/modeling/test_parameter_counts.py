@@ -1,4 +1,4 @@
-"""The number of parameters of every system in the papers' tables: SPEC section 2, to the integer.
+"""The number of parameters of every system in the papers' tables, to the integer: property 24.
 
 Models are built on the meta device: nothing is allocated.
 """

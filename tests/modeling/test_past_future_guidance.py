@@ -1,4 +1,4 @@
-"""PAST and FUTURE in the model: SPEC properties 39 to 42, 45 and 46, and what is given to whom."""
+"""PAST and FUTURE in the model: properties 39 to 42, 45 and 46, and what is given to whom."""
 
 import pytest
 import torch

@@ -64,7 +64,7 @@ def test_a_residual_starts_at_the_old_function(marian, inputs, method, side):
 
 
 @pytest.mark.parametrize("method", ["guided", "classifier", "attention"])
-def test_past_and_future_start_at_the_old_function(marian, inputs, method):  # SPEC property 46
+def test_past_and_future_start_at_the_old_function(marian, inputs, method):  # property 46
     model, info = CapsuleMarianMTModel.from_marian(
         marian, **{**GUIDED, "guided_routing": method}, output_loading_info=True
     )

@@ -1,4 +1,4 @@
-"""Dynamic and simple routing: the numbers and properties of SPEC section 5."""
+"""Dynamic and simple routing: the numbers and properties of tests/PROPERTIES.md."""
 
 import pytest
 import torch

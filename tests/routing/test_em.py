@@ -1,4 +1,4 @@
-"""EM routing: the numbers and properties of SPEC section 5."""
+"""EM routing: the numbers and properties of tests/PROPERTIES.md."""
 
 import math
 

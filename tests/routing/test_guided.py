@@ -1,4 +1,4 @@
-"""Guided routing: SPEC properties 39 and 40."""
+"""Guided routing: properties 39 and 40."""
 
 import pytest
 import torch

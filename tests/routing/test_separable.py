@@ -1,4 +1,4 @@
-"""The routing of CapsNMT, against loops: SPEC properties 34 and 35."""
+"""The routing of CapsNMT, against loops: properties 34 and 35."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The squashing nonlinearity: SPEC properties 1 and 2."""
+"""The squashing nonlinearity: properties 1 and 2."""
 
 import pytest
 import torch
