@@ -1,4 +1,4 @@
-"""Text to train on and to test with."""
+"""Parallel text: corpora, the embedded corpus, cleaning, tokenizers, encoded examples."""
 
 from transformers import AutoTokenizer, PreTrainedConfig
 
@@ -12,7 +12,7 @@ from hf_capsule_mt.data.tokenizer import train_separate_tokenizers, train_tokeni
 
 
 class _SeparateVocabularies(PreTrainedConfig):
-    """No model has it: `AutoTokenizer` registers a tokenizer class only together with a configuration class."""
+    """Exists only because `AutoTokenizer` registers a tokenizer class together with a configuration class."""
 
     model_type = "separate_vocabularies"
 

@@ -1,6 +1,6 @@
-"""BPE-dropout (Provilkov et al. 2020): segmentations at random, a pure function of (seed, epoch, index).
+"""BPE-dropout (Provilkov et al. 2020): random segmentations as a pure function of (seed, epoch, index).
 
-The library's own dropout draws from a generator that nobody can seed, and is saved into the tokenizer.
+The dropout of `tokenizers` cannot be seeded and is saved into the tokenizer.
 """
 
 import functools
@@ -8,9 +8,9 @@ import hashlib
 import itertools
 import json
 import random
-from typing import Any
 
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
 
@@ -18,28 +18,27 @@ ATTEMPTS = 4
 
 
 class BPEDropout:
-    """Encodes texts with a share of the merges left out, each time anew.
+    """Encode texts with a random part of the merges dropped.
 
-    A segmentation may be longer than the one without dropout, but no longer than `longest` says for that one's length:
-    batches are planned with it. One that is too long is drawn again, and after some attempts given up for the one
-    without dropout.
+    Batches are planned with `longest`, the upper bound on a segmentation's length. A segmentation beyond it is drawn
+    again, and after `ATTEMPTS` draws replaced by the one without dropout.
 
     Args:
         tokenizer: a fast tokenizer whose model is BPE.
-        dropout: the probability with which a merge is left out.
-        seed: with the epoch and the index of an example, what decides its segmentation.
+        dropout: the probability of dropping a merge.
+        seed: determines the segmentation of an example, together with the epoch and the example's index.
     """
 
-    def __init__(self, tokenizer: Any, dropout: float, seed: int = 0) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, dropout: float, seed: int = 0) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must be a probability in [0, 1), got {dropout}")
-        backends: dict[str, Any] = {"source": getattr(tokenizer, "backend_tokenizer", None)}
+        backends = {"source": getattr(tokenizer, "backend_tokenizer", None)}
         if isinstance(tokenizer, SeparateVocabulariesTokenizer):
             backends["target"] = tokenizer._target_backend
         self.segmenters = {}
         for side, backend in backends.items():
             kind = json.loads(backend.to_str())["model"]["type"] if isinstance(backend, Tokenizer) else None
-            if kind != "BPE":
+            if not isinstance(backend, Tokenizer) or kind != "BPE":
                 raise ValueError(
                     f"BPE-dropout needs a fast tokenizer of type BPE, got {type(tokenizer).__name__} ({kind})"
                 )
@@ -49,10 +48,11 @@ class BPEDropout:
         self.seed = seed
 
     def longest(self, length: int) -> int:
-        """The length that a text of this length without dropout may have with it, end token included."""
+        """Return the most tokens that dropout may make of a text of `length` tokens, end token included."""
         return length + int(2 * self.dropout * length) + 2 if self.dropout else length
 
     def encode(self, text: str, *, epoch: int, index: int, side: str = "source") -> list[int]:
+        """Return the token ids of a text, end token included."""
         segmenter = self.segmenters[side]
         plain = segmenter.plain(text)
         if not self.dropout:
@@ -67,7 +67,7 @@ class BPEDropout:
 
 
 class _Segmenter:
-    """One vocabulary's merges, applied in Python."""
+    """Apply the merges of one vocabulary in Python."""
 
     def __init__(self, backend: Tokenizer, eos_token_id: int) -> None:
         self.backend = backend
@@ -87,7 +87,7 @@ class _Segmenter:
         for word, _ in self.backend.pre_tokenizer.pre_tokenize_str(normalized):
             pieces = list(word)
             while len(pieces) > 1:
-                # among the merges that are possible here, those not dropped this time; the first learned goes first
+                # the possible merges that dropout keeps; the one learned first is applied
                 candidates = [
                     (self.ranks[pair], place)
                     for place, pair in enumerate(itertools.pairwise(pieces))
@@ -102,10 +102,10 @@ class _Segmenter:
         return [*ids, self.eos_token_id]
 
     def _find_ids(self, piece: str) -> tuple[int, ...]:
-        """The id of a piece, or those of its bytes."""
+        """Return the id of a piece, or the ids of its bytes."""
         if piece in self.vocabulary:
             return (self.vocabulary[piece],)
-        spelt = [self.vocabulary.get(f"<0x{byte:02X}>", self.unknown) for byte in piece.encode("utf-8")]
-        if None in spelt:
+        spelled = [self.vocabulary.get(f"<0x{byte:02X}>", self.unknown) for byte in piece.encode("utf-8")]
+        if None in spelled:
             raise ValueError(f"the tokenizer has no token for {piece!r}, no byte tokens and no unknown token")
-        return tuple(index for index in spelt if index is not None)
+        return tuple(index for index in spelled if index is not None)

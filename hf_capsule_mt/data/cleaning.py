@@ -1,4 +1,4 @@
-"""Optional cleaning of parallel text: what is dropped, why, and a report of it; the same every time."""
+"""Optional cleaning of parallel text: deterministic rules, and a report of what they dropped and why."""
 
 import hashlib
 from dataclasses import dataclass, field, fields
@@ -10,15 +10,15 @@ from tqdm.auto import tqdm
 
 @dataclass
 class Cleaning:
-    """The rules, in the order in which they are asked; a pair is dropped for the first that it breaks.
+    """The rules, in the order of their checks; a pair is dropped by the first rule that it breaks.
 
     Args:
-        drop_empty: pairs with a side that has no text.
-        drop_identical: pairs whose sides are the same.
-        min_words, max_words: the number of words, separated by white space, of either side.
-        max_characters: the number of characters of either side, for scripts without spaces.
-        max_ratio: the longer side's number of words divided by the shorter side's.
-        drop_duplicates: all but the first of equal pairs.
+        drop_empty: drop pairs with an empty side.
+        drop_identical: drop pairs whose sides are the same.
+        min_words, max_words: limits on the number of words of either side, separated by white space.
+        max_characters: limit on the number of characters of either side, for scripts without spaces.
+        max_ratio: limit on the longer side's number of words divided by the shorter side's.
+        drop_duplicates: drop all but the first of equal pairs.
     """
 
     drop_empty: bool = False
@@ -40,7 +40,7 @@ class Cleaning:
 
 @dataclass
 class CleaningReport:
-    """How many pairs were read, and for each reason how many were dropped and which was the first (from 1)."""
+    """The number of pairs read and, for each reason, the number dropped and the first of them (from 1)."""
 
     read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class CleaningReport:
 
 
 class Cleaner:
-    """Asks the rules of each pair, in order, and keeps count."""
+    """Apply the rules to pairs one by one, and count."""
 
     def __init__(self, rules: Cleaning) -> None:
         self.rules = rules
@@ -97,11 +97,13 @@ class Cleaner:
 def clean(
     dataset: Dataset | IterableDataset, rules: Cleaning, source_language: str, target_language: str
 ) -> tuple[Any, CleaningReport]:
-    """The pairs that break no rule, and the report; that of a stream grows while it is read."""
+    """Return the pairs that break no rule, and the report, which for a stream grows while it is read."""
     cleaner = Cleaner(rules)
     if isinstance(dataset, IterableDataset):
         if rules.drop_duplicates:
-            raise ValueError("`drop_duplicates` has to remember all pairs, which a stream is read to avoid")
+            raise ValueError(
+                "`drop_duplicates` must hold all pairs in memory, which streaming avoids: set one of the two to false"
+            )
         kept = dataset.filter(
             lambda row: cleaner.keeps(*(row["translation"][k] for k in (source_language, target_language)))
         )

@@ -1,10 +1,10 @@
-"""The words of the embedded corpus: a few hundred, English beside German, with the forms that its grammar needs."""
+"""The words of the embedded corpus: a few hundred, English and German, with the forms that its grammar needs."""
 
 from typing import NamedTuple
 
 
 class Noun(NamedTuple):
-    """A countable noun. Gender: m, f or n. The German plural is the nominative's; the dative adds an n by rule."""
+    """A countable noun. Gender: m, f or n. The German plural is in the nominative; the grammar derives the dative."""
 
     english: str
     english_plural: str
@@ -15,9 +15,9 @@ class Noun(NamedTuple):
 
 class Verb(NamedTuple):
     """A verb. English: base form, third person, past participle. German: infinitive, third person singular, past
-    participle, auxiliary of the perfect (h haben, s sein), and the prefix that a main clause leaves at its end.
+    participle, auxiliary of the perfect (h haben, s sein), and the separable prefix.
 
-    The German forms are without the prefix: "heben", "hebt", "gehoben" with the prefix "auf" are those of aufheben.
+    The German forms lack the prefix: aufheben is "heben", "hebt", "gehoben" with the prefix "auf".
     """
 
     english: str
@@ -31,7 +31,7 @@ class Verb(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """An adjective: the German form is the stem that endings are added to; after "to be" it stands alone."""
+    """An adjective. The German form is the stem that takes endings; after "to be" it stands alone."""
 
     english: str
     german: str

@@ -1,4 +1,4 @@
-"""From the `translation` column to what a model is given: token ids, their numbers, and padded batches."""
+"""From the `translation` column to model inputs: token ids, their lengths, and padded batches."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from datasets import Dataset, IterableDataset
 from torch.utils.data import Dataset as TorchDataset
+from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.bpe_dropout import BPEDropout
 
@@ -13,8 +14,8 @@ IGNORE_INDEX = -100
 
 
 def encode(
-    dataset: Any,
-    tokenizer: Any,
+    dataset: Dataset | IterableDataset,
+    tokenizer: PreTrainedTokenizerBase,
     source_language: str,
     target_language: str,
     *,
@@ -22,19 +23,18 @@ def encode(
     num_proc: int | None = None,
     keep_text: bool = False,
 ) -> Any:
-    """`translation` -> `input_ids`, `labels` and, of a data set that is no stream, their numbers.
+    """Turn `translation` into `input_ids` and `labels`, and unless streaming add `source_length`, `target_length`.
 
     Args:
-        max_length: cut texts of more tokens, the end token kept. Training examples are better dropped
-            (`drop_long`) than cut.
-        num_proc: processes.
-        keep_text: keep the column `translation`, too.
+        max_length: truncate longer texts, keeping the end token. Drop long training examples instead (`drop_long`).
+        num_proc: the number of processes.
+        keep_text: keep the column `translation`.
     """
 
     def to_ids(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         sources, targets = ([pair[key] for pair in batch["translation"]] for key in (source_language, target_language))
-        cut = {"truncation": True, "max_length": max_length} if max_length else {}
-        encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, **cut)
+        truncation = {"truncation": True, "max_length": max_length} if max_length else {}
+        encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, **truncation)
         result = {"input_ids": encoded["input_ids"], "labels": encoded["labels"]}
         if not isinstance(dataset, IterableDataset):
             result["source_length"] = [len(ids) for ids in result["input_ids"]]
@@ -48,14 +48,14 @@ def encode(
 
 
 def drop_long(dataset: Dataset, max_length: int) -> tuple[Dataset, int]:
-    """Without the pairs of which a side has more tokens than this; and how many they were."""
+    """Drop the pairs with more than `max_length` tokens on a side; return the rest and the number dropped."""
     lengths = zip(dataset["source_length"], dataset["target_length"], strict=True)
     kept = [index for index, pair in enumerate(lengths) if max(pair) <= max_length]
     return (dataset, 0) if len(kept) == len(dataset) else (dataset.select(kept), len(dataset) - len(kept))
 
 
 class DropoutDataset(TorchDataset[dict[str, list[int]]]):
-    """An encoded data set with its texts, segmented anew in every epoch by BPE-dropout."""
+    """An encoded data set with its texts, which BPE-dropout segments differently in every epoch."""
 
     def __init__(self, dataset: Dataset, dropout: BPEDropout, source_language: str, target_language: str) -> None:
         self.texts = dataset.select_columns(["translation"])
@@ -82,11 +82,11 @@ class DropoutDataset(TorchDataset[dict[str, list[int]]]):
 
 @dataclass
 class TranslationCollator:
-    """Pads examples to a batch: `input_ids` and `attention_mask` [B, S], `labels` [B, T] with -100 after the end.
+    """Pad examples to a batch: `input_ids` and `attention_mask` [B, S], `labels` [B, T] padded with -100.
 
     Args:
-        pad_token_id: what stands after the end of a source.
-        pad_to_multiple_of: round the lengths up, for the tensor cores of a GPU.
+        pad_token_id: the padding of sources.
+        pad_to_multiple_of: round lengths up to a multiple, for the tensor cores of a GPU.
     """
 
     pad_token_id: int

@@ -1,8 +1,8 @@
-"""Training subword tokenizers that transformers loads like any other."""
+"""Train subword tokenizers that transformers loads like any other."""
 
 import json
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -12,28 +12,29 @@ from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"
 SPACE = "▁"
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
-# A space becomes "▁", so a "▁" of the text has to become something else: this character and "1"; itself and "0"
+# A space becomes "▁", so escape a "▁" of the text as this character and "1", and the character itself as it and "0"
 ESCAPE = "\uf8ff"
 PRINTABLE = [chr(code) for code in range(33, 127)]
-NEVER = -1e4  # score of the pieces of a unigram model that no text may be cut into
+NEVER = -1e4  # score of the unigram pieces that no text may be segmented into
 
 SubwordModel = Literal["bpe", "unigram"]
+FastTokenizer = TypeVar("FastTokenizer", bound=PreTrainedTokenizerFast)
 
 
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, model: SubwordModel = "bpe", *, show_progress: bool = False
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer of NFKC-normalised text, in which a character it has not seen is spelt in UTF-8 bytes.
+    """Train a tokenizer of NFKC-normalised text that falls back to UTF-8 bytes for unseen characters.
 
     Train it on both sides of the parallel text for a joint vocabulary. Ids: 0 is `<pad>`, which also starts the
-    decoder, 1 is `</s>`, which ends every text, 2 is `<unk>`, then come the 256 bytes. What looks like a special token
-    in a text is text.
+    decoder, 1 is `</s>`, which ends every text, 2 is `<unk>`, then come the 256 bytes. Special tokens that occur in a
+    text are encoded as text.
 
     Args:
-        vocab_size: the number of all tokens; fewer if the text does not have as many.
+        vocab_size: the number of tokens, specials and bytes included; fewer if the text does not yield as many.
         model: "bpe" merges pairs (Sennrich et al. 2016), "unigram" takes the likeliest pieces (Kudo 2018).
     """
-    return _wrap(train_backend(texts, vocab_size, model, show_progress=show_progress))
+    return _wrap(train_backend(texts, vocab_size, model, show_progress=show_progress), PreTrainedTokenizerFast)
 
 
 def train_separate_tokenizers(
@@ -45,7 +46,7 @@ def train_separate_tokenizers(
     *,
     show_progress: bool = False,
 ) -> SeparateVocabulariesTokenizer:
-    """One tokenizer with a vocabulary for the source and one for the target, each as `train_tokenizer` trains it."""
+    """Train one tokenizer with a source and a target vocabulary, each as `train_tokenizer` trains it."""
     source = train_backend(source_texts, vocab_size, model, show_progress=show_progress)
     target = train_backend(target_texts, target_vocab_size or vocab_size, model, show_progress=show_progress)
     return _wrap(source, SeparateVocabulariesTokenizer, target_tokenizer_object=target)
@@ -54,7 +55,7 @@ def train_separate_tokenizers(
 def train_backend(
     texts: Iterable[str], vocab_size: int, model: SubwordModel = "bpe", *, show_progress: bool = False
 ) -> Tokenizer:
-    """The same as an object of the library `tokenizers`."""
+    """Train the tokenizer as an object of the library `tokenizers`."""
     special = [PAD, EOS, UNK]
     if model not in ("bpe", "unigram"):
         raise ValueError(f'`model` must be "bpe" or "unigram", got {model!r}')
@@ -102,7 +103,7 @@ def train_backend(
 
 
 def _bpe_with_bytes(tokenizer: Tokenizer, special: list[str]) -> models.BPE:
-    """The bytes enter the vocabulary as plain tokens: as special ones, decoding would leave them out."""
+    """Add the bytes to the vocabulary as plain tokens, because decoding skips special ones."""
     learned = json.loads(tokenizer.to_str())["model"]
     vocabulary = {token: index for index, token in enumerate(special + BYTE_TOKENS)}
     for token in sorted(learned["vocab"], key=learned["vocab"].__getitem__):
@@ -112,9 +113,9 @@ def _bpe_with_bytes(tokenizer: Tokenizer, special: list[str]) -> models.BPE:
 
 
 def _unigram_with_bytes(tokenizer: Tokenizer, special: list[str], vocab_size: int) -> models.Unigram:
-    """The same for a unigram model, which would find the names of bytes and special tokens in a text.
+    """Add the bytes to a unigram model without letting it find their names, or special tokens, in a text.
 
-    A score below all others keeps them out, as long as the text can be spelt with the characters of those names.
+    A score below all others prevents that, because the characters of these names are all pieces themselves.
     """
     learned = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     lowest = min(learned.values())
@@ -128,7 +129,7 @@ def _unigram_with_bytes(tokenizer: Tokenizer, special: list[str], vocab_size: in
     return models.Unigram(list(pieces.items()), unk_id=special.index(UNK), byte_fallback=True)
 
 
-def _wrap(backend: Tokenizer, tokenizer_class: Any = PreTrainedTokenizerFast, **settings: Any) -> Any:
+def _wrap(backend: Tokenizer, tokenizer_class: type[FastTokenizer], **settings: Tokenizer) -> FastTokenizer:
     return tokenizer_class(
         tokenizer_object=backend,
         pad_token=PAD,

@@ -48,7 +48,7 @@ def test_a_stream_is_cleaned_the_same_way():
         "with fewer than 1 words": 1,
         "with more than 8 characters": 2,
     }
-    with pytest.raises(ValueError, match="`drop_duplicates` has to remember all pairs"):
+    with pytest.raises(ValueError, match="`drop_duplicates` must hold all pairs in memory"):
         clean(dataset().to_iterable_dataset(), Cleaning(drop_duplicates=True), "de", "en")
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from hf_capsule_mt.data import embedded_corpus, sentence_pairs
-from hf_capsule_mt.data.embedded_corpus import english_number, german_number
+from hf_capsule_mt.data.embedded_grammar import english_number, german_number
 
 
 @pytest.mark.parametrize(

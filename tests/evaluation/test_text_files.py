@@ -5,12 +5,12 @@ import io
 
 import pytest
 
-from hf_capsule_mt.data import sources
+from hf_capsule_mt.data import readers
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.text_files import decode_lines, read_lines, read_parallel
 
 # data/ imports no other room and has a reader of its own, for files too large for the memory
-READERS = [read_lines, lambda path: list(sources.read_lines(path))]
+READERS = [read_lines, lambda path: list(readers.read_lines(path))]
 
 
 @pytest.fixture(params=READERS, ids=["evaluation", "data"])

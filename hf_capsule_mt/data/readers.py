@@ -1,0 +1,108 @@
+"""Read sentence pairs from text, TSV and JSON lines; every error names the file and the line."""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
+
+Pair = tuple[str, str]
+
+
+def read_lines(file: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, plain or .gz, without their ends and without a byte-order mark.
+
+    Behaves like `evaluation.text_files.decode_lines`, which this room may not import: only a line feed ends a line,
+    and text that is not UTF-8 or a damaged gzip file is an error that names the file and the line.
+    """
+    number = 0
+    try:
+        with _open(file) as stream:
+            for number, line in enumerate(stream, start=1):
+                text = line.removesuffix(b"\n").removesuffix(b"\r")
+                try:
+                    yield (text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text).decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise ValueError(
+                        f"{file}, line {number}: not UTF-8 ({error.reason} at byte {error.start})"
+                    ) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{file}, after line {number}: the gzip file is damaged ({error})") from None
+
+
+def _open(file: str | os.PathLike[str]) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(file, "rb") if os.fspath(file).endswith(".gz") else open(file, "rb"))
+
+
+def require_text(pair: Pair, languages: Pair, places: Pair, allow_empty: bool) -> Pair:
+    """Return the pair; raise an error that names the place of a side without words."""
+    if not allow_empty:
+        for text, language, place in zip(pair, languages, places, strict=True):
+            if not text.strip():
+                raise ValueError(f"{place}: the {language} side is empty; `cleaning: {{drop_empty: true}}` drops such")
+    return pair
+
+
+def read_text(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
+    """Yield the pairs of two files with a sentence per line and equally many lines."""
+    source_file, target_file = files
+    sources, targets = read_lines(source_file), read_lines(target_file)
+    number = 0
+    while True:
+        source, target = next(sources, None), next(targets, None)
+        if source is None or target is None:
+            break
+        number += 1
+        places = (f"{source_file}, line {number}", f"{target_file}, line {number}")
+        yield require_text((source, target), languages, places, allow_empty)
+    if source is not None or target is not None:
+        short, long = (source_file, target_file) if source is None else (target_file, source_file)
+        raise ValueError(f"{short} ends after line {number}, but {long} has a line {number + 1}")
+
+
+def read_tsv(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
+    """Yield two columns of a file split at tabs alone: quotes stay quotes, and "NA" stays a word."""
+    (file,) = files
+    columns = settings.get("columns", [0, 1])
+    named = any(isinstance(column, str) for column in columns)
+    header = settings.get("header", named)
+    indices = columns
+    for number, line in enumerate(read_lines(file), start=1):
+        fields = line.split("\t")
+        if number == 1 and header:
+            if named:
+                missing = [column for column in columns if column not in fields]
+                if missing:
+                    raise ValueError(f"{file}, line 1: no column {missing[0]!r}, the header has {fields}")
+                indices = [fields.index(column) for column in columns]
+            continue
+        if max(indices) >= len(fields):
+            raise ValueError(
+                f"{file}, line {number}: {len(fields)} columns, but column {max(indices)} (from 0) is needed"
+            )
+        place = f"{file}, line {number}"
+        source, target = (fields[index] for index in indices)
+        yield require_text((source, target), languages, (place, place), allow_empty)
+
+
+def read_jsonl(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
+    """Yield the pairs of a file with an object per line: the two languages, or a `translation` with them."""
+    (file,) = files
+    for number, line in enumerate(read_lines(file), start=1):
+        place = f"{file}, line {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{place}: not JSON ({error})") from None
+        row = row.get("translation", row) if isinstance(row, dict) else None
+        if not isinstance(row, dict):
+            raise ValueError(f"{place}: an object is needed, with {languages[0]} and {languages[1]}, got {line[:60]}")
+        for language in languages:
+            if not isinstance(row.get(language), str):
+                raise ValueError(f"{place}: no text {language!r}, the line has {sorted(row)}")
+        source, target = (row[language] for language in languages)
+        yield require_text((source, target), languages, (place, place), allow_empty)
+
+
+READERS: dict[str, Callable[..., Iterator[Pair]]] = {"text": read_text, "tsv": read_tsv, "jsonl": read_jsonl}
