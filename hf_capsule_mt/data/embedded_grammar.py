@@ -246,7 +246,7 @@ def german_verb(clause: Clause) -> tuple[str, str]:
 def german_middle(
     clause: Clause, subject: str | None, time: bool = True, place: bool = True, direct: bool = True
 ) -> list[str]:
-    """Return the words between the finite verb and the end of a main clause: subject, pronoun, time, objects, place."""
+    """Return the words between finite verb and end of a main clause: subject, pronoun, time, objects, place."""
     words = [subject] if subject else []
     if direct and clause.direct and clause.direct.pronoun:
         words.append(clause.direct.german["acc"])

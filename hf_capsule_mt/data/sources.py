@@ -50,7 +50,7 @@ def load_translation_data(
 
     | key | value | further settings |
     |---|---|---|
-    | `hub` | a data set or folder, with the column `translation` or the two languages | `config`, `split`, `revision` |
+    | `hub` | a data set or folder with the column `translation` or both languages | `config`, `split`, `revision` |
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two names or numbers from 0 (default `[0, 1]`); `header`: whether line 1 has names |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
