@@ -15,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 .PHONY: demo test test-slow check clean
 
 demo: $(VENV)/ready
-	$(VENV)/bin/python scripts/quickstart.py
+	$(VENV)/bin/capsule-mt quickstart
 
 test: $(VENV)/ready $(FLOOR_VENV)/ready
 	$(VENV)/bin/python $(PYTEST) -m "not slow and not gpu"

@@ -17,7 +17,7 @@ from hf_capsule_mt.modeling import (
 )
 from hf_capsule_mt.pipelines import TranslationPipeline, restore_translation_task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 AutoConfig.register(CapsuleMarianConfig.model_type, CapsuleMarianConfig, exist_ok=True)
 AutoModel.register(CapsuleMarianConfig, CapsuleMarianModel, exist_ok=True)

@@ -33,7 +33,7 @@ from hf_capsule_mt import (
     CapsuleMarianConfig,
     CapsuleMarianMTModel,
 )
-from hf_capsule_mt.command_line import HelpFormatter, run
+from hf_capsule_mt.commands.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.fast import use_fast_linears

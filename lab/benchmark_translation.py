@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import TranslationPipeline
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
+from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.data import embedded_corpus
 from hf_capsule_mt.evaluation import write_result
 from lab.timing import time_in_turns

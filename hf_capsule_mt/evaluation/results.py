@@ -40,7 +40,7 @@ def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     stamped = {
-        "command": shlex.join(["python", *_program(), *sys.argv[1:]]),
+        "command": shlex.join([*_program(), *sys.argv[1:]]),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **describe_environment(),
         **result,
@@ -62,9 +62,11 @@ def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _program() -> list[str]:
-    """What Python was told to run: a file, or `-m` and a module."""
+    """Return the program: a command of `capsule-mt`, or Python with a file, or with `-m` and a module."""
+    if sys.argv[0].startswith("capsule-mt "):
+        return sys.argv[0].split()
     module = getattr(sys.modules["__main__"], "__spec__", None)
-    return [os.path.relpath(sys.argv[0])] if module is None else ["-m", module.name]
+    return ["python", *([os.path.relpath(sys.argv[0])] if module is None else ["-m", module.name])]
 
 
 def _cpu_name() -> str:

@@ -56,7 +56,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
     """Return the changes over a base; the keys of a section replace the base's one by one."""
     merged = dict(base)
     for key, value in changes.items():
-        old = merged.get(key)
+        old: Any = merged.get(key)
         both = isinstance(value, dict) and isinstance(old, dict)
         if both and key == "model" and value.get("model_type", old.get("model_type")) != old.get("model_type"):
             both = False  # another family: the fields of the base mean nothing to it

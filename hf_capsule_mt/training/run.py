@@ -84,9 +84,7 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
             "`per_device_train_batch_size` and `max_steps`, or no streaming"
         )
     if settings.get("fsdp") and (settings.get("average_last") or settings.get("average_best")):
-        raise ValueError(
-            "with `fsdp` no process has the whole model to average: use scripts/average_checkpoints.py afterwards"
-        )
+        raise ValueError("with `fsdp` no process has the whole model to average: use `capsule-mt average` afterwards")
     return settings
 
 

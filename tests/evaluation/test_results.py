@@ -28,3 +28,8 @@ def test_the_command_of_a_module(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
     result = read_result(write_result(tmp_path / "result.json", {}))
     assert result["command"] == "python -m lab.throughput --rounds 4"
+
+
+def test_the_command_of_the_program(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["capsule-mt evaluate", "--system", "a b"])
+    assert read_result(write_result(tmp_path / "result.json", {}))["command"] == "capsule-mt evaluate --system 'a b'"

@@ -1,4 +1,4 @@
-"""What the scripts say of wrong input: one line that names it, no traceback; and a help that shows the defaults."""
+"""Wrong input to a command is one line that names it, without a traceback; the help shows the defaults."""
 
 import argparse
 import re
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
+import capsule_mt
+from hf_capsule_mt.commands.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -37,34 +38,59 @@ WRONG = {
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: no checkpoint",
     "analyze em --sources empty --targets empty --output out": "--show 1: there are 0 sentences",
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: there are 2 sentences",
-    "push_to_hub nofolder owner/model": "nofolder: no such folder",
-    "push_to_hub em a/b/c --export-only out": "a/b/c",
-    "push_to_hub marian a/b --export-only out": "`export` takes a translation model of hf_capsule_mt, got",
-    "push_to_hub em a/b --results bad.json --export-only out": "bad.json: no JSON",
+    "push nofolder owner/model": "nofolder: no such folder",
+    "push em a/b/c --export-only out": "a/b/c",
+    "push marian a/b --export-only out": "`export` takes a translation model of hf_capsule_mt, got",
+    "push em a/b --results bad.json --export-only out": "bad.json: no JSON",
     "train nofile.yaml": "nofile.yaml",
     "train bad.yaml": "bad.yaml: no YAML",
+    "train embedded/em_ruting": "did you mean `embedded/em_routing`?",
+    "train embedded/plain --bf16 maybe": "`training.bf16` must be true or false, got 'maybe'",
+    "recipes embedded/em_ruting": "did you mean `embedded/em_routing`?",
+    "export nofolder out": "nofolder: no such folder",
     "distill nofile.yaml out --teacher em": "nofile.yaml",
     "distill bad.yaml out --teacher empty": "empty: no such folder",
     "translate em --input nofile": "nofile",
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
     "translate em --input two --int8 --dtype bfloat16": "int8 is for float32 models on a CPU, got torch.bfloat16",
     "translate em --input two --coverage out.tsv --output out.txt": "`score_coverage` reads PAST and FUTURE",
-    "average_checkpoints --checkpoints nofolder em --output out": "nofolder",
+    "average --checkpoints nofolder em --output out": "nofolder",
 }
 
 
 @pytest.mark.parametrize("command", WRONG)
 def test_wrong_input(command, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["capsule-mt", *command.split()])
+    assert_complains(capsule_mt.main, WRONG[command], capsys)
+
+
+SCRIPTS_WITH_WRONG_INPUT = {
+    "evaluate --hypotheses nofile --references two": "nofile: no such file",
+    "push_to_hub nofolder owner/model": "nofolder: no such folder",
+    "train bad.yaml": "bad.yaml: no YAML",
+    "translate em --input nofile": "nofile",
+}
+
+
+@pytest.mark.parametrize("command", SCRIPTS_WITH_WRONG_INPUT)
+def test_wrong_input_to_a_script(command, folder, monkeypatch, capsys):
     name, *arguments = command.split()
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", [f"scripts/{name}.py", *arguments])
+    script = str(SCRIPTS / f"{name}.py")
+    message = SCRIPTS_WITH_WRONG_INPUT[command]
+    assert_complains(lambda: runpy.run_path(script, run_name="__main__"), message, capsys)
+
+
+def assert_complains(call, message, capsys):
     with pytest.raises(SystemExit) as stopped:
-        runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+        call()
     code, said = stopped.value.code, capsys.readouterr().err
     if isinstance(code, str):  # the interpreter prints it, and exits with 1
         said, code = said + code, 1
     assert code in (1, 2)
-    assert WRONG[command] in said
+    assert message in said
     assert "Traceback" not in said
 
 
@@ -109,7 +135,7 @@ def test_freed_memory_is_kept():
     """A block larger than any that glibc keeps by itself is had again without a page fault."""
     code = """
 import resource, torch
-from hf_capsule_mt.command_line import keep_freed_memory
+from hf_capsule_mt.commands.command_line import keep_freed_memory
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def touched():
@@ -131,7 +157,8 @@ print(touched(), keep_freed_memory(), touched())
 
 @pytest.mark.parametrize("said", ["print('a' * 10**6)", "print('a')", "sys.stdout.buffer.write(b'a' * 10**6)"])
 def test_a_reader_that_is_gone(said):
-    code = f"import sys\nfrom hf_capsule_mt.command_line import run\nsys.stdin.read()\nrun(lambda: {said} and None)"
+    code = "import sys\nfrom hf_capsule_mt.commands.command_line import run\n"
+    code += f"sys.stdin.read()\nrun(lambda: {said} and None)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -1,4 +1,4 @@
-"""The scripts that evaluate, run as a person runs them, on a few sentences."""
+"""The commands that evaluate, run as a person runs them, on a few sentences: as scripts and by `capsule-mt`."""
 
 import itertools
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import capsule_mt
 from hf_capsule_mt.data import sentence_pairs
 from tests.fixtures.tiny import save_tiny_checkpoint
 
@@ -35,6 +36,18 @@ def script(monkeypatch, tmp_path, capsys):
     def run(name: str, arguments: str) -> str:
         monkeypatch.setattr("sys.argv", [f"scripts/{name}.py", *arguments.split()])
         runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def command(script, monkeypatch, capsys):
+    """Run a command of `capsule-mt` in the folder of `script`."""
+
+    def run(words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["capsule-mt", *words.split()])
+        assert capsule_mt.main() == 0
         return capsys.readouterr().out
 
     return run
@@ -75,10 +88,10 @@ def test_compare(script):
         script("compare", "good.hyp --references test.de")
 
 
-def test_analyze(pictures, script, tmp_path):
+def test_analyze(pictures, command, tmp_path):
     save_tiny_checkpoint(tmp_path / "model", layer_aggregation="em_routing", head_aggregation="simple_routing",
                          head_aggregation_num_capsules=4)  # fmt: skip
-    script("analyze", "model --sources test.en --targets test.de --sentences 10 --output out/model")
+    command("analyze model --sources test.en --targets test.de --sentences 10 --output out/model")
     result = json.loads(Path("out/model.json").read_text())
     assert len(result["routings"]["encoder.layer_aggregation"]) == 3
     pictures = {path.name for path in Path("out").glob("*.png")}
@@ -86,7 +99,7 @@ def test_analyze(pictures, script, tmp_path):
         pictures
     )
     save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
-    script("analyze", "guided --sources test.en --targets test.de --sentences 10 --output out/guided")
+    command("analyze guided --sources test.en --targets test.de --sentences 10 --output out/guided")
     assert set(json.loads(Path("out/guided.json").read_text())["overlap_rates"]) == {"past", "future"}
     assert {path.name for path in Path("out").glob("guided*.png")} == {
         "guided-iterations.png", "guided-curves.png", "guided-past-future.png",

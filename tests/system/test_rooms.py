@@ -22,9 +22,10 @@ ALLOWED = {
     "analysis": {"modeling", "evaluation"},
     "hub": {"configuration", "modeling", "evaluation"},
     "demo": {"pipelines", "analysis"},
-    "command_line": set(),
+    "__main__": set(),
     "__init__": {"configuration", "modeling", "pipelines"},
 }
+ALLOWED["commands"] = set(ALLOWED)
 CORE = {"routing", "configuration", "modeling", "__init__"}
 CORE_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
 

@@ -191,7 +191,7 @@ def test_the_scripts_one_after_the_other(tmp_path):
     train = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml")
     assert train.returncode == 0, train.stderr
     averaged = run_script(
-        ROOT / "scripts/average_checkpoints.py", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean"
+        "-m", "hf_capsule_mt", "average", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean"
     )
     assert averaged.returncode == 0, averaged.stderr
     distilled = run_script(

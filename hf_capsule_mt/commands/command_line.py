@@ -1,4 +1,4 @@
-"""What the scripts share: a help with the defaults, errors of whoever typed the command on one line, memory."""
+"""What the commands share: help with defaults, errors on one line, types of arguments, memory."""
 
 import argparse
 import ctypes
@@ -9,13 +9,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from hf_capsule_mt.commands.extras import explain
+
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
-CODE_OF_SIGPIPE = 141  # with which a shell reports a command that a closed pipe has ended
+CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
 KEEP_EVERYTHING = {-3: 2**30, -1: 2**31 - 1}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, in bytes
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the description, and ends each option that has a default with it."""
+    """Keep the lines of the description, and show the default of each option that has one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help or "", action.default
@@ -26,8 +28,12 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{text} (default: {shown.replace('%', '%%')})"
 
 
-def run(main: Callable[[], int | None]) -> None:
-    """Calls a script's `main` and exits with its code. What is wrong with the input is said without a traceback."""
+def run(main: Callable[[], int | None], command: str | None = None) -> None:
+    """Call the `main` of a command and exit with its code. Errors of the user are one line without a traceback.
+
+    Args:
+        command: its name, for the extra that a missing module belongs to.
+    """
     try:
         code = main()
         sys.stdout.flush()
@@ -39,14 +45,17 @@ def run(main: Callable[[], int | None]) -> None:
         if os.environ.get(TRACEBACK):
             raise
         name = Path(sys.argv[0]).name
+        install = explain(error, command) if isinstance(error, ImportError) else None
+        if install is not None:
+            raise SystemExit(f"{name}: {install}") from None
         message = " ".join(str(error).split()) or type(error).__name__
-        raise SystemExit(f"{name}: error: {message}\n{TRACEBACK}=1 in the environment shows where.") from None
+        raise SystemExit(f"{name}: error: {message}\nSet {TRACEBACK}=1 to see the traceback.") from None
     if code:
         raise SystemExit(code)
 
 
 def _reader_is_gone() -> bool:
-    """Whether stdout is a pipe that nobody reads any more, as after `| head`; then nothing is written to it again."""
+    """Return whether stdout is a pipe without a reader, as after `| head`; if so, silence it."""
     try:
         stdout, poll = sys.stdout.fileno(), select.poll()
     except (AttributeError, OSError):  # Windows, a notebook
@@ -59,10 +68,10 @@ def _reader_is_gone() -> bool:
 
 
 def keep_freed_memory() -> bool:
-    """Lets the C library keep what is freed for the tensors to come, where it is glibc; returns whether it does.
+    """Let glibc keep freed memory for the next tensors; return whether it does.
 
-    Every step of a training frees what the next one asks for. glibc gives large blocks back to the system, and takes a
-    page fault for each page of what it asks for anew: docs/training.md has what that costs.
+    A training step frees what the next one allocates. glibc returns large blocks to the system and pays a page fault
+    for each page of the next allocation; docs/training.md has the cost.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -79,19 +88,19 @@ def folder(text: str) -> Path:
 
 
 def checkpoint_folder(text: str) -> Path:
-    """An `argparse` type: a folder that a model has been saved to."""
+    """An `argparse` type: a folder with a saved model."""
     if not (folder(text) / "config.json").is_file():
-        raise argparse.ArgumentTypeError(f"{text}: no checkpoint, which is a folder with a config.json")
+        raise argparse.ArgumentTypeError(f"{text}: no checkpoint (a folder with a config.json)")
     return Path(text)
 
 
 def checkpoint(text: str) -> str:
-    """An `argparse` type: a folder that a model has been saved to, or a name on the hub."""
+    """An `argparse` type: a folder with a saved model, or a name on the hub."""
     if Path(text).exists():
         return str(checkpoint_folder(text))
     if re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", text) is None:
-        raise argparse.ArgumentTypeError(f"{text}: no such folder, and no name on the hub, which is owner/name")
-    print(f"{text}: no such folder here, so it is looked for on the hub", file=sys.stderr)
+        raise argparse.ArgumentTypeError(f"{text}: no such folder, and no name on the hub (owner/name)")
+    print(f"{text}: no such folder, looked for on the hub", file=sys.stderr)
     return text
 
 

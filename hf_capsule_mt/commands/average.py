@@ -1,18 +1,18 @@
-"""The mean of the weights of several checkpoints, as a checkpoint.
+"""Average the weights of several checkpoints into a new one.
 
-    python scripts/average_checkpoints.py outputs/run --last 5 --output outputs/averaged
-    python scripts/average_checkpoints.py outputs/run --best 5 --metric bleu --output outputs/averaged
-    python scripts/average_checkpoints.py --checkpoints outputs/a outputs/b --output outputs/averaged
+    capsule-mt average outputs/run --last 5 --output outputs/averaged
+    capsule-mt average outputs/run --best 5 --metric bleu --output outputs/averaged
+    capsule-mt average --checkpoints outputs/a outputs/b --output outputs/averaged
 
-At the end of training the same is done by `--average_last 5` or `--average_best 5` of scripts/train.py, which also
-keep as many checkpoints as it takes; otherwise `--save_total_limit` says how many there are.
+`capsule-mt train ... --average_last 5` or `--average_best 5` does the same at the end of a run and keeps as many
+checkpoints as it needs; without them `--save_total_limit` sets how many a run keeps.
 """
 
 import argparse
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401 - registers its models
-from hf_capsule_mt.command_line import HelpFormatter, run
+from hf_capsule_mt.commands.command_line import HelpFormatter
 from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 
@@ -40,7 +40,3 @@ def main() -> None:
     except (ValueError, OSError) as error:
         parser.error(str(error))
     print(f"{arguments.output}: the mean of {', '.join(map(str, checkpoints))}")
-
-
-if __name__ == "__main__":
-    run(main)

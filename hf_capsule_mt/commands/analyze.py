@@ -1,6 +1,6 @@
 """Show what the routings of a checkpoint do: numbers as JSON, and pictures.
 
-    python scripts/analyze.py outputs/em --sources test.en --targets test.de --output outputs/analysis/em
+    capsule-mt analyze outputs/em --sources test.en --targets test.de --output outputs/analysis/em
 
 Writes the entropy and diversity of every routing at every iteration, and average assignments. For the sentence pair
 that --show names it draws the curves of PAST and FUTURE of each source word, or the words of each capsule, where the
@@ -24,7 +24,7 @@ from hf_capsule_mt.analysis.pictures import (
     draw_word_map,
 )
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
+from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint_folder, positive
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.text_files import read_parallel
 
@@ -80,7 +80,7 @@ def main() -> None:
                 pictures.append(draw_layer_routing([average.unsqueeze(0) for average in averages], path))
     chosen = slice(arguments.show - 1, arguments.show)
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
-    source, target = (tokenizer.convert_ids_to_tokens(batch[name][0]) for name in ("input_ids", "labels"))
+    source, target = (tokenizer.convert_ids_to_tokens(batch[name][0].tolist()) for name in ("input_ids", "labels"))
     weights = {place: iterations[-1][0].cpu() for place, iterations in routings_of(model, batch).items()}
     if "decoder.guidance" in weights:
         curves = forced_curves(model, **batch)
@@ -91,7 +91,3 @@ def main() -> None:
         if assignments.dim() == 2:  # a sentence into capsules [S, M]
             pictures.append(draw_word_map(assignments, source, named(arguments.output, f"-{place}-words.png")))
     print("Pictures: " + ", ".join(map(str, pictures)))
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,0 +1,70 @@
+"""Compare systems with a baseline, the first: scores, three significance tests, the sentences that differ most.
+
+    capsule-mt compare plain=plain.hyp em=em.hyp --references test.de
+    capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en \\
+        --markdown compare.md --html compare.html --output compare.json
+
+Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is that of Collins et al. 2005.
+"""
+
+import argparse
+from pathlib import Path
+
+from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
+from hf_capsule_mt.evaluation.text_files import read_parallel
+
+
+def named_file(argument: str) -> tuple[str, Path]:
+    name, separator, path = argument.partition("=")
+    return (name, Path(path)) if separator else (Path(argument).stem, Path(argument))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("systems", nargs="+", type=named_file, metavar="NAME=FILE", help="the baseline comes first")
+    parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
+    parser.add_argument("--sources", type=Path, help="the source sentences, to be shown")
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        choices=("bleu", "bleu_uncased", "chrf", "ter"),
+        default=["bleu", "chrf", "ter"],
+        help="which metrics",
+    )
+    parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the paired bootstrap")
+    parser.add_argument("--trials", type=int, default=10_000, help="trials of the approximate randomisation")
+    parser.add_argument("--sentences", type=int, default=5, help="how many of the sentences that differ most to show")
+    parser.add_argument("--output", type=Path, help="a result file")
+    parser.add_argument("--markdown", type=Path, help="the report as Markdown")
+    parser.add_argument("--html", type=Path, help="the report as a page")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    names = [name for name, _ in arguments.systems]
+    if len(set(names)) != len(names) or len(names) < 2:
+        raise ValueError(f"two systems or more are needed, each with a name of its own, got {names}")
+    files = [path for _, path in arguments.systems]
+    extra = [arguments.sources] if arguments.sources else []
+    lines = read_parallel([*files, *arguments.references, *extra])
+    systems = dict(zip(names, lines, strict=False))
+    references = lines[len(names) : len(names) + len(arguments.references)]
+    report = build_report(
+        systems,
+        references,
+        lines[-1] if extra else None,
+        arguments.metrics,
+        arguments.sentences,
+        arguments.bootstrap,
+        arguments.trials,
+    )
+    print(as_text(report), end="")
+    for path, text in ((arguments.markdown, as_markdown(report)), (arguments.html, as_html(report))):
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if arguments.output:
+        print(f"Result: {write_result(arguments.output, {'kind': 'comparison', **report.as_dict()})}")

@@ -1,0 +1,29 @@
+"""Serve a page in the browser that shows what a model translated and what it left out.
+
+    capsule-mt demo outputs/gdr                                 # on this machine alone
+    capsule-mt demo guided=outputs/gdr plain=outputs/plain      # to choose from
+    capsule-mt demo outputs/gdr --host 0.0.0.0 --port 7860      # for everyone who can reach it
+
+As a Space: a repository with scripts/demo.py as app.py, `hf-capsule-mt[demo]` in its requirements, and the names of
+models on the hub, separated by spaces, in the variable CAPSULE_MODELS.
+"""
+
+import argparse
+import os
+
+import hf_capsule_mt  # noqa: F401  registers the models and the task
+from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.demo import serve
+
+MODELS = "CAPSULE_MODELS"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    default = os.environ.get(MODELS, "").split()
+    parser.add_argument("models", nargs="*" if default else "+", help="checkpoints, each a path or name=path")
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1, or GRADIO_SERVER_NAME)")
+    parser.add_argument("--port", type=int, help="the port (default: the first free one from 7860)")
+    arguments = parser.parse_args()
+    pairs = [model.split("=", 1) if "=" in model else [model, model] for model in arguments.models or default]
+    serve(dict(pairs), arguments.host, arguments.port)

@@ -1,0 +1,88 @@
+"""Translate a training set by a teacher: sequence-level knowledge distillation (CapsNMT, section 4.2).
+
+    capsule-mt distill embedded/plain outputs/distilled_embedded --teacher outputs/embedded_plain
+    torchrun --nproc_per_node 8 scripts/distill.py my.yaml outputs/distilled --teacher Helsinki-NLP/opus-mt-en-de
+
+Translates the `data.train` of the student's or the teacher's recipe, cleaned as the recipe says. A recipe takes the
+result as `data: {train: {jsonl: ./outputs/distilled/part-*.jsonl}}`. The same command again resumes a killed run.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import hf_capsule_mt  # noqa: F401 - registers its models
+from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.training.distillation import Teacher, distill
+from hf_capsule_mt.training.recipes import load_recipe
+from hf_capsule_mt.training.run import load_corpus
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("recipe", help="a name or a YAML file: whose training data to translate")
+    parser.add_argument("output", type=Path, help="the folder of the result")
+    parser.add_argument(
+        "--teacher", type=checkpoint, required=True, help="a sequence-to-sequence checkpoint, a folder or a name"
+    )
+    parser.add_argument("--data-dir", help="what relative names of files in the recipe are relative to")
+    parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
+    parser.add_argument("--length-penalty", type=float, default=1.0, help="of the beam search")
+    parser.add_argument("--max-new-tokens", type=int, default=256, help="longest translation")
+    parser.add_argument("--max-source-tokens", type=int, default=256, help="longer sources are cut")
+    parser.add_argument("--sentences-per-batch", type=int, default=64, help="decoded at once")
+    parser.add_argument("--words-per-batch", type=int, default=2048, help="of the source, padding counted")
+    parser.add_argument("--lines-per-file", type=int, default=1024, help="what is lost, at most, when a run is killed")
+    parser.add_argument("--first", type=positive, help="only the first so many sentences")
+    parser.add_argument(
+        "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="numbers of the teacher"
+    )
+    parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    processes = PartialState(cpu=arguments.cpu or not torch.accelerator.is_available())
+    recipe = load_recipe(arguments.recipe, {"data_dir": arguments.data_dir} if arguments.data_dir else None)
+    source, target = recipe.languages["source"], recipe.languages["target"]
+    with processes.main_process_first():
+        train = load_corpus(recipe)["train"]
+    sources = [pair[source] for pair in train["translation"]][: arguments.first]
+    model = AutoModelForSeq2SeqLM.from_pretrained(arguments.teacher, dtype=getattr(torch, arguments.dtype))
+    search = {
+        "num_beams": arguments.num_beams,
+        "length_penalty": arguments.length_penalty,
+        "max_new_tokens": arguments.max_new_tokens,
+    }
+    teacher = Teacher(
+        model.to(processes.device),
+        AutoTokenizer.from_pretrained(arguments.teacher),
+        max_source_tokens=arguments.max_source_tokens,
+        **search,
+    )
+    facts = distill(
+        teacher,
+        sources,
+        arguments.output,
+        source_language=source,
+        target_language=target,
+        settings={
+            "teacher": arguments.teacher,
+            "recipe": recipe.data,
+            "generation": search,
+            "max_source_tokens": arguments.max_source_tokens,
+            "dtype": arguments.dtype,
+        },
+        lines_per_file=arguments.lines_per_file,
+        sentences_per_batch=arguments.sentences_per_batch,
+        words_per_batch=arguments.words_per_batch,
+    )
+    if processes.is_main_process:
+        files = os.path.join(".", arguments.output, "part-*.jsonl")
+        print(f"{facts['lines']:,} lines: data: {{train: {{jsonl: {files}}}}}")
+    processes.destroy_process_group()

@@ -1,0 +1,111 @@
+"""Score translations, each number with its signature, and write a result file.
+
+    capsule-mt evaluate --hypotheses test.hyp --references test.de
+    capsule-mt evaluate --hypotheses test.hyp --references test.de test.de2 --sources test.en \\
+        --metrics bleu multi_bleu chrf ter --align-with train.en train.de --output em.json --plot em.png
+
+With --sources it also scores by source length; with --align-with, parallel text to learn word alignment from, it
+measures how much of the source is covered (the coverage difference ratio of Zheng et al. 2019). Files may end in .gz.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
+from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
+from hf_capsule_mt.evaluation.links import align_by_command
+from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, score_corpus
+from hf_capsule_mt.evaluation.significance import confidence_interval
+from hf_capsule_mt.evaluation.text_files import read_parallel
+from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.words import split_words
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one on a line")
+    parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
+    parser.add_argument("--sources", type=Path, help="the source sentences: scores by length, lengths, adequacy")
+    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS), help="which metrics")
+    parser.add_argument("--tokenize", default="13a", help="sacreBLEU's tokenizer for BLEU; none for tokenised text")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% interval of BLEU; 0: none")
+    parser.add_argument(
+        "--length-edges",
+        type=int,
+        nargs="+",
+        default=list(DEFAULT_EDGES),
+        metavar="WORDS",
+        help="where the groups of source lengths end",
+    )
+    parser.add_argument(
+        "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text for the word aligner"
+    )
+    parser.add_argument("--align-command", help="an external aligner instead of ours, such as eflomal-align")
+    parser.add_argument("--system", help="the name of what made the translations (default: the file's name)")
+    parser.add_argument("--seed", type=int, help="the seed that the system was trained with, to be kept")
+    parser.add_argument("--recipe", help="the recipe that the system was trained by, to be kept")
+    parser.add_argument("--output", type=Path, help="the result file to write")
+    parser.add_argument("--plot", type=Path, help="a picture of BLEU by source length")
+    return parser.parse_args()
+
+
+def adequacy(
+    arguments: argparse.Namespace, sources: list[str], hypotheses: list[str], references: list[list[str]]
+) -> dict[str, Any]:
+    """Return the coverage difference ratio, and the means of the measures that need no reference."""
+    sets = [hypotheses, *references]
+    pairs = [[(split_words(s), split_words(t)) for s, t in zip(sources, lines, strict=True)] for lines in sets]
+    aligner = None
+    if arguments.align_command:
+        training = read_parallel(arguments.align_with)
+        training_pairs = [(split_words(s), split_words(t)) for s, t in zip(*training, strict=True)]
+        wanted = [pair for part in pairs for pair in part]
+        together = align_by_command(wanted + training_pairs, arguments.align_command)
+        links = [together[n * len(sources) : (n + 1) * len(sources)] for n in range(len(sets))]
+    else:
+        source_lines, target_lines = read_parallel(arguments.align_with)
+        aligner = fit_aligner(source_lines, target_lines, progress=lambda step: print(f"Aligner: {step}"))
+        links = [aligner.align(part) for part in pairs]
+    measures = adequacy_measures(sources, hypotheses, aligner)
+    return {"coverage_difference_ratio": coverage_difference_ratio(links[0], links[1:])} | {
+        name: sum(values) / len(values) for name, values in measures.items()
+    }
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    hypotheses, *references = read_parallel([arguments.hypotheses, *arguments.references])
+    scores = score_corpus(hypotheses, references, arguments.metrics, arguments.tokenize)
+    for score in scores.values():
+        print(f"{score.name}: {score.text}\n    {score.signature}")
+    result: dict[str, Any] = {
+        "kind": "evaluation",
+        "system": arguments.system or arguments.hypotheses.name,
+        "seed": arguments.seed,
+        "recipe": arguments.recipe,
+        "sentences": len(hypotheses),
+        "scores": {name: score.as_dict() for name, score in scores.items()},
+    }
+    if arguments.bootstrap:
+        mean, width = confidence_interval(hypotheses, references, samples=arguments.bootstrap)
+        result["bleu_confidence"] = {"mean": mean, "half_width_95": width, "samples": arguments.bootstrap}
+        print(f"BLEU, 95 % interval: {mean:.2f} ± {width:.2f}")
+    if arguments.sources:
+        sources, _ = read_parallel([arguments.sources, arguments.hypotheses])
+        buckets = score_by_length(sources, hypotheses, references, edges=arguments.length_edges)
+        result["by_length"] = [bucket.as_dict() for bucket in buckets]
+        for bucket in buckets:
+            if bucket.score is not None:
+                print(f"{bucket.label:>6} words: BLEU {bucket.score:6.2f}  ({bucket.sentences} sentences)")
+        if arguments.align_with:
+            result["adequacy"] = adequacy(arguments, sources, hypotheses, references)
+            print("\n".join(f"{name}: {value:.4f}" for name, value in result["adequacy"].items()))
+    if arguments.output:
+        print(f"Result: {write_result(arguments.output, result)}")
+    if arguments.plot and arguments.sources:
+        from hf_capsule_mt.analysis.score_pictures import draw_by_length  # matplotlib only where it is needed
+
+        print(f"Picture: {draw_by_length({result['system']: result['by_length']}, arguments.plot)}")

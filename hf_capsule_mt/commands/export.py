@@ -1,0 +1,21 @@
+"""Write a checkpoint that loads without this package, by `trust_remote_code=True`, and test that it does.
+
+    capsule-mt export outputs/demo outputs/exported
+
+The folder holds the weights, the tokenizer, the code of the model in one file, and a model card.
+"""
+
+import argparse
+from pathlib import Path
+
+from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint_folder
+from hf_capsule_mt.commands.push import add_card_options, export_and_check
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
+    parser.add_argument("output", type=Path, help="the folder to write")
+    add_card_options(parser)
+    arguments = parser.parse_args()
+    export_and_check(arguments, arguments.output, name=arguments.output.name)

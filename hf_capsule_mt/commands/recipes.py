@@ -1,0 +1,33 @@
+"""List the recipes of the package, or print one with everything that it inherits.
+
+    capsule-mt recipes                        # all of them, a line each
+    capsule-mt recipes embedded               # those of one corpus or paper
+    capsule-mt recipes embedded/em_routing    # this one, as YAML
+    capsule-mt recipes my.yaml                # a file of your own, checked
+
+The name of a small recipe is a corpus and a method, that of a paper's row is a method or `baseline` and the row. To
+change one, write `base: embedded/em_routing` and your changes into a YAML file, and give that to `capsule-mt train`.
+"""
+
+import argparse
+import dataclasses
+import sys
+
+import yaml
+
+from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.training import load_recipe, recipe_names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("recipe", nargs="?", help="the name of a recipe or of a group of them, or a YAML file")
+    wanted = parser.parse_args().recipe
+    group = None if wanted is None else f"{wanted.rstrip('/')}/"
+    listed = [name for name in recipe_names() if group is None or name.startswith(group)]
+    if listed:
+        width = max(map(len, listed))
+        print("\n".join(f"{name:<{width}}  {load_recipe(name).about}" for name in listed))
+        return
+    values = {key: value for key, value in dataclasses.asdict(load_recipe(wanted)).items() if value or key == "seed"}
+    yaml.safe_dump(values, sys.stdout, sort_keys=False, allow_unicode=True, width=120)

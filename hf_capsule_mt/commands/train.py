@@ -1,0 +1,39 @@
+"""Train a model by a recipe, from parallel text to a checkpoint.
+
+    capsule-mt train embedded/em_routing
+    capsule-mt train my.yaml --max_steps 100 --model.dropout 0.2 --output_dir outputs/try
+    torchrun --nproc_per_node 8 scripts/train.py my.yaml --bf16 true
+
+The same command again resumes a killed run, bit for bit on a CPU. SIGTERM and Ctrl-C save a checkpoint and end the run
+with exit code 0. docs/training.md has several GPUs and machines, mixed precision and FSDP.
+
+`capsule-mt recipes` lists the recipes. Set any field behind the recipe: by its name where that is unique, else as
+section.name. hf_capsule_mt/training/recipes.py describes the keys.
+"""
+
+import argparse
+import os
+
+from hf_capsule_mt.commands.command_line import HelpFormatter, keep_freed_memory
+from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
+    parser.add_argument("recipe", help="a name that `capsule-mt recipes` lists, or a YAML file")
+    arguments, overrides = parser.parse_known_args()
+    try:
+        recipe = load_recipe(arguments.recipe, parse_overrides(overrides))
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    keep_freed_memory()
+    result = run_recipe(recipe)
+    if int(os.environ.get("RANK", 0)) != 0:
+        return 0
+    if result is None:
+        print(f"Stopped by a signal; {recipe.output_dir} has a checkpoint. The same command resumes.")
+        return 0
+    for name, score in result["scores"].items():
+        print(f"{name}: {score:.2f}")
+    print(f"{result['signature']}\nCheckpoint: {recipe.output_dir}")
+    return 0

@@ -1,0 +1,149 @@
+"""The program `capsule-mt`: what it lists, how it begins a command, and what it says of a missing extra."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import capsule_mt
+from hf_capsule_mt import commands
+from hf_capsule_mt.commands import extras
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = {"__init__", "command_line", "extras"}
+SCRIPTS = {
+    "train": "train",
+    "translate": "translate",
+    "distill": "distill",
+    "evaluate": "evaluate",
+    "compare": "compare",
+    "push_to_hub": "push",
+    "demo": "demo",
+}
+
+
+@pytest.fixture
+def program(monkeypatch, capsys):
+    """Run `capsule-mt` with some words; return the exit code, what it printed and its complaints."""
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["/usr/bin/capsule-mt", *words])
+        try:
+            code = capsule_mt.main()
+        except SystemExit as stopped:
+            code = stopped.code
+        printed = capsys.readouterr()
+        if isinstance(code, str):  # the interpreter prints it and exits with 1
+            return 1, printed.out, printed.err + code
+        return code or 0, printed.out, printed.err
+
+    return run
+
+
+def test_every_command_is_listed_once():
+    files = {path.stem for path in Path(commands.__file__).parent.glob("*.py")} - SHARED
+    assert sorted(capsule_mt.NAMES) == sorted(files)
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_the_overview(program, words):
+    code, printed, _ = program(*words)
+    assert code == 0
+    for name in capsule_mt.NAMES:
+        assert f"\n  {name} " in printed
+    assert max(map(len, printed.splitlines())) < 100
+
+
+def test_the_overview_imports_nothing_heavy():
+    code = "import sys, capsule_mt; capsule_mt.main(); sys.exit(any(n in sys.modules for n in ('torch', 'numpy')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", capsule_mt.NAMES)
+def test_help_explains_with_an_example(program, name):
+    if name == "demo":
+        pytest.importorskip("gradio", reason="the page needs gradio")
+    code, printed, _ = program(name, "--help")
+    assert code == 0
+    assert printed.startswith(f"usage: capsule-mt {name}")
+    assert f"    capsule-mt {name}" in printed or f"| capsule-mt {name}" in printed
+    module = importlib.import_module(f"hf_capsule_mt.commands.{name}")
+    assert (module.__doc__ or "").partition("\n")[0] in printed
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("tranlate", "translate"), ("recipe", "recipes")])
+def test_a_mistyped_command(program, typed, meant):
+    assert program(typed) == (
+        2,
+        "",
+        f"capsule-mt: no command is called {typed!r}; did you mean `capsule-mt {meant}`?\n",
+    )
+    assert "`capsule-mt --help` lists them" in program("xyzzy")[2]
+
+
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "hf_capsule_mt", "recipes", "rnmt"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_are_thin(script):
+    text = (ROOT / "scripts" / f"{script}.py").read_text(encoding="utf-8")
+    assert f'start("{SCRIPTS[script]}")' in text
+    assert len(text.splitlines()) < 12
+
+
+# -------------------------------------------------------------------------------------------------------------- extras
+def test_the_extras_are_those_of_the_project():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    modules = {"pyyaml": "yaml"}
+    for name, extra in extras.EXTRAS.items():
+        listed = [line.partition(">=")[0] for line in project["optional-dependencies"][name]]
+        assert sorted(modules.get(line, line) for line in listed) == sorted(extra.modules)
+    assert set(extras.EXTRA_OF) <= set(capsule_mt.NAMES)
+    assert set(extras.EXTRA_OF.values()) <= set(extras.EXTRAS)
+
+
+def test_a_missing_extra_is_one_sentence():
+    code = """
+import sys
+from hf_capsule_mt.commands import start
+for command, module in (("train", "datasets"), ("evaluate", "sacrebleu"), ("demo", "gradio")):
+    sys.modules[module] = None  # an import of it fails
+    sys.argv = [f"capsule-mt {command}"]
+    try:
+        start(command)
+    except SystemExit as stopped:
+        print(stopped.code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        f"capsule-mt {command}: {module} is not installed; it comes with the extra `{extra}`: "
+        f'pip install "hf-capsule-mt[{extra}]"'
+        for command, module, extra in (
+            ("train", "datasets", "train"),
+            ("evaluate", "sacrebleu", "eval"),
+            ("demo", "gradio", "demo"),
+        )
+    ]
+
+
+def test_another_missing_module_is_an_error_like_others():
+    assert extras.explain(ModuleNotFoundError("No module named 'x'", name="x")) is None
+    assert extras.explain(ImportError("cannot import name 'y'")) is None
+
+
+# ------------------------------------------------------------------------------------------------------------ commands
+def test_doctor(program, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.commands.doctor.missing_modules", lambda name: ["gradio"] * (name == "demo"))
+    code, printed, _ = program("doctor")
+    assert code == 0
+    for word in ("hf-capsule-mt", "torch", "transformers", "sentencepiece", "processor", "features", "GPU"):
+        assert word in printed
+    assert 'missing gradio: pip install "hf-capsule-mt[demo]"  (the page in the browser)' in printed
+    assert "installed  (BLEU, chrF, TER" in printed
