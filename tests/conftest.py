@@ -1,6 +1,7 @@
 """Every test is offline, seeded, and on one thread for each of the two processes that run them."""
 
 import os
+import shutil
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -8,9 +9,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
-from filelock import FileLock
 
 torch.set_num_threads(1)
+GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture(autouse=True)
@@ -19,18 +20,10 @@ def _seeded() -> None:
 
 
 @pytest.fixture(scope="session")
-def word_for_word(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The folder of the checkpoint of `tests/fixtures/word_for_word.py`, trained once for all test processes."""
-    from tests.fixtures.word_for_word import train_word_for_word
-
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "word_for_word"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "tokenizer.json").exists():  # which is saved last
-            model, tokenizer = train_word_for_word()
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-    return folder
+def word_for_word(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the golden checkpoint of `tests/fixtures/word_for_word.py`."""
+    folder = tmp_path_factory.mktemp("golden") / "word_for_word"
+    return Path(shutil.copytree(GOLDEN / "word_for_word", folder))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

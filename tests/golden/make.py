@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline, set_seed
 
 from hf_capsule_mt import (
     CapsNMTConfig,
@@ -30,7 +30,7 @@ from hf_capsule_mt import (
     CapsuleRNMTForConditionalGeneration,
 )
 from hf_capsule_mt.data import sentence_pairs, train_tokenizer
-from tests.fixtures.word_for_word import train_word_for_word
+from tests.fixtures.word_for_word import count_marks, train_word_for_word
 from tests.golden.measure import encode, measure
 
 FOLDER = Path(__file__).parent
@@ -197,8 +197,7 @@ def clearest(folder: Path, pairs: list[dict[str, str]]) -> list[dict[str, str]]:
     return [sure[number * (len(sure) - 1) // (NUM_PAIRS - 1)] for number in range(NUM_PAIRS)]
 
 
-def write_expected(folder: Path, pairs: list[dict[str, str]], unseen: list[dict[str, str]]) -> None:
-    expected = {"pairs": pairs, "unseen": unseen, "measured": measure(folder, pairs, unseen)}
+def write_expected(folder: Path, expected: dict[str, Any]) -> None:
     text = json.dumps(expected, ensure_ascii=False, indent=1)
     one_line = re.sub(r"\[[^\[\]{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
     (folder / EXPECTED).write_text(one_line + "\n", encoding="utf-8")
@@ -209,11 +208,13 @@ def make(name: str, measure_only: bool) -> None:
     if name == "word_for_word":
         if not measure_only:
             save(*train_word_for_word(), folder)
+        write_expected(folder, {"marks": count_marks(pipeline("translation", model=str(folder)))})
         return
     pairs, unseen = corpus()
     if not measure_only:
         save(*train_family(name, pairs), folder)
-    write_expected(folder, clearest(folder, pairs[: SCHEDULES[name].sentences]), unseen)
+    pairs = clearest(folder, pairs[: SCHEDULES[name].sentences])
+    write_expected(folder, {"pairs": pairs, "unseen": unseen, "measured": measure(folder, pairs, unseen)})
 
 
 def main() -> None:
