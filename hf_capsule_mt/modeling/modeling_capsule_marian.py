@@ -41,10 +41,10 @@ from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
     NoGuidance,
     build_guidance,
-    once_per_sentence,
     source_mask,
 )
 from hf_capsule_mt.modeling.router import Router
+from hf_capsule_mt.modeling.sentence_cache import guided_cache
 from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
     EncoderLayer,
@@ -221,6 +221,8 @@ class CapsuleMarianDecoder(TransformerStack):
             past_key_values = DynamicCache(config=self.config)
         if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        if past_key_values is not None and self.config.guided_routing != "none":
+            past_key_values = guided_cache(past_key_values)
         self_attention_cache = None if past_key_values is None else past_key_values.self_attention_cache
         start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
         hidden = self.embed(input_ids, inputs_embeds, start)
@@ -275,9 +277,8 @@ class CapsuleMarianDecoder(TransformerStack):
         if isinstance(guidance, NoGuidance):
             return guidance(hidden)
         mask = source_mask(encoder_attention_mask)
-        sources = once_per_sentence(
-            past_key_values, len(self.layers), lambda: guidance.prepare(encoder_hidden_states, mask)
-        )
+        cache = None if past_key_values is None else guided_cache(past_key_values)
+        sources = guidance.prepare(encoder_hidden_states, mask, cache)
         return guidance(hidden, sources, mask, output_routing_weights)
 
 

@@ -36,7 +36,6 @@ from hf_capsule_mt.modeling.outputs import (
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
-    GuidanceSources,
     NoGuidance,
     build_guidance,
     source_mask,
@@ -286,14 +285,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         """States [B, T, d] and the source [B, S, d] -> the states with PAST and FUTURE added to them."""
         if isinstance(self.guidance, NoGuidance):
             return self.guidance(state)
-        names = ("guidance_0", "guidance_1")  # what the cache calls the two tensors that depend on the source alone
-        if cache is not None and names[0] in cache.constants:
-            sources: GuidanceSources = (cache.constants[names[0]], cache.constants[names[1]])
-        else:
-            sources = self.guidance.prepare(source, mask)
-            if cache is not None:
-                cache.constants.update(zip(names, sources, strict=True))
-        return self.guidance(state, sources, mask, output_routing_weights)
+        return self.guidance(state, self.guidance.prepare(source, mask, cache), mask, output_routing_weights)
 
     def cache_for(self, past_key_values: Any, use_cache: bool | None) -> RecurrentCache | None:
         """The cache to read and to write."""

@@ -7,19 +7,19 @@ Legend: B batch, S source positions, T target positions, n capsules of each grou
 capsule, d width of the decoder's state. In every mask `True` keeps.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
 from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.outputs import IterationWeights
-from hf_capsule_mt.routing import additive_scores, guided_routing, project_votes
+from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
+from hf_capsule_mt.routing import GuidedScorer, GuidedVotes, additive_scores, project_votes, route_guided_votes
 
-# What guidance computes once per sentence: two tensors [B, capsules, S, D], as a decoding cache holds keys and values
+# What guidance computes once per sentence: two tensors [B, capsules, S, D], and their names in a decoding cache
 GuidanceSources = tuple[torch.Tensor, torch.Tensor]
+SOURCE_NAMES = ("guidance_0", "guidance_1")
 
 
 class GuidanceOutput(NamedTuple):
@@ -63,15 +63,24 @@ class PastFutureGuidance(nn.Module):
         self.fc2.weight.zero_()
         self.fc2.bias.zero_()
 
-    def prepare(self, encoder_states: torch.Tensor | None, mask: torch.Tensor | None) -> GuidanceSources:
-        """What depends on the encoder's states [B, S, ...] alone, for all steps of a sentence."""
+    def prepare(
+        self, encoder_states: torch.Tensor | None, mask: torch.Tensor | None, cache: SentenceConstants | None = None
+    ) -> GuidanceSources:
+        """Return what depends on the encoder's states [B, S, d] alone: from the cache, or computed and put there."""
+        if cache is not None and SOURCE_NAMES[0] in cache.constants:
+            return cache.constants[SOURCE_NAMES[0]], cache.constants[SOURCE_NAMES[1]]
         if encoder_states is None:
             raise ValueError(
                 "`guided_routing` assigns source words, so the decoder needs `encoder_hidden_states`, got None"
             )
-        return self.project(encoder_states, mask)
+        sources = self.project(encoder_states, mask)
+        if cache is not None:
+            cache.constants.update(zip(SOURCE_NAMES, sources, strict=True))
+            cache.number_sentences(encoder_states)
+        return sources
 
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
+        """Encoder states [B, S, d] and their mask [B, S] -> two tensors [B, capsules, S, D]."""
         raise NotImplementedError
 
     def gather(
@@ -115,44 +124,32 @@ class GuidedRoutingGuidance(PastFutureGuidance):
             self.score = nn.Linear(self.capsule_dim, 1, bias=False)
 
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
-        """The votes and their projection."""
-        votes = self._split(self.votes(encoder_states), self.num_outputs)  # [B, M, S, D]
-        if self.num_iterations == 1:
-            votes = votes if mask is None else votes.masked_fill(~mask[:, None, :, None], 0)
-            return votes, votes
-        votes, projected = project_votes(votes.transpose(1, 2), self.vote_projection.weight, mask)
-        return votes.transpose(1, 2), projected.transpose(1, 2)
+        """The votes [B, M, S, D] and their projection, which is the votes where nothing is scored."""
+        votes = self._split(self.votes(encoder_states), self.num_outputs)
+        return project_votes(votes, self.vote_projection.weight if self.num_iterations > 1 else None, mask)
 
     def gather(
         self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
-        votes, projected = (tensor.transpose(1, 2) for tensor in sources)  # [B, S, M, D]
-        output = guided_routing(
-            votes,
+        output = route_guided_votes(
+            GuidedVotes(*sources),
             state,
-            **self._scorer(votes),
+            self._scorer(),
             num_iterations=self.num_iterations,
             mask=mask,
-            projected_votes=projected,
             return_weights=output_routing_weights,
         )
         return output.capsules[..., : 2 * self.num_capsules, :], output.weights
 
-    def _scorer(self, votes: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _scorer(self) -> GuidedScorer | None:
         if self.num_iterations == 1:
-            square = votes.new_zeros(self.capsule_dim, self.capsule_dim)
-            return {
-                "query_weight": votes.new_zeros(self.capsule_dim, self.width),
-                "vote_weight": square,
-                "capsule_weight": square,
-                "score_weight": square[0],
-            }
-        return {
-            "query_weight": self.query_projection.weight,
-            "vote_weight": self.vote_projection.weight,
-            "capsule_weight": self.capsule_projection.weight,
-            "score_weight": self.score.weight[0],
-        }
+            return None
+        return GuidedScorer(
+            self.query_projection.weight,
+            self.vote_projection.weight,
+            self.capsule_projection.weight,
+            self.score.weight[0],
+        )
 
 
 class ClassifierGuidance(PastFutureGuidance):
@@ -258,23 +255,3 @@ def source_mask(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
     if not torch.compiler.is_compiling() and not torch.jit.is_tracing() and bool(mask.all()):
         return None
     return mask
-
-
-def once_per_sentence(
-    cache: EncoderDecoderCache | None, layer: int, compute: Callable[[], GuidanceSources]
-) -> GuidanceSources:
-    """The two tensors that `compute` makes, kept as one more layer of cross-attention.
-
-    There they follow beams, batches and speculative decoding like everything else that is known of the source.
-    """
-    if cache is None:
-        return compute()
-    layers: list[Any] = cache.cross_attention_cache.layers
-    if not cache.is_updated.get(layer):
-        sources = compute()
-        while len(layers) <= layer:
-            layers.append(DynamicLayer())
-        layers[layer].lazy_initialization(*sources)
-        layers[layer].keys, layers[layer].values = sources
-        cache.is_updated[layer] = True
-    return layers[layer].keys, layers[layer].values

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import GenerationConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
 
 RecurrentState = tuple[torch.Tensor, ...]  # (h, c) or (h,), each [B, d]
 # what `generate(cache_implementation=...)` may say: a recurrent state has a fixed size, and needs no other form
@@ -127,18 +128,13 @@ class RecurrentStateLayer(CacheLayerMixin):
         raise TypeError("a recurrent layer has no keys and values to add to: use `append`")
 
 
-class RecurrentCache(Cache):
-    """The states of all layers of a recurrent decoder, and what it computed once for the sentence.
-
-    constants: tensors with the batch dimension first, which a step reads and never changes; they follow the rows of
-        the batch as the states do.
-    """
+class RecurrentCache(SentenceConstants, Cache):
+    """The states of all layers of a recurrent decoder, and the constants of each sentence."""
 
     layers: list[RecurrentStateLayer]  # type: ignore[assignment]
 
     def __init__(self, num_layers: int, record_past: bool = False) -> None:
         super().__init__(layers=[RecurrentStateLayer(record_past) for _ in range(num_layers)])
-        self.constants: dict[str, torch.Tensor] = {}
 
     @property
     def states(self) -> list[RecurrentState] | None:
@@ -155,33 +151,6 @@ class RecurrentCache(Cache):
         """The states of all layers after `num_tokens` more tokens."""
         for layer, state in zip(self.layers, states, strict=True):
             layer.append(state, num_tokens)
-
-    def reset(self) -> None:
-        super().reset()
-        self.constants = {}
-
-    def number_sentences(self, source: torch.Tensor) -> None:
-        """Notes which neighbouring rows have the same source [B, S, d], so that beams do not move their constants."""
-        changes = (source[1:] != source[:-1]).flatten(1).any(dim=1)
-        self.constants["sentences"] = nn.functional.pad(changes.cumsum(dim=0), (1, 0))  # [B]
-
-    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
-        super().reorder_cache(beam_idx)
-        sentences = self.constants.get("sentences")
-        if sentences is not None and torch.equal(sentences[beam_idx.to(sentences.device)], sentences):
-            return  # every beam follows one of its own sentence, of which the constants are the same
-        self._change_constants(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        super().batch_repeat_interleave(repeats)
-        self._change_constants(lambda tensor: tensor.repeat_interleave(repeats, dim=0))
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        super().batch_select_indices(indices)
-        self._change_constants(lambda tensor: tensor[indices.to(tensor.device)])
-
-    def _change_constants(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self.constants = {name: change(tensor) for name, tensor in self.constants.items()}
 
 
 class RecurrentGeneration:

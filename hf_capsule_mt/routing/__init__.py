@@ -5,11 +5,13 @@ from hf_capsule_mt.routing.common import RoutingOutput
 from hf_capsule_mt.routing.dynamic import dynamic_routing
 from hf_capsule_mt.routing.em import em_lambda_schedule, em_routing
 from hf_capsule_mt.routing.forms import RoutingForm, use_routing_form
-from hf_capsule_mt.routing.guided import guided_routing, project_votes
+from hf_capsule_mt.routing.guided import GuidedScorer, GuidedVotes, guided_routing, project_votes, route_guided_votes
 from hf_capsule_mt.routing.separable import ScoringNetwork, separable_routing
 from hf_capsule_mt.routing.squash import squash
 
 __all__ = [
+    "GuidedScorer",
+    "GuidedVotes",
     "RoutingForm",
     "RoutingOutput",
     "ScoringNetwork",
@@ -19,6 +21,7 @@ __all__ = [
     "em_routing",
     "guided_routing",
     "project_votes",
+    "route_guided_votes",
     "separable_routing",
     "squash",
     "use_routing_form",

@@ -1,12 +1,41 @@
 """Guided dynamic routing (Zheng et al. 2019): the decoder state guides which source words go to which capsule."""
 
+from typing import NamedTuple
+
 import torch
 from torch.nn.functional import linear
 
 from hf_capsule_mt.routing.additive import additive_scores
-from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype, without_autocast
+from hf_capsule_mt.routing.common import (
+    RoutingOutput,
+    check_num_iterations,
+    check_shape,
+    check_votes,
+    iteration_dtype,
+    without_autocast,
+)
 from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 from hf_capsule_mt.routing.squash import squash
+
+
+class GuidedScorer(NamedTuple):
+    """The weights of the scores: W_z [D, d], W_v [D, D], W_o [D, D] and w [D]."""
+
+    query_weight: torch.Tensor
+    vote_weight: torch.Tensor
+    capsule_weight: torch.Tensor
+    score_weight: torch.Tensor
+
+
+class GuidedVotes(NamedTuple):
+    """What is the same for all queries, with the output capsules in front, so that weighted sums are matrix products.
+
+    votes: V [..., M, N, D], zero where the mask is False.
+    projected: W_v V [..., M, N, D].
+    """
+
+    votes: torch.Tensor
+    projected: torch.Tensor
 
 
 def guided_routing(
@@ -19,10 +48,9 @@ def guided_routing(
     score_weight: torch.Tensor,
     num_iterations: int,
     mask: torch.Tensor | None = None,
-    projected_votes: torch.Tensor | None = None,
     return_weights: bool = True,
 ) -> RoutingOutput:
-    """Routes N input capsules (source words) to M output capsules, anew for each of T queries (decoder states).
+    """Route N input capsules (source words) to M output capsules, anew for each of T queries (decoder states).
 
     With B = 0 at the start, each of the iterations computes, for query t, inputs n and outputs m,
 
@@ -39,14 +67,13 @@ def guided_routing(
         score_weight: w [D].
         num_iterations: the number of weighted sums.
         mask: [..., N], True keeps an input capsule.
-        projected_votes: W_v V [..., N, M, D], if `project_votes` has computed it before; then the votes must be those
-            that it returned, which are zero where the mask is False.
         return_weights: whether to return C of every iteration.
 
     Returns:
         `RoutingOutput`: Omega [..., T, M, D] and, for each iteration, C [..., T, N, M], in the dtype of the votes.
 
-    Relations: with w = 0, or one iteration, C is uniform and the query has no influence.
+    Relations: with w = 0, or one iteration, C is uniform and the query has no influence. `project_votes` and then
+    `route_guided_votes` for each query give the same: a decoder does that, and projects once per sentence.
     """
     check_votes(votes, num_iterations, mask)
     width = votes.shape[-1]
@@ -56,98 +83,122 @@ def guided_routing(
             f"shape {list(votes.shape)}"
         )
     check_shape("query_weight", query_weight, torch.Size([width, query.shape[-1]]), votes)
+    check_shape("vote_weight", vote_weight, torch.Size([width, width]), votes)
     check_shape("capsule_weight", capsule_weight, torch.Size([width, width]), votes)
     check_shape("score_weight", score_weight, torch.Size([width]), votes)
-    if projected_votes is None:
-        votes, projected_votes = project_votes(votes, vote_weight, mask)
-    else:
-        check_shape("projected_votes", projected_votes, votes.shape, votes)
+    scorer = GuidedScorer(query_weight, vote_weight, capsule_weight, score_weight)
+    prepared = project_votes(votes.transpose(-2, -3).contiguous(), vote_weight, mask)
+    return route_guided_votes(
+        prepared, query, scorer, num_iterations=num_iterations, mask=mask, return_weights=return_weights
+    )
+
+
+def project_votes(
+    votes: torch.Tensor, vote_weight: torch.Tensor | None, mask: torch.Tensor | None = None
+) -> GuidedVotes:
+    """Mask votes V [..., M, N, D] by [..., N] and project them by W_v; without W_v, which one iteration does not need,
+    return the votes in its place."""
+    if mask is not None:
+        votes = votes.masked_fill(~mask[..., None, :, None], 0)  # whatever padding holds, even NaN, must not spread
+    if vote_weight is None:
+        return GuidedVotes(votes, votes)
+    dtype = iteration_dtype(votes)
+    with without_autocast(votes):
+        return GuidedVotes(votes, linear(votes.to(dtype), vote_weight.to(dtype)))
+
+
+def route_guided_votes(
+    prepared: GuidedVotes,
+    query: torch.Tensor,
+    scorer: GuidedScorer | None,
+    *,
+    num_iterations: int,
+    mask: torch.Tensor | None = None,
+    return_weights: bool = True,
+) -> RoutingOutput:
+    """Route what `project_votes` returned, by the same mask [..., N], as `guided_routing` does.
+
+    Args:
+        prepared: V and W_v V, each [..., M, N, D].
+        query: z [..., T, d].
+        scorer: `None` for a single iteration, which scores nothing.
+    """
+    votes = prepared.votes
+    check_num_iterations(num_iterations)
+    if scorer is None and num_iterations > 1:
+        raise ValueError(f"`scorer` must be given for `num_iterations` {num_iterations}, got None")
     dtype = iteration_dtype(votes)
     with without_autocast(votes):
         form = choose_form(votes, return_weights=False, detach_routing=False)
         route = guided_routing_plain if form is RoutingForm.PLAIN else guided_routing_chunked
         capsules, weights = route(
-            votes.to(dtype),
-            projected_votes.to(dtype),
-            linear(query.to(dtype), query_weight.to(dtype)),
-            capsule_weight.to(dtype),
-            score_weight.to(dtype),
+            GuidedVotes(*(tensor.to(dtype) for tensor in prepared)),
+            query.to(dtype),
+            None if scorer is None else GuidedScorer(*(weight.to(dtype) for weight in scorer)),
             num_iterations,
             mask,
         )
     if not return_weights:
         return RoutingOutput(capsules.to(votes.dtype), None)
-    return RoutingOutput(capsules.to(votes.dtype), tuple(assignment.to(votes.dtype) for assignment in weights))
-
-
-def project_votes(
-    votes: torch.Tensor, vote_weight: torch.Tensor, mask: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """V [..., N, M, D], zero where the mask [..., N] is False, and W_v V: what is the same for all queries."""
-    check_shape("vote_weight", vote_weight, torch.Size([votes.shape[-1]] * 2), votes)
-    if mask is not None:
-        votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
-    dtype = iteration_dtype(votes)
-    with without_autocast(votes):
-        return votes, linear(votes.to(dtype), vote_weight.to(dtype))
+    # [..., T, M, N] -> [..., T, N, M]
+    return RoutingOutput(
+        capsules.to(votes.dtype), tuple(assignment.transpose(-2, -1).to(votes.dtype) for assignment in weights)
+    )
 
 
 def guided_routing_plain(
-    votes: torch.Tensor,
-    projected_votes: torch.Tensor,
-    projected_query: torch.Tensor,
-    capsule_weight: torch.Tensor,
-    score_weight: torch.Tensor,
+    prepared: GuidedVotes,
+    query: torch.Tensor,
+    scorer: GuidedScorer | None,
     num_iterations: int,
     mask: torch.Tensor | None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The reference form: the equations, line by line. It holds tensors of [..., T, N, M, D]."""
-    votes, projected_votes = votes.unsqueeze(-4), projected_votes.unsqueeze(-4)  # [..., 1, N, M, D]
-    from_query = projected_query[..., None, None, :]  # [..., T, 1, 1, D]
-    keep = 1.0 if mask is None else mask[..., None, :, None]  # [..., 1, N, 1]
-    logits = votes.new_zeros(*projected_query.shape[:-1], *votes.shape[-3:-1])  # [..., T, N, M]
+    """The reference form: the equations, line by line. It holds tensors of [..., T, M, N, D]."""
+    votes, projected = (tensor.unsqueeze(-4) for tensor in prepared)  # [..., 1, M, N, D]
+    keep = 1.0 if mask is None else mask[..., None, None, :]  # [..., 1, 1, N]
+    logits = votes.new_zeros(*query.shape[:-1], *votes.shape[-3:-1])  # [..., T, M, N]
     weights = []
     for iteration in range(num_iterations):
-        assignment = logits.softmax(dim=-1) * keep
+        assignment = logits.softmax(dim=-2) * keep
         weights.append(assignment)
-        capsules = squash((assignment.unsqueeze(-1) * votes).sum(dim=-3))  # [..., T, M, D]
-        if iteration < num_iterations - 1:
-            from_capsules = linear(capsules, capsule_weight).unsqueeze(-3)  # [..., T, 1, M, D]
-            scores = torch.tanh(from_query + projected_votes + from_capsules)  # [..., T, N, M, D]
-            logits = logits + torch.matmul(scores, score_weight)
+        capsules = squash((assignment.unsqueeze(-1) * votes).sum(dim=-2))  # [..., T, M, D]
+        if scorer is not None and iteration < num_iterations - 1:
+            from_query = linear(query, scorer.query_weight)[..., None, None, :]  # [..., T, 1, 1, D]
+            from_capsules = linear(capsules, scorer.capsule_weight).unsqueeze(-2)  # [..., T, M, 1, D]
+            scores = torch.tanh(from_query + projected + from_capsules)  # [..., T, M, N, D]
+            logits = logits + torch.matmul(scores, scorer.score_weight)
     return capsules, weights
 
 
 def guided_routing_chunked(
-    votes: torch.Tensor,
-    projected_votes: torch.Tensor,
-    projected_query: torch.Tensor,
-    capsule_weight: torch.Tensor,
-    score_weight: torch.Tensor,
+    prepared: GuidedVotes,
+    query: torch.Tensor,
+    scorer: GuidedScorer | None,
     num_iterations: int,
     mask: torch.Tensor | None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The same arithmetic with the output capsules in front, so that weighted sums are matrix products.
+    """The same arithmetic with the queries behind the output capsules, so that weighted sums are matrix products.
 
     The first iteration does not depend on the query and is computed once for all of them. The tensors of
-    [..., T, N, M, D] inside the scores exist a slice at a time: see `additive_scores`. A training step holds about
-    12 M D numbers for each word of the batch, whatever the length of its sentence, and the assignments [..., T, N, M].
+    [..., M, T, N, D] inside the scores exist a slice at a time: see `additive_scores`. A training step holds about
+    12 M D numbers for each word of the batch, whatever the length of its sentence, and the assignments [..., T, M, N].
     """
-    votes = votes.transpose(-2, -3).contiguous()  # [..., M, N, D]
-    projected_votes = projected_votes.transpose(-2, -3).contiguous()
+    votes, projected = prepared  # [..., M, N, D]
     num_outputs, num_inputs = votes.shape[-3:-1]
-    uniform = votes.new_full((*projected_query.shape[:-1], num_inputs, num_outputs), 1 / num_outputs)  # [..., T, N, M]
-    weights = [uniform if mask is None else uniform * mask[..., None, :, None]]
+    uniform = votes.new_full((*query.shape[:-1], num_outputs, num_inputs), 1 / num_outputs)  # [..., T, M, N]
+    weights = [uniform if mask is None else uniform * mask[..., None, None, :]]
     capsules = squash(votes.sum(dim=-2, keepdim=True) / num_outputs)  # [..., M, 1, D], as masked votes are zero
-    logits = None
-    for _ in range(num_iterations - 1):
-        guide = projected_query.unsqueeze(-3) + linear(capsules, capsule_weight)  # [..., M, T, D]
-        scores = additive_scores(guide, projected_votes, score_weight)  # [..., M, T, N]
-        logits = scores if logits is None else logits + scores
-        assignment = logits.softmax(dim=-3)
-        if mask is not None:
-            assignment = assignment * mask[..., None, None, :]
-        weights.append(assignment.movedim(-3, -1))
-        capsules = squash(torch.matmul(assignment, votes))  # [..., M, T, D]
-    capsules = capsules.expand(*votes.shape[:-2], projected_query.shape[-2], votes.shape[-1])
-    return capsules.transpose(-2, -3), weights
+    if scorer is not None:
+        projected_query = linear(query, scorer.query_weight).unsqueeze(-3)  # [..., 1, T, D]
+        logits = None
+        for _ in range(num_iterations - 1):
+            guide = projected_query + linear(capsules, scorer.capsule_weight)  # [..., M, T, D]
+            scores = additive_scores(guide, projected, scorer.score_weight)  # [..., M, T, N]
+            logits = scores if logits is None else logits + scores
+            assignment = logits.softmax(dim=-3)
+            if mask is not None:
+                assignment = assignment * mask[..., None, None, :]
+            weights.append(assignment.transpose(-2, -3))
+            capsules = squash(torch.matmul(assignment, votes))  # [..., M, T, D]
+    capsules = capsules.expand(*votes.shape[:-2], query.shape[-2], votes.shape[-1])
+    return capsules.transpose(-2, -3), weights  # [..., T, M, D]

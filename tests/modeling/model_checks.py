@@ -18,7 +18,8 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileConfig
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
 PAD, EOS, START = 1, 2, 3
@@ -274,6 +275,74 @@ class ModelChecks:
                 **source, **settings, max_new_tokens=8, cache_implementation="static", disable_compile=True
             )
             assert torch.equal(actual, expected)
+
+    def check_cache(self, model: Any, cache: Any, batch_size: int, past_length: int) -> None:
+        """What transformers' `_check_past_key_values_for_generate` asserts of the cache of an encoder-decoder."""
+        config = model.config
+        heads = config.decoder_attention_heads
+        assert isinstance(cache, EncoderDecoderCache)
+        for half, length in ((cache.self_attention_cache, past_length), (cache.cross_attention_cache, 7)):
+            assert len(half) == config.decoder_layers
+            for layer in half.layers:
+                assert layer.keys.shape == layer.values.shape == (batch_size, heads, length, config.d_model // heads)
+
+    def test_the_cache_has_the_format_of_transformers(self, mix):
+        """As `test_past_key_values_format` and the tests `test_*_generate_dict_outputs_use_cache` of transformers."""
+        if not self.family.has_static_cache:
+            pytest.skip("a recurrent decoder has no keys and values")
+        model, batch = self.model(mix), self.batch()
+        self.check_cache(model, model(**batch, use_cache=True).past_key_values, 3, 6)
+        for settings, rows in (({}, 3), ({"do_sample": True}, 3), ({"num_beams": 2}, 6)):
+            output = model.generate(
+                **self.source(batch), **settings, max_new_tokens=5, min_new_tokens=5, return_dict_in_generate=True
+            )
+            self.check_cache(model, output.past_key_values, rows, 5)
+
+    def test_every_output_of_compiled_decoding(self, mix):
+        """As `test_generate_compilation_all_outputs` of transformers, compiled without a code generator."""
+        if not self.family.has_static_cache:
+            pytest.skip("a recurrent state has a fixed size anyway")
+        model, source = self.model(mix), self.source(self.batch())
+        model.set_attn_implementation("eager")
+        settings = {
+            "max_new_tokens": 5,
+            "min_new_tokens": 5,
+            "output_attentions": True,
+            "output_hidden_states": True,
+            "output_logits": True,
+            "return_dict_in_generate": True,
+        }
+        expected = model.generate(**source, **settings)
+        torch._dynamo.reset()
+        compile_config = CompileConfig(backend="eager", mode=None, fullgraph=True)
+        compile_config._compile_all_devices = True
+        actual = model.generate(**source, **settings, cache_implementation="static", compile_config=compile_config)
+        assert hasattr(model, "_compiled_call")
+        assert torch.equal(actual.sequences, expected.sequences)
+        torch.testing.assert_close(torch.stack(actual.logits), torch.stack(expected.logits), **TOLERANCE)
+        self.check_cache(model, actual.past_key_values, 3, actual.past_key_values.get_max_length())
+        assert [len(layers) for layers in actual.cross_attentions] == [model.config.decoder_layers] * 5
+        assert [len(states) for states in actual.decoder_hidden_states] == [model.config.decoder_layers + 1] * 5
+
+    def test_a_cache_of_transformers_is_taken(self, mix):
+        """A plain cache that a user makes has no place for what a family keeps beside keys and values."""
+        if not self.family.has_static_cache:
+            pytest.skip("a recurrent decoder has a cache of its own")
+        model, batch = self.model(mix), self.batch()
+        source, tokens = self.source(batch), batch["decoder_input_ids"]
+        expected = model(**batch, use_cache=False).logits
+        for make in (lambda: DynamicCache(), lambda: EncoderDecoderCache(DynamicCache(), DynamicCache())):
+            given, returned = make(), []
+            for position in range(3):
+                step = model(**source, decoder_input_ids=tokens[:, position : position + 1], past_key_values=given)
+                torch.testing.assert_close(step.logits[:, 0], expected[:, position], **TOLERANCE)
+                assert given.get_seq_length() == position + 1
+                returned.append(step.past_key_values)
+            following = model(**source, decoder_input_ids=tokens[:, 3:4], past_key_values=returned[-1]).logits
+            torch.testing.assert_close(following[:, 0], expected[:, 3], **TOLERANCE)
+        greedy = model.generate(**source, max_new_tokens=6, min_new_tokens=6)
+        given = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        assert torch.equal(model.generate(**source, max_new_tokens=6, min_new_tokens=6, past_key_values=given), greedy)
 
     def test_generates_from_embeddings_and_from_encoder_outputs(self, mix):
         model, source = self.model(mix), self.source(self.batch())

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
-from hf_capsule_mt.modeling.past_future_guidance import build_guidance
+from hf_capsule_mt.modeling.past_future_guidance import SOURCE_NAMES, build_guidance
 from tests.modeling.model_checks import TOLERANCE, randomize
 from tests.modeling.test_capsule_marian import GUIDED, SIZES, SPECIAL
 
@@ -158,9 +158,10 @@ def test_what_a_sentence_costs_once_is_in_the_cache(batch, method, monkeypatch):
         calls.clear()
         output = model.generate(**source, **settings, max_new_tokens=6, min_new_tokens=6, return_dict_in_generate=True)
         assert calls == [1]
-        layer = output.past_key_values.cross_attention_cache.layers[2]
+        cache = output.past_key_values
         rows = 3 * max(settings.get("num_beams", 1), settings.get("num_return_sequences", 1))
-        assert layer.keys.shape[::2] == layer.values.shape[::2] == (rows, 7)
+        assert [cache.constants[name].shape[::2] for name in SOURCE_NAMES] == [(rows, 7)] * 2
+        assert len(cache.cross_attention_cache) == model.config.decoder_layers
 
 
 def test_a_cache_of_other_sentences_is_not_used(batch):

@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from hf_capsule_mt.routing import guided_routing, project_votes, use_routing_form
+from hf_capsule_mt.routing import (
+    GuidedScorer,
+    guided_routing,
+    project_votes,
+    route_guided_votes,
+    use_routing_form,
+)
 from tests.routing import reference
 
 WIDTH, QUERY_WIDTH = 3, 4
@@ -117,17 +123,28 @@ def test_refuses_sizes_that_do_not_fit():
         guided_routing(**arguments, **{**weights, "vote_weight": torch.randn(3, 4)}, num_iterations=1)
 
 
-def test_projected_votes_change_nothing():
+def test_votes_projected_once_serve_every_query():
     arguments, weights = make(batch=(2,))
     mask = torch.arange(5).expand(2, 5) < torch.tensor([[5], [3]])
     expected = guided_routing(**arguments, **weights, num_iterations=3, mask=mask)
-    votes, projected = project_votes(arguments["votes"], weights["vote_weight"], mask)
-    output = guided_routing(
-        votes, arguments["query"], **weights, num_iterations=3, mask=mask, projected_votes=projected
-    )
+    prepared = project_votes(arguments["votes"].transpose(-2, -3).contiguous(), weights["vote_weight"], mask)
+    for step in range(2):
+        query = arguments["query"][:, step : step + 1]
+        output = route_guided_votes(prepared, query, GuidedScorer(**weights), num_iterations=3, mask=mask)
+        torch.testing.assert_close(output.capsules, expected.capsules[:, step : step + 1])
+        for alone, together in zip(output.weights, expected.weights, strict=True):
+            torch.testing.assert_close(alone, together[:, step : step + 1])
+
+
+def test_one_iteration_needs_no_scorer():
+    arguments, weights = make(batch=(2,))
+    mask = torch.arange(5).expand(2, 5) < torch.tensor([[5], [3]])
+    expected = guided_routing(**arguments, **weights, num_iterations=1, mask=mask)
+    prepared = project_votes(arguments["votes"].transpose(-2, -3).contiguous(), None, mask)
+    output = route_guided_votes(prepared, arguments["query"], None, num_iterations=1, mask=mask)
     torch.testing.assert_close(output.capsules, expected.capsules)
-    with pytest.raises(ValueError, match=r"`projected_votes` must have shape \[2, 5, 4, 3\]"):
-        guided_routing(votes, arguments["query"], **weights, num_iterations=3, projected_votes=projected[:1])
+    with pytest.raises(ValueError, match="`scorer` must be given for `num_iterations` 2, got None"):
+        route_guided_votes(prepared, arguments["query"], None, num_iterations=2, mask=mask)
 
 
 def test_weights_only_if_asked_for():
