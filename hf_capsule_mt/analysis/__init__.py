@@ -1,1 +1,1 @@
-"""Looking at the models: how fast they are, and what their routings do."""
+"""What a model's routings do: statistics, PAST and FUTURE, pictures."""

@@ -1,20 +1,25 @@
-"""What PAST and FUTURE hold while a given translation is produced (Zheng et al. 2019, section 4.3)."""
+"""What PAST and FUTURE hold during forced decoding (Zheng et al. 2019, section 4.3).
+
+Legend: B sentences, S source words, T target words, V vocabulary.
+"""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
+from hf_capsule_mt.modeling import CapsuleMarianMTModel, CapsuleRNMTForConditionalGeneration
 from hf_capsule_mt.modeling.coverage import PastFutureCurves, past_future_curves
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
-TIMES = 5
+GuidedModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration
+TIMES = 5  # so many times as many words as the bag are the most probable ones
 
 
 class OverlapRate(NamedTuple):
-    """r_OL of PAST and of FUTURE: 1 if every word of every bag is among the most probable, 0 if none is.
+    """r_OL of PAST and FUTURE: 1 if every word of every bag is among the most probable words, 0 if none is.
 
-    The paper reports 0.72 and 0.70. `None` where a sentence of one word has no FUTURE.
+    The paper reports 0.72 and 0.70. `None` for the FUTURE of a sentence of one word, which has no bags.
     """
 
     past: float | None
@@ -24,22 +29,24 @@ class OverlapRate(NamedTuple):
 def overlap_rate(
     past_scores: torch.Tensor, future_scores: torch.Tensor, words: Sequence[int], excluded: Iterable[int] = ()
 ) -> OverlapRate:
-    """r_OL of one sentence: the mean over its steps t of |Top(p_t) and bag_t| / |bag_t|, with bags as sets of words.
+    """Return r_OL of one sentence: the mean over steps t of |Top(p_t) and bag_t| / |bag_t|, bags as sets of words.
 
-    PAST: the bag is y_1..y_t, the top are the 5 t most probable words; FUTURE: y_t+1..y_T and 5 (T - t), without the
-    last step, whose bag is empty.
+    | | bag | Top |
+    |---|---|---|
+    | PAST | y_1..y_t | the 5 t most probable words |
+    | FUTURE | y_t+1..y_T, skipping the last step, where it is empty | the 5 (T - t) most probable words |
 
     Args:
         past_scores, future_scores: [T, V], the logits or probabilities of the bags at each step.
         words: y_1..y_T.
-        excluded: words that count in no bag and take no place among the top, such as padding.
+        excluded: words that count neither in a bag nor in Top, such as padding.
     """
     if not past_scores.shape == future_scores.shape == (len(words), past_scores.shape[-1]):
         raise ValueError(
             f"scores of {len(words)} words must be [{len(words)}, V], got {list(past_scores.shape)} and "
             f"{list(future_scores.shape)}"
         )
-    left_out = set(excluded)
+    ignored = set(excluded)
     past: list[float] = []
     future: list[float] = []
     for step in range(1, len(words) + 1):
@@ -47,17 +54,17 @@ def overlap_rate(
             (past, past_scores[step - 1], words[:step], step),
             (future, future_scores[step - 1], words[step:], len(words) - step),
         ):
-            types = set(bag) - left_out
+            types = set(bag) - ignored
             if types:
                 allowed = scores.clone()
-                allowed[list(left_out)] = -torch.inf
-                top = set(allowed.topk(min(TIMES * count, len(allowed) - len(left_out))).indices.tolist())
+                allowed[list(ignored)] = -torch.inf
+                top = set(allowed.topk(min(TIMES * count, len(allowed) - len(ignored))).indices.tolist())
                 rates.append(len(top & types) / len(types))
     return OverlapRate(_mean(past), _mean(future))
 
 
 def mean_overlap_rate(rates: Sequence[OverlapRate]) -> OverlapRate:
-    """The mean over sentences, of those that have a rate."""
+    """Average over the sentences that have a rate."""
     return OverlapRate(
         _mean([rate.past for rate in rates if rate.past is not None]),
         _mean([rate.future for rate in rates if rate.future is not None]),
@@ -70,13 +77,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 @torch.no_grad()
 def overlap_rates(
-    model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+    model: GuidedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
 ) -> list[OverlapRate]:
-    """r_OL of each sentence of a batch: sources [B, S], their mask [B, S] and translations [B, T] padded with -100.
+    """Return r_OL of each sentence: sources [B, S], their mask [B, S], translations [B, T] padded with -100.
 
-    The model has `guided_routing`, and its bag-of-words loss has not been dropped.
+    The model must have `guided_routing` and its bag-of-words loss.
     """
-    if getattr(model, "guided_losses", None) is None:
+    losses = getattr(model, "guided_losses", None)
+    if losses is None:
         raise ValueError("the overlap rate needs a model with `guided_routing` and a `guided_bow_weight` above 0")
     output = model.model(
         input_ids,
@@ -86,7 +94,7 @@ def overlap_rates(
         use_cache=False,
     )
     embeddings = model.get_output_embeddings().weight
-    past, future = (states @ embeddings.t() for states in model.guided_losses.word_states(output.guided_capsules))
+    past, future = (states @ embeddings.t() for states in losses.word_states(output.guided_capsules))
     special = {model.config.pad_token_id, model.config.bos_token_id, model.config.decoder_start_token_id} - {None}
     rates = []
     for sentence, row in enumerate(labels.tolist()):
@@ -97,9 +105,9 @@ def overlap_rates(
 
 @torch.no_grad()
 def forced_curves(
-    model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+    model: GuidedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
 ) -> PastFutureCurves:
-    """The shares [B, S, T] of each source word while the translations [B, T], padded with -100, are produced."""
+    """Return each source word's shares [B, S, T] during forced decoding of translations [B, T] padded with -100."""
     weights = model(
         input_ids,
         attention_mask=attention_mask,

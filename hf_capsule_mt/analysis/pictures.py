@@ -1,22 +1,25 @@
-"""Pictures of what routings do, and of what models cost."""
+"""Pictures of what routings do: assignments, entropy and diversity, PAST and FUTURE."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 def draw_layer_routing(iterations: Sequence[torch.Tensor], path: str | os.PathLike[str], columns: int = 64) -> Path:
-    """A heat map of one routing, averaged over positions: input capsules by output capsules, a row for each iteration.
+    """Draw a heat map of one routing, averaged over positions: input by output capsules, one panel per iteration.
 
-    It is Figure 4 of Dou et al. 2019. The output capsules are put in the order of the input capsule that they take
-    most from in the last iteration, and neighbours are averaged into at most `columns` columns.
+    This is Figure 4 of Dou et al. 2019. Sort output capsules by the input capsule that they take most from in the last
+    iteration, and average neighbours into at most `columns` columns.
 
     Args:
         iterations: the assignment probabilities [..., N, M] of each iteration.
-        path: where the picture goes, as PNG, PDF or SVG by its ending.
+        path: the file to write, as PNG, PDF or SVG by its ending.
     """
     from matplotlib import pyplot as plt
 
@@ -28,7 +31,7 @@ def draw_layer_routing(iterations: Sequence[torch.Tensor], path: str | os.PathLi
     figure, axes = plt.subplots(len(averages), 1, figsize=(9, 1.1 + 1.3 * len(averages)), squeeze=False, sharex=True)
     brightest = max(float((average * num_outputs).max()) for average in averages)
     for number, (average, axis) in enumerate(zip(averages, axes[:, 0], strict=True), start=1):
-        ordered = average[:, order] * num_outputs  # 1 is what uniform routing gives
+        ordered = average[:, order] * num_outputs  # uniform routing gives 1
         blocks = [ordered[:, a:b].mean(dim=1) for a, b in zip(groups[:-1].tolist(), groups[1:].tolist(), strict=True)]
         image = axis.imshow(
             torch.stack(blocks, dim=1).numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=brightest, origin="lower"
@@ -48,16 +51,16 @@ def draw_past_future(
     target: Sequence[str],
     path: str | os.PathLike[str],
 ) -> Path:
-    """Heat maps of what is translated and what is not, a pair of columns for each target word: PAST and FUTURE.
+    """Draw heat maps of what is translated and what is not: PAST and FUTURE, a pair of columns per target word.
 
-    It is Figure 4 of Zheng et al. 2019. A pair shows the source words as they are assigned when its target word is
-    predicted: before it has been read.
+    This is Figure 4 of Zheng et al. 2019. A pair shows the assignments that predict its target word, before the
+    decoder reads that word.
 
     Args:
         past, future: the shares [S, T] of one sentence, from `past_future_curves`.
-        source: S words, from top to bottom.
-        target: T words, from left to right.
-        path: where the picture goes, as PNG, PDF or SVG by its ending.
+        source: S words, top to bottom.
+        target: T words, left to right.
+        path: the file to write, as PNG, PDF or SVG by its ending.
     """
     from matplotlib import pyplot as plt
 
@@ -83,11 +86,11 @@ def draw_past_future(
 def draw_heat_maps(
     maps: Mapping[str, torch.Tensor], rows: Sequence[str], columns: Sequence[str], path: str | os.PathLike[str]
 ) -> Path:
-    """Heat maps of shares between 0 and 1, side by side, with the same named rows and columns.
+    """Draw heat maps of shares between 0 and 1 side by side, with the same named rows and columns.
 
     Args:
         maps: a matrix [rows, columns] for each title.
-        path: where the picture goes, as PNG, PDF or SVG by its ending.
+        path: the file to write, as PNG, PDF or SVG by its ending.
     """
     from matplotlib import pyplot as plt
 
@@ -103,7 +106,7 @@ def draw_heat_maps(
 
 
 def draw_iteration_statistics(statistics: dict[str, list[dict[str, Any]]], path: str | os.PathLike[str]) -> Path:
-    """Entropy and diversity by iteration, a line for each routing of the model: the numbers of Dou et al. 2019, 5.2.
+    """Plot entropy and diversity by iteration, a line for each routing (Dou et al. 2019, section 5.2).
 
     Args:
         statistics: {place: one dict with "entropy" and "diversity" for each iteration}.
@@ -125,7 +128,7 @@ def draw_iteration_statistics(statistics: dict[str, list[dict[str, Any]]], path:
 
 
 def draw_agreement(averages: Sequence[torch.Tensor], path: str | os.PathLike[str]) -> Path:
-    """Average assignments [N, M] of one routing with few output capsules, a panel for each iteration, with numbers."""
+    """Draw the average assignments [N, M] of a routing with few output capsules, with numbers, by iteration."""
     from matplotlib import pyplot as plt
 
     number_inputs, number_outputs = averages[0].shape
@@ -164,7 +167,7 @@ def draw_word_curves(
     target_words: Sequence[str],
     path: str | os.PathLike[str],
 ) -> Path:
-    """How much of each source word is PAST (blue) and FUTURE (red, dashed) at each step, a panel for each word.
+    """Plot how much of each source word is PAST (blue) and FUTURE (red, dashed) at each step, a panel per word.
 
     Args:
         past, future: [S, T], from `past_future_curves`.
@@ -191,9 +194,9 @@ def draw_word_curves(
 
 
 def draw_word_map(weights: torch.Tensor, words: Sequence[str], path: str | os.PathLike[str]) -> Path:
-    """Which words of a sentence each capsule is made of: the sentence once for each capsule, its words shaded.
+    """Shade the words of a sentence by their share in each capsule, one line per capsule.
 
-    It is Table 4 of Wang et al. (CapsNMT).
+    This is Table 4 of Wang et al. (CapsNMT).
 
     Args:
         weights: the assignments [S, M] of the words to the capsules, of one iteration.
@@ -222,7 +225,7 @@ def draw_word_map(weights: torch.Tensor, words: Sequence[str], path: str | os.Pa
 
 
 def _plain(token: str) -> str:
-    """A piece of a word as people write it; "$" and the like as they are, not as mathematics."""
+    """Return a token as people write it, with "$" escaped so that matplotlib does not read mathematics."""
     return token.replace("▁", " ").strip().replace("$", r"\$") or "▁"
 
 
@@ -232,7 +235,8 @@ def _cells(values: torch.Tensor) -> list[tuple[tuple[int, int], float]]:
     ]
 
 
-def save_picture(figure: Any, path: str | os.PathLike[str]) -> Path:
+def save_picture(figure: "Figure", path: str | os.PathLike[str]) -> Path:
+    """Write a figure, creating its folder, and close it."""
     from matplotlib import pyplot as plt
 
     file = Path(path)

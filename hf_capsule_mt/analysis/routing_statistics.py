@@ -1,7 +1,7 @@
-"""Numbers about routings: entropy and diversity of the assignments (equations 17 and 18 of Dou et al. 2019).
+"""Entropy and diversity of routing assignments (equations 17 and 18 of Dou et al. 2019).
 
-Legend: N input capsules, M output capsules, C the assignment probabilities [..., N, M] of one iteration, in which an
-input capsule that a mask left out is a row of zeros.
+Legend: N input capsules, M output capsules, C the assignment probabilities [..., N, M] of one iteration. A masked
+input capsule is a row of zeros.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,20 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.outputs import RoutingWeights
 
-# Routings whose input capsules are the words of the source, not layers or heads
+# Routings whose input capsules are source words, not layers or heads
 ROUTINGS_OF_WORDS = ("decoder.guidance", "encoder.aggregation")
 
 
 def assignment_entropy(weights: torch.Tensor) -> torch.Tensor:
-    """How spread out the input capsules' assignments are, in nats: C [..., N, M] -> [...].
+    """Return the mean entropy of the input capsules' assignments, in nats: C [..., N, M] -> [...].
 
         H = (1 / N) sum_n -sum_m C_nm ln C_nm
 
-    0 where every input goes to one output, ln M where all outputs get the same. Inputs that were left out count not.
+    0 if every input goes to one output, ln M if all outputs get the same. Masked inputs do not count.
 
     Deviation: equation 17 is printed without the minus sign and divided by the number of outputs as well, which gives
     -0.012 where the text says 6.24 = ln 512.
@@ -34,11 +35,11 @@ def assignment_entropy(weights: torch.Tensor) -> torch.Tensor:
 
 
 def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
-    """How much the output capsules differ in what they take: C [..., N, M] -> [...], 0 (all the same) to 1.
+    """Return how much the output capsules' inputs differ: C [..., N, M] -> [...], 0 (all the same) to 1.
 
         1 - mean over pairs i < j of cos(C_i, C_j),    C_m in R^N the assignments to output capsule m
 
-    One output capsule has nobody to differ from: 0.
+    0 for a single output capsule.
 
     Deviation: equation 18 is printed without "1 -", which gives 1 for the uniform first iteration, where the text says
     0.0 and that a higher score means more difference.
@@ -47,14 +48,14 @@ def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
     number = columns.shape[-1]
     if number == 1:
         return columns.new_zeros(columns.shape[:-2])
-    squared_sum = columns.sum(dim=-1).square().sum(dim=-1)  # |sum of the columns|^2 = M + 2 sum of all pairs' cosines
-    own = columns.square().sum(dim=(-2, -1))  # M, less what columns of zeros do not have
-    return (1 - (squared_sum - own) / (number * (number - 1))).clamp(min=0)  # rounding may leave less than none
+    squared_sum = columns.sum(dim=-1).square().sum(dim=-1)  # |sum of columns|^2 = M + 2 (sum of all pairs' cosines)
+    own = columns.square().sum(dim=(-2, -1))  # M, minus the number of zero columns
+    return (1 - (squared_sum - own) / (number * (number - 1))).clamp(min=0)  # rounding may go below 0
 
 
 @dataclass
 class IterationStatistics:
-    """Means over positions of one routing at one iteration."""
+    """Means over the positions of one routing at one iteration."""
 
     entropy: float = 0.0
     diversity: float = 0.0
@@ -62,7 +63,7 @@ class IterationStatistics:
     average: torch.Tensor | None = field(default=None, repr=False)  # [N, M], unless the inputs are words
 
     def add(self, weights: torch.Tensor, inputs_are_words: bool) -> None:
-        """Takes in assignments [positions, N, M]; inputs that are words differ from sentence to sentence."""
+        """Add assignments [positions, N, M]; do not average them over sentences if the inputs are words."""
         self.positions += len(weights)
         share = len(weights) / max(self.positions, 1)
         self.entropy += share * (float(assignment_entropy(weights).mean()) - self.entropy)
@@ -76,10 +77,9 @@ class IterationStatistics:
 
 
 def real_positions(place: str, weights: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The assignments [positions, N, M] without those of padding.
+    """Return the assignments [positions, N, M] without those of padding.
 
-    Routings of a stack have a position for each of its tokens: [B, T, N, M]. A routing that makes a whole sentence
-    into capsules has none: [B, N, M].
+    Routings of a stack have one position a token: [B, T, N, M]. A routing of a whole sentence has none: [B, N, M].
     """
     if weights.dim() == 3:
         return weights
@@ -88,8 +88,8 @@ def real_positions(place: str, weights: torch.Tensor, batch: dict[str, torch.Ten
 
 
 @torch.no_grad()
-def routings_of(model: Any, batch: dict[str, torch.Tensor]) -> RoutingWeights:
-    """The assignments of every routing of a model, on the given targets."""
+def routings_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> RoutingWeights:
+    """Return the assignments of every routing of a model during forced decoding of the batch's labels."""
     weights = model.eval()(**batch, output_routing_weights=True).routing_weights
     if not weights:
         raise ValueError(f"{type(model).__name__} with this configuration has no routing to look at")
@@ -97,9 +97,9 @@ def routings_of(model: Any, batch: dict[str, torch.Tensor]) -> RoutingWeights:
 
 
 def routing_statistics(
-    model: Any, batches: Iterable[dict[str, torch.Tensor]]
+    model: PreTrainedModel, batches: Iterable[dict[str, torch.Tensor]]
 ) -> dict[str, tuple[IterationStatistics, ...]]:
-    """Entropy, diversity and average assignments of every routing at every iteration, over real positions."""
+    """Return entropy, diversity and average assignments of every routing at every iteration, without padding."""
     statistics: dict[str, tuple[IterationStatistics, ...]] = {}
     for batch in batches:
         for place, iterations in routings_of(model, batch).items():
@@ -112,14 +112,14 @@ def routing_statistics(
 
 
 def encoded_batches(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     sources: list[str],
     targets: list[str],
     batch_size: int = 16,
     device: str = "cpu",
     max_length: int | None = None,
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Sentence pairs as what a model takes, labels included; each side is cut after `max_length` tokens, if given."""
+    """Yield sentence pairs as model inputs with labels; truncate both sides to `max_length` tokens if given."""
     for start in range(0, len(sources), batch_size):
         batch = tokenizer(
             sources[start : start + batch_size],

@@ -1,6 +1,6 @@
-"""Measurements and the files they are kept in.
+"""Scores, significance, adequacy, word alignment, and the result files.
 
-Every name here is in a module of its own, so that reading a result file needs neither sacreBLEU nor numpy.
+Import the rest from its module: reading a result file needs neither sacreBLEU nor numpy.
 """
 
 from hf_capsule_mt.evaluation.results import describe_environment, read_result, write_result

@@ -1,4 +1,4 @@
-"""How much of the source a translation says: coverage by word alignment, repetitions, length, and how to judge them.
+"""Measure how much of the source a translation covers: word alignment, repetitions, length.
 
 The coverage difference ratio is that of Kong et al. 2019, which Zheng et al. 2019 report in Table 3.
 """
@@ -15,46 +15,45 @@ from hf_capsule_mt.evaluation.words import split_words
 def coverage_difference_ratio(
     hypothesis_links: Sequence[Links], reference_links: Sequence[Sequence[Links]]
 ) -> float | None:
-    """CDR: the part of the source words that the reference translates which the translation translates as well.
+    """Return the share of the source words translated by the reference that the hypothesis translates, too.
 
-        CDR = 1 - |C_ref \\ C_gen| / |C_ref|
+        CDR = 1 - |C_ref \\ C_gen| / |C_ref|,    C the source positions that have a link
 
-    C are the source positions that have a link. The mean is over sentences, and over the references of each; where a
-    reference translates nothing there is nothing to compare. None if that is so everywhere.
+    Average over sentences, and over the references of each. Skip references without links; return None if all are.
 
     Args:
-        hypothesis_links: the links of source and translation, for each sentence.
-        reference_links: the same of source and reference, one list for each set of references.
+        hypothesis_links: the links between source and hypothesis, for each sentence.
+        reference_links: the links between source and reference, one list for each set of references.
     """
     by_sentence = []
     for generated, *references in zip(hypothesis_links, *reference_links, strict=True):
         covered = source_coverage(generated)
-        wanted = [source_coverage(links) for links in references]
-        ratios = [len(positions & covered) / len(positions) for positions in wanted if positions]
+        by_reference = [source_coverage(links) for links in references]
+        ratios = [len(positions & covered) / len(positions) for positions in by_reference if positions]
         if ratios:
             by_sentence.append(sum(ratios) / len(ratios))
     return sum(by_sentence) / len(by_sentence) if by_sentence else None
 
 
 def source_coverage(links: Links) -> set[int]:
-    """The source positions that have a link."""
+    """Return the source positions that have a link."""
     return {source for source, _ in links}
 
 
 def repeated_ngrams(words: Sequence[str], order: int = 4) -> float:
-    """The part of the n-grams that have been there before in the same sentence; 0 for a sentence shorter than n."""
+    """Return the share of n-grams that repeat an earlier one of the sentence; 0 for a sentence shorter than n."""
     ngrams = [tuple(words[start : start + order]) for start in range(len(words) - order + 1)]
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
 
 
 def most_repeated_ngram(words: Sequence[str], source: Sequence[str], order: int = 2) -> float:
-    """How much more often the most frequent n-gram comes in the translation than any n-gram does in the source."""
+    """Return the count of the translation's most frequent n-gram minus the count of the source's."""
     most = [_highest_count(side, order) for side in (words, source)]
     return float(most[0] - most[1])
 
 
 def length_ratio(hypothesis: Sequence[str], other: Sequence[str]) -> float:
-    """The translation's words for each word of the other side."""
+    """Return the number of words of the translation for each word of the other side."""
     return len(hypothesis) / max(len(other), 1)
 
 
@@ -69,20 +68,23 @@ def _highest_count(words: Sequence[str], order: int) -> int:
 def adequacy_measures(
     sources: Sequence[str], hypotheses: Sequence[str], aligner: WordAligner | None = None
 ) -> dict[str, list[float]]:
-    """What can be said of each translation without a reference; the higher, the worse it should be.
+    """Measure each translation without a reference: {measure: one value a sentence}; higher means worse.
 
-    - short in words, in characters: minus the length ratio to the source.
-    - repeated words: the part of the translation's words that have been there before, as `repeated_ngrams`.
-    - excess bigrams: `most_repeated_ngram`.
+    | measure | value |
+    |---|---|
+    | short in words, in characters | minus the length ratio to the source |
+    | repeated words | share of the translation's words that occurred before, as `repeated_ngrams` |
+    | excess bigrams | `most_repeated_ngram` |
 
-    And by an aligner, where a word is as covered as its best link is certain (the geometric mean of both directions):
+    An aligner adds the following. A word's coverage is the probability of its best link, the geometric mean of both
+    directions. An omission leaves source words uncovered, a hallucination words of both sides.
 
-    - uncovered source: the mean of 1 - coverage over the source's words.
-    - uncovered translation: the same of the translation's words, which is what was made up.
-    - unbalanced coverage: the first minus 0.75 times the second. Where something is left out, the source alone is
-      uncovered; in a hallucination both sides are.
-    - short and unbalanced: minus the length ratio in characters, plus half of uncovered source minus half of uncovered
-      translation.
+    | measure | value |
+    |---|---|
+    | uncovered source | mean of 1 - coverage over the source's words |
+    | uncovered translation | mean of 1 - coverage over the translation's words |
+    | unbalanced coverage | uncovered source - 0.75 uncovered translation |
+    | short and unbalanced | short in characters + 0.5 uncovered source - 0.25 uncovered translation |
     """
     pairs = [(split_words(source), split_words(line)) for source, line in zip(sources, hypotheses, strict=True)]
     characters = [-len(line) / max(len(source), 1) for source, line in zip(sources, hypotheses, strict=True)]
@@ -94,9 +96,9 @@ def adequacy_measures(
     }
     if aligner is None:
         return measures
-    certainties = [np.sqrt(ahead * back) for ahead, back in aligner.posteriors(pairs)]  # [T, S] each
-    source_side = [_uncovered(certainty.T) for certainty in certainties]
-    target_side = [_uncovered(certainty) for certainty in certainties]
+    links = [np.sqrt(forward * backward) for forward, backward in aligner.posteriors(pairs)]  # [T, S] each
+    source_side = [_uncovered(probabilities.T) for probabilities in links]
+    target_side = [_uncovered(probabilities) for probabilities in links]
     both = list(zip(characters, source_side, target_side, strict=True))
     return measures | {
         "uncovered source": source_side,
@@ -106,6 +108,6 @@ def adequacy_measures(
     }
 
 
-def _uncovered(certainty: np.ndarray) -> float:
-    """The mean of 1 - the best certainty [words, other words] over the words; 1 if one side is empty."""
-    return float(1 - certainty.max(axis=1).mean()) if certainty.size else 1.0
+def _uncovered(probabilities: np.ndarray) -> float:
+    """Return the mean over words of 1 - the best link's probability [words, other words]; 1 if a side is empty."""
+    return float(1 - probabilities.max(axis=1).mean()) if probabilities.size else 1.0

@@ -1,4 +1,4 @@
-"""A report on several systems beside a baseline: scores, significance, and the sentences that differ most."""
+"""Report on systems against a baseline: scores, significance, and the sentences that differ most."""
 
 import html
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from hf_capsule_mt.evaluation.significance import (
 
 @dataclass(frozen=True)
 class SentenceDifference:
-    """One sentence where a system and the baseline differ; `gain` is positive where the system is better."""
+    """A sentence that system and baseline translate differently; `gain` is positive if the system is better."""
 
     number: int
     gain: float
@@ -29,12 +29,12 @@ class SentenceDifference:
 
 @dataclass(frozen=True)
 class Report:
-    """What `compare.py` prints and keeps."""
+    """What `capsule-mt compare` prints and saves."""
 
     baseline: str
     baseline_scores: dict[str, tuple[float, float]]  # metric: score, half the width of its 95 % interval
     comparisons: dict[str, dict[str, Comparison]]
-    differences: dict[str, list[SentenceDifference]]  # of the systems that have any to be shown
+    differences: dict[str, list[SentenceDifference]]  # by system; none for a system without differences
     sentences: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def build_report(
     bootstrap_samples: int = 1000,
     randomisation_trials: int = 10_000,
 ) -> Report:
-    """Compares every system with the first; the sentences are ranked by the difference of their chrF."""
+    """Compare every system with the first; rank sentences by the difference of their chrF."""
     comparisons = compare_systems(systems, references, metrics, bootstrap_samples, randomisation_trials)
     (baseline, baseline_lines), *others = systems.items()
     before = sentence_scores(baseline_lines, references)
@@ -79,7 +79,7 @@ def build_report(
 
 
 def table_rows(report: Report) -> list[tuple[str, ...]]:
-    """The cells of the table, the baseline first. A star marks p < 0.05 in all three tests, two p < 0.01."""
+    """Return the table's rows, the baseline first. One star marks p < 0.05 in all three tests, two p < 0.01."""
     rows: list[tuple[str, ...]] = []
     for metric, (score, width) in report.baseline_scores.items():
         rows.append((report.baseline, metric, f"{score:.2f}", f"± {width:.2f}", "", "", "", "", ""))
@@ -105,12 +105,12 @@ def table_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def notes(report: Report) -> list[str]:
-    """What a reader has to know of the table, and the signatures."""
+    """Return the table's legend and the signatures."""
     row = next(iter(report.comparisons.values()))
     lower = ", ".join(sorted(SMALLER_IS_BETTER & set(row)))
     lines = [
         f"{report.sentences} sentences; differences to {report.baseline}"
-        + (f"; of {lower} the smaller is the better" if lower else ""),
+        + (f"; smaller is better for {lower}" if lower else ""),
         "*: p < 0.05 in all three tests, **: p < 0.01. w/t/l: sentences won, tied and lost in the sign test of "
         "Collins et al. 2005.",
     ]
@@ -118,7 +118,7 @@ def notes(report: Report) -> list[str]:
 
 
 def as_text(report: Report) -> str:
-    """The report for a terminal."""
+    """Format the report for a terminal."""
     rows = [HEADER, *table_rows(report)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -132,7 +132,7 @@ def as_text(report: Report) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """The report for a repository."""
+    """Format the report as Markdown."""
     lines = [markdown_table(HEADER, ([_escape(cell) for cell in row] for row in table_rows(report)))]
     lines += ["", *(f"- {_escape(note)}" for note in notes(report))]
     for name, differences in report.differences.items():
@@ -144,7 +144,7 @@ def as_markdown(report: Report) -> str:
 
 
 def as_html(report: Report) -> str:
-    """The report as one page that needs nothing else."""
+    """Format the report as one self-contained HTML page."""
     cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in HEADER)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table_rows(report)
@@ -178,5 +178,5 @@ def _texts(report: Report, name: str, item: SentenceDifference) -> list[tuple[st
 
 
 def _escape(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text so that Markdown shows it unchanged."""
     return "".join("\\" + mark if mark in "\\`*_{}[]<>|#" else mark for mark in text)

@@ -1,4 +1,4 @@
-"""Scores by the length of the source sentence: Figure 5 of Dou et al. 2019 and of Zheng et al. 2019, and others."""
+"""Score by source length: Figure 5 of Dou et al. 2019 and of Zheng et al. 2019."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ DEFAULT_EDGES = (10, 20, 30, 40, 50)
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sentences whose source has `low` to `high` words, both included; `high` is None in the last one."""
+    """Sentences whose source has `low` to `high` words, both included; `high` is None in the last bucket."""
 
     low: int
     high: int | None
@@ -35,10 +35,10 @@ def score_by_length(
     metric: str = "bleu",
     edges: Sequence[int] = DEFAULT_EDGES,
 ) -> list[Bucket]:
-    """The corpus score and the mean lengths of each group of sentences; an empty group has none.
+    """Return the corpus score and the mean lengths of each bucket of sentences; None for an empty bucket.
 
     Args:
-        edges: the most words of each bucket but the last, rising. Words are what spaces separate.
+        edges: the most words of each bucket but the last, increasing. Words are separated by white space.
     """
     if len(sources) != len(hypotheses):
         raise ValueError(f"`sources` must have a line for each of the {len(hypotheses)} hypotheses: {len(sources)}")

@@ -14,10 +14,10 @@ SentencePair = tuple[Sequence[str], Sequence[str]]
 
 
 def grow_diag_final_and(forward: Links, backward: Links) -> Links:
-    """The symmetrisation of Koehn et al. 2003 of two directions' links, in the order of Moses' implementation.
+    """Symmetrise the links of two directions as Koehn et al. 2003, in the order of Moses' implementation.
 
-    From the links of both, it grows by neighbours, diagonal ones included, that one direction has and of which at
-    least one word has no link yet; at last come links of one direction of which neither word has.
+    Start from the links in both directions. Add neighbours, diagonal ones included, that one direction has and of
+    which at least one word has no link yet. Last, add links of one direction of which neither word has a link.
     """
     union = forward | backward
     links = set(forward & backward)
@@ -44,10 +44,10 @@ def grow_diag_final_and(forward: Links, backward: Links) -> Links:
 
 
 def align_by_command(pairs: Sequence[SentencePair], command: str = "eflomal-align") -> list[Links]:
-    """The links of an external aligner that reads two files of tokenised lines and writes lines such as "0-0 1-2".
+    """Return the links of an external aligner, eflomal by default, joined by `grow_diag_final_and`.
 
-    By default that is eflomal; the command is run as `command -s SOURCE -t TARGET -f FORWARD -r REVERSE`, and both
-    directions are joined by `grow_diag_final_and`.
+    Run `command -s SOURCE -t TARGET -f FORWARD -r REVERSE`: it reads two files of tokenised lines and writes the links
+    of both directions, in lines such as "0-0 1-2".
     """
     program, *arguments = shlex.split(command)
     with tempfile.TemporaryDirectory() as folder:
@@ -61,8 +61,8 @@ def align_by_command(pairs: Sequence[SentencePair], command: str = "eflomal-alig
             raise ValueError(f"`command` {command!r} is not on this machine; install it or use WordAligner") from error
         except subprocess.CalledProcessError as error:
             raise ValueError(f"`command` {command!r} failed: {error.stderr.strip()[-500:]}") from error
-        ahead, back = (_read_links(names[option]) for option in "fr")
-    return [grow_diag_final_and(first, second) for first, second in zip(ahead, back, strict=True)]
+        forward, backward = (_read_links(names[option]) for option in "fr")
+    return [grow_diag_final_and(*directions) for directions in zip(forward, backward, strict=True)]
 
 
 def _read_links(path: Path) -> list[Links]:

@@ -1,6 +1,6 @@
-"""The scores of translations, each with the signature that says how it was computed: BLEU, tokenised BLEU, chrF, TER.
+"""BLEU, tokenised BLEU, chrF and TER, each with a signature that makes the number reproducible.
 
-sacreBLEU (Post 2018) computes BLEU, chrF and TER; tokenised BLEU is that of `multi_bleu.py`.
+sacreBLEU (Post 2018) computes BLEU, chrF and TER; `multi_bleu.py` computes tokenised BLEU.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,15 +16,13 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
 
-# What the papers' "tokenised" text is made with here: the tokenizer of mteval-v13a, or none for text that has tokens
-Tokenize = str
 METRICS = ("bleu", "bleu_uncased", "multi_bleu", "multi_bleu_uncased", "chrf", "ter")
 DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number and how it came about: `signature` as sacreBLEU writes it, `text` as a person reads it."""
+    """A score with its signature as sacreBLEU writes it, and `text` for people to read."""
 
     name: str
     score: float
@@ -35,8 +33,8 @@ class Score:
         return asdict(self)
 
 
-def sacrebleu_metric(name: str, tokenize: Tokenize = "13a") -> Metric:
-    """The metric of sacreBLEU by our name for it, which is what the significance tests need."""
+def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:
+    """Return sacreBLEU's metric for one of our names, as the significance tests need it."""
     if name in ("bleu", "bleu_uncased"):
         return BLEU(tokenize=tokenize, lowercase=name.endswith("uncased"))
     if name == "chrf":
@@ -63,22 +61,22 @@ def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     metrics: Sequence[str] = DEFAULT_METRICS,
-    tokenize: Tokenize = "13a",
+    tokenize: str = "13a",
 ) -> dict[str, Score]:
-    """The scores of a whole test set.
+    """Score a whole test set.
 
     Args:
         hypotheses: a translation for each sentence.
         references: one list of translations for each set of references, each as long as the hypotheses.
-        metrics: which of `METRICS`.
-        tokenize: sacreBLEU's tokenizer for BLEU; for tokenised BLEU as well, "none" takes the text as it is.
+        metrics: some of `METRICS`.
+        tokenize: sacreBLEU's tokenizer for BLEU and tokenised BLEU; "none" for text that is tokenised already.
     """
     check_parallel(hypotheses, references)
     return {name: _score(name, hypotheses, references, tokenize) for name in metrics}
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Refuses text that is not parallel, and a single string where lists are wanted."""
+    """Raise an error for text that is not parallel, and for a single string in the place of a list."""
     if isinstance(hypotheses, str) or any(isinstance(lines, str) for lines in references):
         raise TypeError("`hypotheses` must be a list of strings, and `references` a list of such lists")
     if not references or not hypotheses:
@@ -91,7 +89,7 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]
             )
 
 
-def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: Tokenize) -> Score:
+def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: str) -> Score:
     if name in ("multi_bleu", "multi_bleu_uncased"):
         return _tokenised_bleu(name, hypotheses, references, tokenize)
     if name not in METRICS:
@@ -101,9 +99,7 @@ def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[s
     return Score(name, float(result.score), str(metric.get_signature()), str(result))
 
 
-def _tokenised_bleu(
-    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: Tokenize
-) -> Score:
+def _tokenised_bleu(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: str) -> Score:
     uncased = name.endswith("uncased")
     if tokenize != "none":
         tokenizer = BLEU(tokenize=tokenize).tokenizer
@@ -114,7 +110,7 @@ def _tokenised_bleu(
 
 
 def metric_path(name: str) -> str:
-    """The path by which `evaluate.load` finds one of our metrics without a network."""
+    """Return the path that `evaluate.load` takes for one of our metrics, without a network."""
     path = Path(__file__).parent / "modules" / f"capsule_mt_{name}"
     if not path.is_dir():
         known = sorted(folder.name.removeprefix("capsule_mt_") for folder in path.parent.glob("capsule_mt_*"))
@@ -125,9 +121,9 @@ def metric_path(name: str) -> str:
 def compute_metrics(
     tokenizer: PreTrainedTokenizerBase, metrics: Sequence[str] = ("bleu", "chrf")
 ) -> Callable[[EvalPrediction], dict[str, float]]:
-    """What `Seq2SeqTrainer(compute_metrics=...)` takes, for `predict_with_generate=True`.
+    """Return a `compute_metrics` for a `Seq2SeqTrainer` with `predict_with_generate=True`.
 
-    It also gives the mean number of tokens that were generated.
+    It also reports the mean number of generated tokens.
     """
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
@@ -146,5 +142,5 @@ def compute_metrics(
     return compute
 
 
-def _first(predictions: Any) -> Any:
+def _first(predictions: np.ndarray | tuple[np.ndarray, ...]) -> np.ndarray:
     return predictions[0] if isinstance(predictions, tuple) else predictions

@@ -1,7 +1,7 @@
 """Tokenised BLEU (Papineni et al. 2002) as Moses' multi-bleu.perl computes it, digit by digit.
 
-It splits at ASCII white space, compares tokens as they are, does not smooth, and takes the reference length that is
-closest to the translation's, the shorter of two that are equally close. Its lower-casing is that of bytes: A-Z only.
+Like the script, split at ASCII white space, do not smooth, and take the reference length closest to the translation's,
+or the shorter of two equally close ones. Lower-casing affects the bytes A-Z only.
 """
 
 import math
@@ -16,7 +16,7 @@ _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 @dataclass(frozen=True)
 class MultiBleu:
-    """score and precisions in percent; the text form is the line that the script prints."""
+    """Score and precisions in percent; `str` gives the line that the script prints."""
 
     score: float
     precisions: tuple[float, ...]
@@ -35,7 +35,7 @@ class MultiBleu:
 
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False) -> MultiBleu:
-    """The score of tokenised translations.
+    """Score tokenised translations.
 
     Args:
         hypotheses: one line for each sentence, its tokens separated by spaces.

@@ -1,4 +1,4 @@
-"""Result files: what was measured, by which command, on what machine, with which software and commit."""
+"""Result files: numbers with the command, the hardware, the software and the commit that produced them."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sa
 
 
 def describe_environment() -> dict[str, Any]:
-    """Hardware, software and the commit of the working tree, as far as they can be found out."""
+    """Return hardware, software and the commit of the working tree, as far as they are known."""
     hardware: dict[str, Any] = {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
@@ -36,7 +36,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
-    """Writes a result as JSON, with the command that made it, the time and the environment."""
+    """Write a result as JSON, with the command, the time and the environment."""
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     stamped = {
@@ -52,12 +52,13 @@ def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
 
 
 def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the content of a result file; raise `ValueError` for a file that is none."""
     try:
-        result: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+        result = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: no JSON ({error})") from None
     if not isinstance(result, dict):
-        raise ValueError(f"{path}: a result file is an object of names and values, got {type(result).__name__}")
+        raise ValueError(f"{path}: a result file must hold a JSON object, got {type(result).__name__}")
     return result
 
 
@@ -87,7 +88,7 @@ def _memory_gib() -> float | None:
 
 
 def _commit() -> str | None:
-    """The commit that is checked out, with "+" if files that git tracks differ from it."""
+    """Return the commit that is checked out, with "+" if tracked files differ from it."""
     folder = Path(__file__).resolve().parent
     try:
         commit = subprocess.run(

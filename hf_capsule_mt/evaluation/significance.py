@@ -1,4 +1,4 @@
-"""Whether one system is better than another: resampling (Koehn 2004; Riezler and Maxwell 2005) and the sign test.
+"""Test whether one system is better than another: resampling (Koehn 2004; Riezler and Maxwell 2005), sign test.
 
 The paired bootstrap and approximate randomisation are sacreBLEU's. The sign test is that of Collins, Koehn and
 Kucerova 2005, which Dou et al. 2019 use.
@@ -16,13 +16,13 @@ from sacrebleu.significance import PairedTest
 
 from hf_capsule_mt.evaluation.metrics import check_parallel, sacrebleu_metric
 
-# Of these a smaller score is the better one
+# Metrics whose smaller score is better
 SMALLER_IS_BETTER = frozenset({"ter"})
 
 
 @dataclass(frozen=True)
 class SignTest:
-    """wins, losses and ties of the system against the baseline, sentence by sentence, and the two-sided p-value."""
+    """Sentences that the system won, lost and tied against the baseline, and the two-sided p-value."""
 
     wins: int
     losses: int
@@ -32,9 +32,9 @@ class SignTest:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system against a baseline by one metric.
+    """A system against a baseline by one metric.
 
-    confidence: half the width of the 95 % interval of the bootstrap around `bootstrap_mean`, both of the system.
+    confidence: half the width of the system's 95 % bootstrap interval, around its `bootstrap_mean`.
     """
 
     metric: str
@@ -53,7 +53,7 @@ class Comparison:
 
 
 def binomial_two_sided(wins: int, losses: int) -> float:
-    """The exact two-sided p-value of the sign test: how often a fair coin is at least this one-sided. Ties are out."""
+    """Return the exact two-sided p-value of the sign test, without ties: P(a fair coin is this one-sided)."""
     if wins < 0 or losses < 0:
         raise ValueError(f"`wins` and `losses` must not be negative, got {wins} and {losses}")
     trials = wins + losses
@@ -68,10 +68,10 @@ def binomial_two_sided(wins: int, losses: int) -> float:
 def sign_test_collins(
     system: Sequence[str], baseline: Sequence[str], references: Sequence[Sequence[str]], metric: str = "bleu"
 ) -> SignTest:
-    """The sign test for scores of a whole corpus, such as BLEU.
+    """Run the sign test for scores of a whole corpus, such as BLEU.
 
-    Sentence by sentence, the baseline's translation is replaced by the system's, that one sentence alone. The system
-    wins the sentence if the score of the corpus becomes better by it, and loses it if worse.
+    Replace the baseline's translation by the system's in one sentence at a time. The system wins the sentence if that
+    improves the corpus score, and loses it if that worsens the score.
     """
     scorer = sacrebleu_metric(metric)
     system_counts, baseline_counts = (sentence_statistics(scorer, lines, references) for lines in (system, baseline))
@@ -92,9 +92,9 @@ def compare_systems(
     bootstrap_samples: int = 1000,
     randomisation_trials: int = 10_000,
 ) -> dict[str, dict[str, Comparison]]:
-    """Every system but the first against the first, the baseline: {system: {metric: Comparison}}.
+    """Compare every other system with the first, the baseline: {system: {metric: Comparison}}.
 
-    The seed of the resampling is sacreBLEU's: 12345, or what SACREBLEU_SEED says.
+    The seed of the resampling is sacreBLEU's: 12345, or the environment variable SACREBLEU_SEED.
     """
     if len(systems) < 2:
         raise ValueError(f"`systems` needs a baseline and at least one more, got {list(systems)}")
@@ -107,7 +107,7 @@ def compare_systems(
         randomisation, _ = _paired(systems, references, metric, "ar", randomisation_trials)
         for name, lines in others:
             score, base = bootstrap[name].score, bootstrap[baseline].score
-            # sacreBLEU counts samples that differ more than the systems do, which for no difference at all are few
+            # sacreBLEU counts samples that differ more than the systems do: equal scores would get a small p
             same = score == base
             result[name][metric] = Comparison(
                 metric=metric,
@@ -127,7 +127,7 @@ def compare_systems(
 def confidence_interval(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str = "bleu", samples: int = 1000
 ) -> tuple[float, float]:
-    """The mean of the bootstrap and half the width of its 95 % interval, by sacreBLEU, with its seed."""
+    """Return the bootstrap mean and half the width of its 95 % interval, by sacreBLEU with its seed."""
     scorer = sacrebleu_metric(metric)
     score = scorer.corpus_score(list(hypotheses), [list(lines) for lines in references], n_bootstrap=samples)
     return float(score._mean), float(score._ci)
@@ -136,7 +136,7 @@ def confidence_interval(
 def sentence_scores(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str = "chrf"
 ) -> list[float]:
-    """The score of each sentence on its own. BLEU of a sentence is smoothed and of the orders that it has."""
+    """Score each sentence on its own. Sentence BLEU is smoothed and skips n-gram orders without matches."""
     scorer = sacrebleu_metric(metric)
     if isinstance(scorer, BLEU):
         scorer = BLEU(lowercase=scorer.lowercase, effective_order=True)

@@ -1,9 +1,9 @@
-"""Word alignment without dependencies: IBM model 1, then a hidden Markov model, in two directions that learn to agree.
+"""Word alignment in numpy: IBM model 1, then a hidden Markov model, in two directions trained to agree.
 
-The translation table of IBM model 1 (Brown et al. 1993) with a prior that favours the diagonal (Dyer et al. 2013)
-starts the hidden Markov model of Vogel et al. 1996, in which the next word's position depends on this word's. Both
-directions are trained together, on the product of their posteriors (Liang et al. 2006). Numpy alone, deterministic:
-sentence pairs of the same two lengths form one array, so that nothing is padded.
+IBM model 1 (Brown et al. 1993) with a prior on the diagonal (Dyer et al. 2013) initialises the hidden Markov model of
+Vogel et al. 1996, in which a word's position depends on that of the word before. Both directions are trained jointly
+on the product of their posteriors (Liang et al. 2006). The result is deterministic. Sentence pairs of the same two
+lengths form one array, without padding.
 
 Legend: B sentence pairs of one shape, S source words, T target words. A link is (source position, target position),
 counted from 0.
@@ -18,21 +18,21 @@ from hf_capsule_mt.evaluation.links import Links, SentencePair
 from hf_capsule_mt.evaluation.words import split_words, word_stem
 
 TINY = 1e-300
-# What the table holds for two words that were never seen together, and for the same when they are equal
+# Table entries for two words never seen together, and for two equal words never seen together
 UNKNOWN_PAIR, EQUAL_PAIR = 1e-9, 0.5
 
 
 @dataclass(frozen=True)
 class AlignerSettings:
-    """How the aligner is trained, and when it draws a link.
+    """Settings of training, and the threshold of a link.
 
     model1_iterations, hmm_iterations: passes over the text.
-    diagonal: how strongly IBM model 1 favours the diagonal; 0 is the plain model.
-    null_probability: that a word comes from no word of the other side.
+    diagonal: strength of IBM model 1's prior on the diagonal; 0 is the plain model.
+    null_probability: the probability that a word comes from no word of the other side.
     concentration: the Dirichlet prior of the translation table; below 1 it makes the table sparse.
     widest_jump: longer jumps of the hidden Markov model share one probability.
-    agreement: train on the product of both directions' posteriors instead of each on its own.
-    threshold: a link is drawn where the geometric mean of both posteriors is at least this.
+    agreement: train on the product of both directions' posteriors instead of each alone.
+    threshold: the least geometric mean of both posteriors that makes a link.
     """
 
     model1_iterations: int = 5
@@ -46,13 +46,13 @@ class AlignerSettings:
 
 
 class WordAligner:
-    """Learns from parallel text which word translates which, and draws the links of sentence pairs.
+    """Learn word translations from parallel text, and align sentence pairs.
 
         aligner = WordAligner().fit(pairs)        # pairs of lists of words
         links = aligner.align(pairs)              # one frozenset of (source, target) for each pair
 
-    `stem` maps a word to what its statistics are kept by; a pair with an empty side has no links. Words that were not
-    in the text it was fitted on link to nothing but equal words.
+    Words with the same `stem` share their statistics. A pair with an empty side has no links. A word that training did
+    not see links to equal words only.
     """
 
     def __init__(self, settings: AlignerSettings | None = None, stem: Callable[[str], str] = word_stem) -> None:
@@ -60,8 +60,8 @@ class WordAligner:
         self.stem = stem
 
     def fit(self, pairs: Sequence[SentencePair], progress: Callable[[str], None] | None = None) -> "WordAligner":
-        """Trains on sentence pairs; `progress` is told what has been done."""
-        settings, tell = self.settings, progress or (lambda message: None)
+        """Train on sentence pairs; call `progress` with a message after each iteration."""
+        settings, report = self.settings, progress or (lambda message: None)
         self.source_words = _vocabulary(self.stem(word) for source, _ in pairs for word in source)
         self.target_words = _vocabulary(self.stem(word) for _, target in pairs for word in target)
         shapes = self._shapes(pairs)
@@ -71,37 +71,37 @@ class WordAligner:
         self.keys = keys
         source_of, target_of = keys // len(self.target_words), keys % len(self.target_words)
         for shape in shapes:
-            shape.cells = np.searchsorted(keys, shape.cells)  # [B, T, S]: from here on numbers of known pairs
+            shape.cells = np.searchsorted(keys, shape.cells)  # [B, T, S]: from here on indices into `keys`
         self.forward = _Direction(source_of, target_of, len(self.source_words), len(self.target_words), settings)
         self.backward = _Direction(target_of, source_of, len(self.target_words), len(self.source_words), settings)
         for iteration in range(settings.model1_iterations + settings.hmm_iterations):
             hmm = iteration >= settings.model1_iterations
             for shape in shapes:
-                ahead, back = self._posteriors(shape, hmm, count=True)
+                forward, backward = self._posteriors(shape, hmm, count=True)
                 if settings.agreement:
-                    ahead = back = ahead * back
-                self.forward.count(shape.cells, ahead)
-                self.backward.count(shape.cells, back)
+                    forward = backward = forward * backward
+                self.forward.count(shape.cells, forward)
+                self.backward.count(shape.cells, backward)
             self.forward.update(hmm)
             self.backward.update(hmm)
-            tell(f"{'HMM' if hmm else 'IBM model 1'}, iteration {iteration + 1}")
+            report(f"{'HMM' if hmm else 'IBM model 1'}, iteration {iteration + 1}")
         return self
 
     def align(self, pairs: Sequence[SentencePair], threshold: float | None = None) -> list[Links]:
-        """The links of each pair: where the geometric mean of both directions' posteriors reaches the threshold."""
+        """Return the links of each pair, where the geometric mean of both posteriors reaches the threshold."""
         threshold = self.settings.threshold if threshold is None else threshold
         return [
-            frozenset((int(s), int(t)) for t, s in np.argwhere(np.sqrt(ahead * back) >= threshold))
-            for ahead, back in self.posteriors(pairs)
+            frozenset((int(s), int(t)) for t, s in np.argwhere(np.sqrt(forward * backward) >= threshold))
+            for forward, backward in self.posteriors(pairs)
         ]
 
     def posteriors(self, pairs: Sequence[SentencePair]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each pair two arrays [T, S]: p(target word comes from source word), p(source word comes from target)."""
+        """Return two arrays [T, S] for each pair: p(target word comes from source word), p(source from target)."""
         result: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros((len(t), len(s))),) * 2 for s, t in pairs]
         for shape in self._shapes(pairs):
-            found = np.searchsorted(self.keys[:-1], shape.cells)  # the last place, if beyond all of them
+            found = np.searchsorted(self.keys[:-1], shape.cells)  # the last index for cells beyond all keys
             unknown = self.keys[found] != shape.cells
-            # a name or a number that is the same on both sides needs not be known
+            # link unseen names and numbers that are equal on both sides
             same = np.array(
                 [
                     [[self.stem(s) == self.stem(t) for s in pairs[index][0]] for t in pairs[index][1]]
@@ -109,13 +109,13 @@ class WordAligner:
                 ]
             )  # [B, T, S]
             shape.cells = np.where(unknown, np.where(same, len(self.keys) + 1, len(self.keys)), found)
-            ahead, back = self._posteriors(shape, self.settings.hmm_iterations > 0, count=False)
+            forward, backward = self._posteriors(shape, self.settings.hmm_iterations > 0, count=False)
             for place, index in enumerate(shape.indices):
-                result[index] = ahead[place], back[place]
+                result[index] = forward[place], backward[place]
         return result
 
     def _shapes(self, pairs: Sequence[SentencePair]) -> list["_Shape"]:
-        """The pairs by their lengths, as words' numbers, the unknown ones -1; pairs with an empty side left out."""
+        """Group pairs by their lengths, as word indices (unknown: -1); leave out pairs with an empty side."""
         by_shape: dict[tuple[int, int], list[int]] = {}
         for index, (source, target) in enumerate(pairs):
             if source and target:
@@ -132,16 +132,16 @@ class WordAligner:
         return shapes
 
     def _posteriors(self, shape: "_Shape", hmm: bool, count: bool) -> tuple[np.ndarray, np.ndarray]:
-        """p(target word comes from source word) and p(source word comes from target word), both [B, T, S]."""
-        ahead = self.forward.posteriors(self.forward.table[shape.cells], shape.targets, hmm, count)
+        """Return p(target word comes from source word) and p(source word comes from target word), both [B, T, S]."""
+        forward = self.forward.posteriors(self.forward.table[shape.cells], shape.targets, hmm, count)
         turned = shape.cells.transpose(0, 2, 1)  # [B, S, T]
-        back = self.backward.posteriors(self.backward.table[turned], shape.sources, hmm, count)
-        return ahead, back.transpose(0, 2, 1)
+        backward = self.backward.posteriors(self.backward.table[turned], shape.sources, hmm, count)
+        return forward, backward.transpose(0, 2, 1)
 
 
 @dataclass
 class _Shape:
-    """Sentence pairs of the same two lengths: which ones, the numbers of their word pairs [B, T, S], and of words."""
+    """Sentence pairs of the same two lengths: their indices, those of their word pairs [B, T, S] and their words."""
 
     indices: list[int]
     cells: np.ndarray
@@ -150,11 +150,11 @@ class _Shape:
 
 
 class _Direction:
-    """One direction: how likely each word of the given side produces each word of the other.
+    """One direction: the probability that a word of the giving side produces ("makes") a word of the other.
 
     table: p(made | giver) for each known pair of words, then for unknown pairs, then for unknown pairs of equal words.
-    null: p(made | no word), for each made word, and a last entry for unknown words (number -1).
-    jumps: how likely the position moves by -widest ... +widest.
+    null: p(made | no word) for each made word, and a last entry for unknown words (index -1).
+    jumps: the probability that the position moves by -widest ... +widest.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class _Direction:
         self.counts += np.bincount(cells.ravel(), posteriors.ravel(), minlength=len(self.counts))
 
     def update(self, hmm: bool) -> None:
-        """The tables from the counts: the mean-field estimate under a Dirichlet prior, as in Dyer et al. 2013."""
+        """Estimate the tables from the counts: mean field under a Dirichlet prior, as in Dyer et al. 2013."""
         prior = self.settings.concentration
         totals = np.bincount(self.giver, self.counts, minlength=self.num_givers)
         partners = np.bincount(self.giver, minlength=self.num_givers)
@@ -189,7 +189,7 @@ class _Direction:
         self._clear()
 
     def posteriors(self, lexical: np.ndarray, made: np.ndarray, hmm: bool, count: bool) -> np.ndarray:
-        """p(position of the giver | made word) [B, J, I] from p(made | giver) [B, J, I] and the made words [B, J]."""
+        """Return p(giver's position | made word) [B, J, I] from p(made | giver) [B, J, I] and made words [B, J]."""
         null = self.null[made]  # [B, J]
         if not hmm:
             joint = lexical * self._diagonal(*lexical.shape[1:])
@@ -201,7 +201,7 @@ class _Direction:
         return self._forward_backward(lexical, null, made, count)
 
     def _diagonal(self, num_made: int, num_givers: int) -> np.ndarray:
-        """The prior of IBM model 1 on the position [J, I]: exp(-diagonal |i / I - j / J|), normalised."""
+        """Return IBM model 1's prior on the position [J, I]: exp(-diagonal |i / I - j / J|), normalised."""
         places = [(np.arange(length) + 0.5) / length for length in (num_made, num_givers)]
         prior = np.exp(-self.settings.diagonal * np.abs(places[0][:, None] - places[1][None, :]))
         return (1 - self.settings.null_probability) * prior / prior.sum(axis=-1, keepdims=True)
@@ -214,7 +214,7 @@ class _Direction:
         distances = np.clip(places[None, :] - places[:, None], -widest, widest) + widest  # [I, I]
         move = self.jumps[distances]
         move = (1 - empty) * move / move.sum(axis=-1, keepdims=True)
-        alphas = np.empty((num_made, 2, batch, num_givers))  # of a link, and of no link after a link at that position
+        alphas = np.empty((num_made, 2, batch, num_givers))  # of a link, and of no link since one at that position
         scales = np.empty((num_made, batch, 1))
         here = np.full((batch, num_givers), 1.0 / num_givers)
         first = (1 - empty) * np.full((batch, num_givers), 1.0 / num_givers)
@@ -251,7 +251,7 @@ def _vocabulary(words: Iterable[str]) -> dict[str, int]:
 
 
 def digamma(values: np.ndarray) -> np.ndarray:
-    """The derivative of log gamma, for positive numbers."""
+    """Return the derivative of log gamma for positive numbers."""
     shifted = np.asarray(values, dtype=float) + 6.0
     below = sum(1.0 / (values + step) for step in range(6))
     inverse = 1.0 / (shifted * shifted)
@@ -266,7 +266,7 @@ def fit_aligner(
     longest: int = 50,
     progress: Callable[[str], None] | None = None,
 ) -> WordAligner:
-    """An aligner trained on lines of text; pairs with an empty side or with more than `longest` words are left out."""
+    """Train an aligner on lines of text, without pairs that have an empty side or more than `longest` words."""
     pairs = [(split_words(source), split_words(target)) for source, target in zip(sources, targets, strict=True)]
     short = [pair for pair in pairs if 0 < len(pair[0]) <= longest and 0 < len(pair[1]) <= longest]
     if not short:

@@ -1,4 +1,4 @@
-"""What all of our `evaluate` modules are: one metric of `metrics.py`, with its signature."""
+"""The base of our `evaluate` modules: one metric of `metrics.py`, with its signature."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ CITATION = """@inproceedings{post-2018-call,
 INPUTS = """
 Args:
     predictions: translations, a list of strings.
-    references: for each translation a string, or a list of as many strings as every other has.
-    tokenize: the tokenizer of sacreBLEU for BLEU, "13a" by default.
+    references: for each translation a string, or a list of strings, equally many for each.
+    tokenize: sacreBLEU's tokenizer for BLEU, "13a" by default.
 Returns:
-    score, signature, text: the number, how it was computed, and the line that sacreBLEU prints.
+    score, signature, text: the number, its signature, and the line that sacreBLEU prints.
 """
 
 
 class TranslationMetric(evaluate.Metric):
-    """A metric of `METRICS` by `metric_name`; its subclasses are what `evaluate.load` finds."""
+    """The metric `metric_name` of `METRICS`; `evaluate.load` finds its subclasses."""
 
     metric_name = ""
 
@@ -41,7 +41,7 @@ class TranslationMetric(evaluate.Metric):
         alternatives = [[lines] if isinstance(lines, str) else list(lines) for lines in references]
         sizes = {len(lines) for lines in alternatives}
         if len(sizes) != 1:
-            raise ValueError(f"every item of `references` must have as many translations, got {sorted(sizes)}")
+            raise ValueError(f"items of `references` must have equally many translations, got {sorted(sizes)}")
         sets = [list(lines) for lines in zip(*alternatives, strict=True)]
         score = score_corpus(predictions, sets, [self.metric_name], tokenize)[self.metric_name]
         return {"score": score.score, "signature": score.signature, "text": score.text}
