@@ -15,7 +15,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.run import load_corpus
 from hf_capsule_mt.training.trainer import TranslationTrainer
-from lab.throughput import SYSTEMS, measure
 from tests.fixtures.tiny import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,12 +147,6 @@ def test_attention_is_eager_on_a_cpu_where_onednn_multiplies(tmp_path, monkeypat
     run_recipe(dataclasses.replace(recipe(tmp_path, training=training), model=model))
     assert (chosen == ["eager"]) == (bool(training) or model_type == "capsnmt")
     assert torch.get_float32_matmul_precision() == training.get("float32_matmul_precision", "highest")
-
-
-def test_throughput_is_measured_for_all():
-    result = measure(rounds=1, steps=4, sentences=60, batch_size=4, width=16, layers=1)
-    assert set(result) == set(SYSTEMS)
-    assert all(speed["median"] > 0 for speed in result.values())
 
 
 def run_script(*words, launcher=(), **environment):
