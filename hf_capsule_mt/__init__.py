@@ -15,7 +15,7 @@ from hf_capsule_mt.modeling import (
     CapsuleRNMTForConditionalGeneration,
     CapsuleRNMTModel,
 )
-from hf_capsule_mt.pipelines import TranslationPipeline, restore_translation_task
+from hf_capsule_mt.pipelines import CoverageOptions, TranslationPipeline, Translator, restore_translation_task
 
 __version__ = "0.2.0"
 
@@ -40,6 +40,8 @@ __all__ = [
     "CapsuleRNMTConfig",
     "CapsuleRNMTForConditionalGeneration",
     "CapsuleRNMTModel",
+    "CoverageOptions",
     "TranslationPipeline",
+    "Translator",
     "__version__",
 ]

@@ -1,4 +1,4 @@
-"""A page on which to type a sentence and see what the capsules make of it; needs the extra `demo`."""
+"""The page on which to type a sentence and see what the capsules make of it; needs the extra `demo`."""
 
 from hf_capsule_mt.demo.page import build_page, serve
 

@@ -12,9 +12,9 @@ from typing import Any
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio as gr
-from transformers import pipeline
 
 from hf_capsule_mt.demo.explanation import Explanation, SourceWord, explain
+from hf_capsule_mt.pipelines import Translator
 
 LONGEST_TEXT = 400
 WAITING_VISITORS = 16
@@ -39,7 +39,7 @@ still to come (**FUTURE**)."""
 
 
 def shade(word: SourceWord, step: int) -> str:
-    """The colour of a word after so many target words: white, blended with that of PAST and that of FUTURE."""
+    """Return the colour of a word after `step` target words: white, blended with that of PAST and that of FUTURE."""
     past, future = word.past[step], word.future[step]
     blended = [
         round(255 - past * (255 - p) * 0.75 - future * (255 - f) * 0.75)
@@ -61,7 +61,7 @@ def legend() -> str:
 
 
 def render(explanation: Explanation | None, step: int) -> str:
-    """The source words, shaded, and the target words that are there after so many of them, as HTML."""
+    """Return the source words, shaded, and the target words read after `step` of them, as HTML."""
     if explanation is None:
         return ""
     if not explanation.source_words or not explanation.source_words[0].past:
@@ -87,7 +87,7 @@ def render(explanation: Explanation | None, step: int) -> str:
 
 
 def summary(explanation: Explanation) -> str:
-    """What the colours amount to, in a sentence or two."""
+    """Sum the colours up in a sentence or two."""
     if explanation.score is None:
         return ""
     missing = [word.text for word in explanation.source_words if word.untranslated]
@@ -99,27 +99,27 @@ def summary(explanation: Explanation) -> str:
 
 
 def build_page(models: Mapping[str, str]) -> gr.Blocks:
-    """The page for some checkpoints, by the names they are shown with."""
+    """Build the page for checkpoints, by the names they are shown with."""
     if not models:
         raise ValueError("the page needs at least one model")
 
     @functools.lru_cache(maxsize=2)
-    def load(name: str) -> Any:
-        return pipeline("translation", model=models[name])  # type: ignore[call-overload]
+    def load(name: str) -> Translator:
+        return Translator.from_pretrained(models[name])
 
-    def translate(text: str, name: str) -> tuple[Any, ...]:
-        problem, explanation, pictures = "", None, ""
+    def translate(text: str, name: str) -> tuple[object, ...]:
+        explanation, said, pictures = None, "", ""
         try:
             with tempfile.TemporaryDirectory() as folder:
                 explanation = checked(load(name), text, folder)
-                pictures = figures(explanation)
+                said, pictures = summary(explanation), figures(explanation)
         except Exception as error:  # whatever it is, the visitor reads a sentence
-            problem = f"⚠️ {str(error) or type(error).__name__}"
+            said = f"⚠️ {str(error) or type(error).__name__}"
         words = len(explanation.target_words) if explanation else 1
         return (
             explanation,
             explanation.translation if explanation else "",
-            problem or summary(explanation),  # type: ignore[arg-type]
+            said,
             gr.update(maximum=max(words, 1), value=words, interactive=bool(explanation and explanation.score)),
             render(explanation, words),
             pictures,
@@ -148,7 +148,7 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
 
 
 def figures(explanation: Explanation) -> str:
-    """The pictures, whose files may be deleted, as HTML."""
+    """Return the pictures as HTML that needs their files no longer."""
     shown = []
     for path, title in explanation.pictures:
         data = base64.b64encode(Path(path).read_bytes()).decode()
@@ -159,8 +159,8 @@ def figures(explanation: Explanation) -> str:
     return f'<div class="figures">{"".join(shown)}</div>'
 
 
-def checked(translator: Any, text: str, folder: str) -> Explanation:
-    """The explanation of a text that the page takes."""
+def checked(translator: Translator, text: str, folder: str) -> Explanation:
+    """Explain a text, and refuse one that is blank or too long."""
     if not text or not text.strip():
         raise ValueError("Type a sentence first.")
     if len(text) > LONGEST_TEXT:
@@ -169,7 +169,7 @@ def checked(translator: Any, text: str, folder: str) -> Explanation:
 
 
 def serve(models: Mapping[str, str], host: str | None = None, port: int | None = None, **settings: Any) -> gr.Blocks:
-    """Builds the page and serves it, on this machine alone unless `host` or GRADIO_SERVER_NAME says otherwise."""
+    """Build the page and serve it, on this machine alone unless `host` or GRADIO_SERVER_NAME says otherwise."""
     page = build_page(models)
     fonts = ["system-ui", "sans-serif"]
     page.launch(

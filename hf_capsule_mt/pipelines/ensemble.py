@@ -3,41 +3,48 @@
 import math
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import cast
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, LogitsProcessor
+from transformers import AutoModelForSeq2SeqLM, LogitsProcessor, PreTrainedModel
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.utils import ModelOutput
 
 
-def load_members(first: Any, others: Iterable[Any], device: torch.device) -> list[Any]:
-    """The other models of an ensemble, loaded where they are paths, on the device of the first."""
-    members = []
+def load_members(
+    first: PreTrainedModel, others: Iterable[PreTrainedModel | str | os.PathLike[str]]
+) -> list[PreTrainedModel]:
+    """Load the other models of an ensemble where they are paths, and put them on the device of the first."""
+    members: list[PreTrainedModel] = []
     for other in others:
-        is_path = isinstance(other, (str, os.PathLike))
-        member = AutoModelForSeq2SeqLM.from_pretrained(other, dtype=first.dtype) if is_path else other
+        member: PreTrainedModel = (
+            AutoModelForSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
+            if isinstance(other, (str, os.PathLike))
+            else other
+        )
         ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
         if ours != theirs:
             raise ValueError(
                 f"the models of an ensemble must have one vocabulary, got {ours} and {theirs} tokens ({other})"
             )
-        members.append(member.to(device).eval())
+        members.append(member.to(first.device).eval())  # type: ignore[arg-type]  # transformers' wrapper of `to`
     return members
 
 
 class EnsembleLogits(LogitsProcessor):
     """Averages, at every step, the probabilities of the model that decodes with those of the other members.
 
-    Each member keeps a cache of its own. What a member has seen of a hypothesis depends on its tokens alone, so after
-    a step of beam search a row's cache is that of any row of the step before with the same tokens.
+    Each member keeps a cache of its own. A member's cache of a hypothesis depends on its tokens alone, so after a step
+    of beam search a row takes the cache of any row of the step before with the same tokens.
     """
 
-    def __init__(self, members: list[Any], input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
+    def __init__(self, members: list[PreTrainedModel], input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
         """The sources [B, S] and their mask [B, S], 1 keeps."""
         self.members = members
         self.input_ids = input_ids
         self.attention_mask = attention_mask
-        self.encoded: list[Any] = []
-        self.caches: list[Any] = [None] * len(members)
+        self.encoded: list[ModelOutput] = []
+        self.caches: list[EncoderDecoderCache | None] = [None] * len(members)
         self.seen: torch.Tensor | None = None
 
     @torch.no_grad()
@@ -56,7 +63,7 @@ class EnsembleLogits(LogitsProcessor):
                         encoded[key] = value.repeat_interleave(repeats, dim=0)
                 self.encoded.append(encoded)
         elif self.seen is not None:
-            self._reorder(input_ids)
+            self._reorder(input_ids, self.seen)
         self.seen = input_ids
         logs = [scores.float().log_softmax(dim=-1)]
         for number, member in enumerate(self.members):
@@ -72,13 +79,13 @@ class EnsembleLogits(LogitsProcessor):
         average = torch.stack(logs).logsumexp(dim=0) - math.log(len(logs))
         return average.masked_fill(scores == -torch.inf, -torch.inf).to(scores.dtype)  # what is forbidden stays so
 
-    def _reorder(self, input_ids: torch.Tensor) -> None:
-        """Gives each row the caches of a row of its source that had its tokens at the step before."""
-        seen: Any = self.seen
+    def _reorder(self, input_ids: torch.Tensor, seen: torch.Tensor) -> None:
+        """Give each row the caches of a row of its source that had its tokens at the step before."""
         rows, sources = len(input_ids), len(self.input_ids)
         source = torch.arange(rows, device=input_ids.device) // (rows // sources)
         same = (input_ids[:, None, :-1] == seen[None]).all(dim=2) & (source[:, None] == source[None])  # [rows, rows]
         parents = same.long().argmax(dim=1)
         if not torch.equal(parents, torch.arange(rows, device=parents.device)):
             for cache in self.caches:
-                cache.reorder_cache(parents)
+                if cache is not None:
+                    cache.reorder_cache(cast(torch.LongTensor, parents))

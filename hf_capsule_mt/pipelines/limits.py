@@ -1,9 +1,10 @@
 """How long a source and a translation may become, and whether a translation was cut at its limit."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
 LIMIT_NAMES = ("max_length", "max_new_tokens", "generation_config", "max_time", "stopping_criteria")
 # what transformers puts into a generation config by itself, which nobody has chosen
@@ -15,7 +16,7 @@ NO_LIMIT = 1_000_000
 class SourceLengthLimit(LogitsProcessor):
     """Ends each translation at a limit of its own, by leaving nothing but the end token.
 
-    So a translation does not depend on the sources that are in its batch.
+    A translation then does not depend on the other sources of its batch.
     """
 
     def __init__(self, limits: torch.Tensor, last_limit: int | None, end_token_id: int) -> None:
@@ -39,23 +40,23 @@ class SourceLengthLimit(LogitsProcessor):
         return torch.where(at_limit[:, None], ended, scores)
 
 
-def max_source_tokens(model: Any, tokenizer: Any) -> int | None:
-    """The longest source in tokens that the model has positions for, as far as it or its tokenizer says."""
+def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the longest source in tokens that the model has positions for, or `None` if neither knows one."""
     known = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
     limits = [limit for limit in known if limit is not None and 0 < limit < NO_LIMIT]
     return min(limits, default=None)
 
 
 def limits_by_source(source_lengths: torch.Tensor) -> torch.Tensor:
-    """How many tokens a translation of so many tokens [B] may have: [B].
+    """Return how many tokens the translations of sources with so many tokens [B] may have: [B].
 
     Three times the source and thirty more is beyond any real translation: what gets there repeats itself.
     """
     return 3 * source_lengths + 30
 
 
-def limit_of_checkpoint(model: Any) -> int | None:
-    """The number of tokens after the start token that the checkpoint allows, or that it has positions for."""
+def limit_of_checkpoint(model: PreTrainedModel) -> int | None:
+    """Return how many tokens after the start token the checkpoint allows, or has positions for."""
     saved = model.generation_config
     positions = getattr(model.config, "max_position_embeddings", None)
     limits = [] if positions is None else [positions - 1]
@@ -66,8 +67,35 @@ def limit_of_checkpoint(model: Any) -> int | None:
     return max(min(limits), 1) if limits else None
 
 
-def given_limit(model: Any, generate_kwargs: dict[str, Any]) -> int | None:
-    """The number of tokens after the start token at which `generate()` stops, if these settings say it."""
+def with_limits(
+    model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], generate_kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Add a limit for each source by its own length to the settings of `generate()`, unless they have one.
+
+    `limits` [B] among the result is not for `generate()`: how many tokens may follow each start token.
+    """
+    settings = dict(generate_kwargs)
+    if any(settings.get(name) is not None for name in LIMIT_NAMES):
+        return settings
+    by_source = limits_by_source(inputs["attention_mask"].sum(dim=1))
+    of_checkpoint = limit_of_checkpoint(model)
+    limits = by_source if of_checkpoint is None else by_source.clamp(max=of_checkpoint)
+    settings["limits"] = limits
+    if model.generation_config.max_length is None:
+        settings["max_new_tokens"] = int(limits.max())
+    else:  # both of them would give a warning
+        settings["max_length"] = int(limits.max()) + 1
+    ends = end_token_ids(model, generate_kwargs)
+    if ends and (of_checkpoint is None or bool((by_source < of_checkpoint).any())):
+        processors = settings.get("logits_processor") or ()
+        settings["logits_processor"] = LogitsProcessorList(
+            [*processors, SourceLengthLimit(by_source, of_checkpoint, ends[0])]
+        )
+    return settings
+
+
+def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
+    """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
     settings = generate_kwargs.get("generation_config") or model.generation_config
     for source in (generate_kwargs, vars(settings)):
         if source.get("max_new_tokens") is not None:
@@ -77,7 +105,8 @@ def given_limit(model: Any, generate_kwargs: dict[str, Any]) -> int | None:
     return None
 
 
-def end_token_ids(model: Any, generate_kwargs: dict[str, Any]) -> list[int]:
+def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
+    """Return the tokens that end a translation under these settings."""
     settings = generate_kwargs.get("generation_config") or model.generation_config
     ids = generate_kwargs.get("eos_token_id", getattr(settings, "eos_token_id", None))
     if ids is None:
@@ -88,7 +117,7 @@ def end_token_ids(model: Any, generate_kwargs: dict[str, Any]) -> list[int]:
 
 
 def generated_lengths(sequences: torch.Tensor, end_ids: list[int]) -> torch.Tensor:
-    """How many tokens follow the start token in each sequence [N, T], up to the first end token, which counts: [N]."""
+    """Count the tokens after the start token of each sequence [N, T], to the first end token, which counts: [N]."""
     body = sequences[:, 1:]
     is_end = torch.isin(body, torch.tensor(end_ids, device=body.device))
     before_first_end = is_end.cumsum(dim=1).eq(0)

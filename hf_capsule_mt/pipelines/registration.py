@@ -1,7 +1,7 @@
 """Makes `transformers.pipeline("translation", ...)` work where transformers removed it, in this one place.
 
-Version 5 dropped the task. Where it is missing it is registered again, for every sequence-to-sequence model; where it
-is there, nothing is touched.
+Version 5 dropped the task. Register it for every sequence-to-sequence model where it is missing, and touch nothing
+where it is there.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ import transformers.pipelines
 from transformers import AutoModelForSeq2SeqLM
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from hf_capsule_mt.pipelines.translation import TASK_WITH_LANGUAGES, TranslationPipeline
+from hf_capsule_mt.pipelines.translation import TranslationPipeline
+from hf_capsule_mt.pipelines.translator import TASK_WITH_LANGUAGES
 
 TASK = "translation"
 
@@ -30,7 +31,7 @@ class AliasesWithLanguages(dict[str, str]):
 
 
 def restore_translation_task() -> None:
-    """Registers the task, and takes it off the list of removed ones where there is such a list."""
+    """Register the task, and take it off the list of removed ones where there is such a list."""
     registry: Any = PIPELINE_REGISTRY
     if TASK in registry.supported_tasks:
         return

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, pipeline
 pytest.importorskip("gradio")
 pytest.importorskip("matplotlib")
 
-from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from hf_capsule_mt.demo.explanation import explain, target_steps
 from hf_capsule_mt.demo.page import build_page, checked, render, serve, summary
 from tests.fixtures.tiny import save_tiny_checkpoint
@@ -45,7 +45,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture
 def translator(guided):
-    return pipeline("translation", model=guided)
+    return Translator.from_pretrained(guided)
 
 
 TEXT = next(text for text in sentences(20, seed=3) if len(text.split()) == 7)
@@ -63,7 +63,9 @@ def test_past_grows_word_by_word(translator, tmp_path):
         assert word.past[0] < 0.5 or number == 0  # nothing has been said
         if number < steps:  # said after as many words as its place
             assert word.past[min(number + 1, steps)] > word.past[0]
-    (record,) = translator(TEXT, return_coverage=True)
+    (record,) = pipeline("translation", model=translator.model, tokenizer=translator.tokenizer)(
+        TEXT, return_coverage=True
+    )
     assert explanation.score == pytest.approx(record["coverage"]["score"], abs=1e-5)
     at_the_end = [word["past"] for word in record["coverage"]["words"]]
     assert [word.past[-1] for word in explanation.source_words] == pytest.approx(at_the_end, abs=1e-4)
@@ -76,7 +78,7 @@ def test_past_grows_word_by_word(translator, tmp_path):
 
 
 def test_steps_of_subwords(plain):
-    tokenizer = pipeline("translation", model=plain).tokenizer
+    tokenizer = Translator.from_pretrained(plain).tokenizer
     ids = tokenizer("The twenty-three 🙂 apples")["input_ids"]
     ends, words = target_steps(tokenizer, ids)
     assert words == ["The", "twenty-three", "🙂", "apples"]
@@ -109,7 +111,7 @@ def test_text_is_not_markup(translator, tmp_path):
 
 
 def test_a_model_without_past_and_future(plain, tmp_path):
-    explanation = explain(pipeline("translation", model=plain), "The child sleeps.", tmp_path)
+    explanation = explain(Translator.from_pretrained(plain), "The child sleeps.", tmp_path)
     assert explanation.score is None
     assert "no PAST and FUTURE" in render(explanation, 1)
     assert summary(explanation) == ""

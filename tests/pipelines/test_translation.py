@@ -11,6 +11,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from hf_capsule_mt import CapsuleMarianMTModel, TranslationPipeline
 from hf_capsule_mt.fast import int8, linear
 from hf_capsule_mt.pipelines import restore_translation_task
+from hf_capsule_mt.pipelines.limits import with_limits
 from tests.fast.test_int8 import uses_int8
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.word_for_word import sentences
@@ -109,13 +110,15 @@ def without_saved_limit(checkpoint):
 def test_limits_by_the_length_of_the_source(checkpoint):
     translator = without_saved_limit(checkpoint)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
-    given = translator._with_limits({"attention_mask": mask}, {})
+    given = with_limits(translator.model, {"attention_mask": mask}, {})
     assert given["limits"].tolist() == [39, 36]
     assert given["max_length"] == 1 + 39
-    assert translator._with_limits({"attention_mask": torch.ones(1, 150)}, {})["limits"].tolist() == [199]  # positions
-    assert translator._with_limits({"attention_mask": mask}, {"max_length": 9}) == {"max_length": 9}
+    assert with_limits(translator.model, {"attention_mask": torch.ones(1, 150)}, {})["limits"].tolist() == [
+        199
+    ]  # positions
+    assert with_limits(translator.model, {"attention_mask": mask}, {"max_length": 9}) == {"max_length": 9}
     translator.model.generation_config.max_length = 30
-    assert translator._with_limits({"attention_mask": mask}, {})["limits"].tolist() == [29, 29]
+    assert with_limits(translator.model, {"attention_mask": mask}, {})["limits"].tolist() == [29, 29]
 
 
 @pytest.mark.parametrize("beams", [1, 3])

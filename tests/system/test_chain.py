@@ -40,6 +40,6 @@ def test_from_training_to_the_page(word_for_word, tmp_path):
     pytest.importorskip("matplotlib", reason="the page needs matplotlib")
     from hf_capsule_mt.demo.explanation import explain
 
-    shown = explain(translator, text, tmp_path)
+    shown = explain(translator.translator, text, tmp_path)
     assert shown.translation == here["translation_text"]
     assert shown.score == pytest.approx(here["coverage"]["score"], abs=1e-5)

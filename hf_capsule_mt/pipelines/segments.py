@@ -1,0 +1,194 @@
+"""Texts, the pieces they are translated in, and the order of the work."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar, cast
+
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from hf_capsule_mt.pipelines.decoding import Hypotheses
+from hf_capsule_mt.pipelines.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
+
+pipeline_logger = logging.get_logger("hf_capsule_mt.pipelines")
+
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+Result = TypeVar("Result")
+
+
+class EncodedText(NamedTuple):
+    """The token ids of a text, what else the tokenizer gives for `generate()`, and the characters of each token."""
+
+    token_ids: list[int]
+    settings: dict[str, object]
+    offset_mapping: list[tuple[int, int]] | None
+
+
+@dataclass
+class Piece:
+    """What goes through the model at once: a sentence of a text, or a part of one that is too long."""
+
+    span: Span
+    source: EncodedText
+    hypotheses: Hypotheses | None = None
+
+    @property
+    def translations(self) -> Hypotheses:
+        """The hypotheses of this piece, which has been translated."""
+        if self.hypotheses is None:
+            raise RuntimeError(f"the piece {self.span} has not been translated yet")
+        return self.hypotheses
+
+
+@dataclass
+class Document:
+    """One of the texts that the user gave, and the pieces it is translated in."""
+
+    text: str
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass
+class Segmenter:
+    """Turns texts into documents: cuts them, tokenises each piece once.
+
+    limit: the most tokens of a source. prefix: what a T5 checkpoint reads before each source.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    limit: int | None
+    prefix: str = ""
+    split_sentences: bool = True
+    truncation: bool | str = False
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    with_offsets: bool = False
+
+    def document(self, text: str) -> Document:
+        """Cut a text into pieces that fit, and leave out those that have no token."""
+        if not isinstance(text, str):
+            raise TypeError(f"a text must be a string, got a {type(text).__name__}")
+        document = Document(LONE_SURROGATES.sub("\ufffd", text))
+        special = set(self.tokenizer.all_special_ids)
+        for sentence in self._sentences(document.text):
+            for span, source in self._fitting(document.text, sentence):
+                if set(source.token_ids) - special:
+                    document.pieces.append(Piece(span, source))
+        return document
+
+    def _sentences(self, text: str) -> list[Span]:
+        if self.split_sentences:
+            return split_sentences(text, self.src_lang)
+        start = len(text) - len(text.lstrip())
+        return [Span(start, max(start, len(text.rstrip())))] if text.strip() else []
+
+    def _fitting(self, text: str, sentence: Span) -> list[tuple[Span, EncodedText]]:
+        """The sentence, encoded; if it is too long, cut (`truncation`) or in parts that fit."""
+        source = self.encode(text[sentence.start : sentence.end])
+        length = len(source.token_ids)
+        if self.limit is None or length <= self.limit:
+            return [(sentence, source)]
+        if self.truncation:
+            pipeline_logger.warning(f"A source of {length} tokens was cut to {self.limit} (`truncation`).")
+            return [(sentence, self.encode(text[sentence.start : sentence.end], truncate=True))]
+        if not self.split_sentences:
+            raise ValueError(
+                f"a source of {length} tokens is longer than the {self.limit} that the model takes: "
+                f"{text[sentence.start : sentence.start + 40]!r}... Leave `split_sentences` on, or set "
+                "`truncation=True` to cut it."
+            )
+        encoded = {text[sentence.start : sentence.end]: source}
+
+        def fits(part: str) -> bool:
+            if part not in encoded:
+                encoded[part] = self.encode(part)
+            return len(encoded[part].token_ids) <= cast(int, self.limit)
+
+        parts = split_to_fit(text, sentence, fits)
+        for span in parts:
+            part = text[span.start : span.end]
+            if not fits(part):
+                raise ValueError(
+                    f"the character {part!r} alone is {len(encoded[part].token_ids)} tokens, more than the "
+                    f"{self.limit} that a source may have (`max_source_tokens`)"
+                )
+        return [(span, encoded[text[span.start : span.end]]) for span in parts]
+
+    def encode(self, text: str, truncate: bool = False) -> EncodedText:
+        """Tokenise a text, after the prefix if there is one."""
+        options: dict[str, object] = {"truncation": self.truncation, "max_length": self.limit} if truncate else {}
+        if self.with_offsets and self.tokenizer.is_fast:
+            options["return_offsets_mapping"] = True
+        build = getattr(self.tokenizer, "_build_translation_inputs", None)
+        if build is not None:  # tokenizers of many languages
+            encoded = build(
+                self.prefix + text, return_tensors=None, src_lang=self.src_lang, tgt_lang=self.tgt_lang, **options
+            )
+        else:
+            encoded = self.tokenizer(self.prefix + text, verbose=False, **options)
+        taken = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
+        settings = {key: value for key, value in encoded.items() if key not in taken}
+        return EncodedText(list(encoded["input_ids"]), settings, encoded.get("offset_mapping"))
+
+
+def batches_of(pieces: list[Piece], batch_size: int, batch_tokens: int | None) -> Iterator[list[Piece]]:
+    """Yield batches of pieces of similar length, longest first, of so many pieces or padded tokens."""
+    in_order = sorted(pieces, key=lambda piece: len(piece.source.token_ids), reverse=True)
+    first = 0
+    while first < len(in_order):
+        longest = len(in_order[first].source.token_ids)
+        size = batch_size if batch_tokens is None else max(1, batch_tokens // longest)
+        yield in_order[first : first + size]
+        first += size
+
+
+def join_translations(document: Document, translations: list[str]) -> str:
+    """Join the translations of the pieces with the space that is between them in the text.
+
+    Where there is none, as in Chinese, there is one in a translation that does not end as Chinese does.
+    """
+    joined = ""
+    for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
+        if number > 0:
+            between = document.text[document.pieces[number - 1].span.end : piece.span.start]
+            joined += between or ("" if joined.endswith(tuple(UNSPACED_STOPS)) else " ")
+        joined += translation
+    return joined
+
+
+class TranslationIterator(Generic[Result]):
+    """Reads texts in windows, translates each window at once, and gives its results one by one."""
+
+    def __init__(self, texts: object, translate: Callable[[list[str]], list[Result]], window: int) -> None:
+        """`texts`: an iterable, or what only has a length and `[]`, such as a `KeyDataset`."""
+        self.texts = texts
+        self.translate = translate
+        self.window = window
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self.texts))  # a generator has no length, and says so
+
+    def __iter__(self) -> Iterator[Result]:
+        texts = iter(self.texts) if hasattr(self.texts, "__iter__") else self._items()
+        while window := list(islice(texts, self.window)):
+            yield from self.translate(window)
+
+    def _items(self) -> Iterator[str]:
+        texts = cast("Dataset[str]", self.texts)
+        return (texts[index] for index in range(len(self)))
+
+
+class TextsOf(Dataset[str]):
+    """A sized iterable, as what transformers' base class reads lazily."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self.texts))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts)

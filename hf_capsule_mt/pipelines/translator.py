@@ -1,0 +1,315 @@
+"""`Translator`: text in, `Translation`s out, for any sequence-to-sequence checkpoint."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, overload
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.fast import use_fast_linears
+from hf_capsule_mt.pipelines.coverage import coverage_of, token_offsets, words_of
+from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses, SourceBatch
+from hf_capsule_mt.pipelines.ensemble import load_members
+from hf_capsule_mt.pipelines.limits import end_token_ids, generated_lengths, max_source_tokens
+from hf_capsule_mt.pipelines.results import CoverageOptions, Segment, Translation, TranslationOptions
+from hf_capsule_mt.pipelines.segments import (
+    LONE_SURROGATES,
+    Document,
+    Piece,
+    Segmenter,
+    TranslationIterator,
+    batches_of,
+    join_translations,
+    pipeline_logger,
+)
+from hf_capsule_mt.pipelines.sentences import Span
+
+TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
+BACKENDS = ("auto", "transformers")
+# of FUTURE against the mean log-probability of a token, where nobody sets another
+DEFAULT_COVERAGE_WEIGHT = 5.0
+
+
+class Translator:
+    """Translates texts with a sequence-to-sequence model of transformers, ours or any other.
+
+        >>> translator = Translator.from_pretrained("checkpoints/capsule-marian-de-en")
+        >>> translation = translator("Der alte Mann kauft einen roten Hut.", coverage=CoverageOptions())
+        >>> translation.text, translation.score, [word.text for word in translation.coverage.untranslated]
+
+    Args:
+        model: the model, which is put into evaluation mode.
+        tokenizer: its tokenizer.
+        ensemble: further models (or paths) of the same vocabulary, whose probabilities are averaged with the model's.
+        int8: multiply by int8 copies of the large matrices, which is faster on a CPU.
+        backend: "auto" uses faster kernels for float32 models on a CPU, which trains and saves as before;
+            "transformers" leaves the model unchanged.
+        task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        ensemble: Iterable[PreTrainedModel | str | os.PathLike[str]] = (),
+        int8: bool = False,
+        backend: str = "auto",
+        task: str = "translation",
+    ) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.task = task
+        self.members = load_members(model, ensemble)
+        for member in (model, *self.members):
+            _choose_kernels(member, int8, backend)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike[str],
+        *,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype = "auto",
+        ensemble: Iterable[PreTrainedModel | str | os.PathLike[str]] = (),
+        int8: bool = False,
+        backend: str = "auto",
+        task: str = "translation",
+    ) -> "Translator":
+        """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none."""
+        model = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        device = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
+        return cls(model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, task=task)
+
+    @overload
+    def __call__(self, texts: str, *, num_return_sequences: int, **options: Any) -> list[Translation]: ...
+    @overload
+    def __call__(self, texts: str, *, coverage: CoverageOptions | None = None, **options: Any) -> Translation: ...
+    @overload
+    def __call__(
+        self, texts: list[str] | tuple[str, ...], *, coverage: CoverageOptions | None = None, **options: Any
+    ) -> list[Translation]: ...
+    @overload
+    def __call__(
+        self, texts: Iterable[str], *, coverage: CoverageOptions | None = None, **options: Any
+    ) -> Iterable[Translation]: ...
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        *,
+        coverage: CoverageOptions | None = None,
+        scores: bool = True,
+        batch_size: int = 1,
+        batch_tokens: int | None = None,
+        split_sentences: bool = True,
+        max_source_tokens: int | None = None,
+        truncation: bool | str = False,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        clean_up_tokenization_spaces: bool | None = None,
+        **generate_kwargs: object,
+    ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
+        """Translate one string, a list of strings, or lazily any other iterable of strings.
+
+        A text of several sentences is translated sentence by sentence, and the space between them is kept; a blank
+        text stays blank. A sentence that is longer than the model takes is translated in pieces. A translation that
+        reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
+
+        Args:
+            texts: what to translate.
+            coverage: find what was left out, for models with guided routing.
+            scores: compute `Translation.score`, by one more pass of the decoder, which comes with `coverage` anyway.
+            batch_size: how many sentences go through the model at once.
+            batch_tokens: how many of their tokens, padding included, instead of how many sentences.
+            split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
+            max_source_tokens: translate in pieces of at most so many tokens, fewer than the model takes.
+            truncation: cut a source to what the model takes, with a warning.
+            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
+            clean_up_tokenization_spaces: for the tokenizer.
+            generate_kwargs: for `generate()`: `num_beams`, `max_new_tokens`, ... Without a limit among them, a
+                translation has at most three times the tokens of its source and thirty more, and what the checkpoint
+                allows.
+
+        Returns:
+            A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
+            in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
+        """
+        options = TranslationOptions(
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            coverage=coverage,
+            scores=scores,
+            split_sentences=split_sentences,
+            max_source_tokens=max_source_tokens,
+            truncation=truncation,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+            generate_kwargs=generate_kwargs,
+        )
+        if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
+            raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
+
+        def translate(window: list[str]) -> list[Translation | list[Translation]]:
+            return [found[0] if len(found) == 1 else found for found in self.translate(window, options)]
+
+        if isinstance(texts, str):
+            return translate([texts])[0]
+        found = TranslationIterator(texts, translate, options.window)
+        return list(iter(found)) if isinstance(texts, (list, tuple)) else found
+
+    def translate(self, texts: list[str], options: TranslationOptions) -> list[list[Translation]]:
+        """Translate these texts, sorted by length into batches, and return the best translations of each."""
+        segmenter = self._segmenter(options)
+        documents = [segmenter.document(text) for text in texts]
+        pieces = [piece for document in documents for piece in document.pieces]
+        self._translate_pieces(batches_of(pieces, options.batch_size, options.batch_tokens), options)
+        num_returned = self._decoder.num_returned(self._generate_kwargs(options))
+        return [[self._translation(document, rank, options) for rank in range(num_returned)] for document in documents]
+
+    def source_words(self, text: str, segment: Segment) -> list[tuple[Span, list[int]]]:
+        """Return the words of a segment of `text`, and which of its `source_ids` each is made of."""
+        span = Span(segment.start, segment.end)
+        source = LONE_SURROGATES.sub("\ufffd", text[span.start : span.end])
+        offsets = token_offsets(self.tokenizer, source, list(segment.source_ids), self.source_prefix)
+        return words_of(text, span, offsets)
+
+    @property
+    def source_prefix(self) -> str:
+        """What a T5 checkpoint reads before each source."""
+        return str(self._task_settings.get("prefix") or getattr(self.model.config, "prefix", None) or "")
+
+    @property
+    def _task_settings(self) -> dict[str, object]:
+        """What a T5 checkpoint says of the task "translation_en_to_de": a prefix and settings of `generate()`."""
+        of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
+        return dict(of_tasks.get(self.task) or {})
+
+    @property
+    def _decoder(self) -> BatchDecoder:
+        return BatchDecoder(self.model, self.members)
+
+    def _generate_kwargs(self, options: TranslationOptions) -> dict[str, object]:
+        settings = {**self._task_settings, **options.generate_kwargs}
+        settings.pop("prefix", None)
+        return settings
+
+    def _segmenter(self, options: TranslationOptions) -> Segmenter:
+        src_lang, tgt_lang = options.src_lang, options.tgt_lang
+        if src_lang is None and tgt_lang is None:
+            src_lang, tgt_lang = languages_of_task(self.task)
+        known = (max_source_tokens(self.model, self.tokenizer), options.max_source_tokens)
+        return Segmenter(
+            self.tokenizer,
+            limit=min((number for number in known if number is not None), default=None),
+            prefix=self.source_prefix,
+            split_sentences=options.split_sentences,
+            truncation=options.truncation,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            with_offsets=options.coverage is not None,
+        )
+
+    def _translate_pieces(self, batches: Iterator[list[Piece]], options: TranslationOptions) -> None:
+        """Translate the pieces of these batches, and enter the results in them."""
+        coverage, settings = options.coverage or CoverageOptions(), self._generate_kwargs(options)
+        num_pieces, num_cut, num_short = 0, 0, 0
+        for pieces in batches:
+            batch = self._collate(pieces)
+            covers = options.coverage is not None
+            found = self._decoder(batch, settings, scores=options.scores, coverage=covers, weight=coverage.weight)
+            _enter(pieces, batch, found)
+            short = _short_of(pieces, coverage.threshold)
+            if short and coverage.retry_beams:
+                weight = coverage.weight or DEFAULT_COVERAGE_WEIGHT
+                rows = batch.rows(short)
+                again = {**settings, "num_beams": coverage.retry_beams}
+                found = self._decoder(rows, again, coverage=True, weight=weight)
+                _enter([pieces[row] for row in short], rows, found)
+                short = _short_of(pieces, coverage.threshold)
+            num_pieces += len(pieces)
+            num_short += len(short)
+            num_cut += sum(bool(piece.translations.was_cut.any()) for piece in pieces)
+        if num_cut:
+            pipeline_logger.warning(
+                f"{num_cut} of {num_pieces} translations reached the limit of their length and may be incomplete. "
+                "`max_new_tokens` sets a higher one."
+            )
+        if num_short:
+            pipeline_logger.warning(
+                f"The coverage of {num_short} of {num_pieces} translations is below {coverage.threshold}: they may "
+                "leave something out."
+            )
+
+    def _collate(self, pieces: list[Piece]) -> SourceBatch:
+        """Pad the pieces on the side that the tokenizer pads on."""
+        lengths = [len(piece.source.token_ids) for piece in pieces]
+        input_ids = torch.full((len(pieces), max(lengths)), self.tokenizer.pad_token_id or 0)
+        mask = torch.zeros_like(input_ids)
+        on_the_left = self.tokenizer.padding_side == "left"
+        for row, (piece, length) in enumerate(zip(pieces, lengths, strict=True)):
+            place = slice(max(lengths) - length, max(lengths)) if on_the_left else slice(0, length)
+            input_ids[row, place] = torch.tensor(piece.source.token_ids)
+            mask[row, place] = 1
+        device = self.model.device
+        return SourceBatch(input_ids.to(device), mask.to(device), pieces[0].source.settings)
+
+    def _translation(self, document: Document, rank: int, options: TranslationOptions) -> Translation:
+        """Put the translation of a text together from those of its pieces."""
+        segments, texts, total, num_tokens = [], [], 0.0, 0
+        ends = end_token_ids(self.model, {})
+        for piece in document.pieces:
+            found = piece.translations
+            ids = found.sequences[rank]
+            ids = ids[: 1 + int(generated_lengths(ids[None], ends))]
+            target_ids = tuple(ids.tolist())
+            source_ids = tuple(piece.source.token_ids)
+            segments.append(Segment(*piece.span, source_ids, target_ids, was_cut=bool(found.was_cut[rank])))
+            clean_up = options.clean_up_tokenization_spaces
+            texts.append(
+                str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up))
+            )
+            if found.log_probs is not None:
+                total += float(found.log_probs[rank]) * (len(ids) - 1)
+                num_tokens += len(ids) - 1
+        coverage = None
+        if options.coverage is not None:
+            coverage = coverage_of(document, rank, texts, self.tokenizer, self.source_prefix)
+        score = total / num_tokens if num_tokens else None
+        return Translation(join_translations(document, texts), score, coverage, tuple(segments))
+
+
+def languages_of_task(task: str) -> tuple[str | None, str | None]:
+    """Return the languages of a task such as "translation_en_to_de", if it names any."""
+    languages = TASK_WITH_LANGUAGES.fullmatch(task)
+    return (None, None) if languages is None else (languages["source"], languages["target"])
+
+
+def _choose_kernels(model: PreTrainedModel, int8: bool, backend: str) -> None:
+    if backend not in BACKENDS:
+        raise ValueError(f'`backend` must be "auto" or "transformers", got "{backend}"')
+    if int8 and backend == "transformers":
+        raise ValueError('`int8=True` needs `backend="auto"`, got `backend="transformers"`')
+    weight = next(model.parameters())
+    if int8 or (backend == "auto" and weight.is_cpu and weight.dtype == torch.float32):
+        use_fast_linears(model, int8=int8)
+
+
+def _enter(pieces: list[Piece], batch: SourceBatch, found: Hypotheses) -> None:
+    """Give each piece its hypotheses, unless those that it has leave less in FUTURE."""
+    for row, piece in enumerate(pieces):
+        own = found.of_source(row, batch.attention_mask[row].bool().cpu())
+        before = None if piece.hypotheses is None else piece.hypotheses.coverage
+        if before is None or own.coverage is None or float(own.coverage.left[0]) < float(before.left[0]):
+            piece.hypotheses = own
+
+
+def _short_of(pieces: list[Piece], threshold: float | None) -> list[int]:
+    """Return which of the pieces have a coverage below a threshold."""
+    coverages = [piece.translations.coverage for piece in pieces]
+    if threshold is None:
+        return []
+    return [row for row, found in enumerate(coverages) if found is not None and float(found.score[0]) < threshold]

@@ -1,0 +1,234 @@
+"""The typed translator: its results, its options, and how often it runs the encoder and the tokenizer."""
+
+import dataclasses
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+import hf_capsule_mt
+from hf_capsule_mt import CoverageOptions, Translator
+from hf_capsule_mt.fast.transform import FastLinear
+from hf_capsule_mt.pipelines import Translation
+from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+from tests.fixtures.word_for_word import sentences
+
+TEXTS = sentences(12, seed=99)
+
+
+@pytest.fixture(scope="module")
+def translator(word_for_word):
+    return Translator.from_pretrained(word_for_word)
+
+
+@pytest.fixture(scope="module")
+def pipe(word_for_word):
+    return pipeline("translation", model=str(word_for_word))
+
+
+def count_calls(monkeypatch, owner, name):
+    """The arguments of each call of a method from now on."""
+    calls, method = [], getattr(owner, name)
+
+    def counted(*args, **kwargs):
+        calls.append((args, kwargs))
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def test_one_string(translator, pipe):
+    translation = translator(TEXTS[0])
+    (record,) = pipe(TEXTS[0], return_scores=True)
+    assert isinstance(translation, Translation)
+    assert translation.text == record["translation_text"]
+    assert translation.score == pytest.approx(record["score"], abs=1e-5)
+    assert translation.coverage is None
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        translation.text = ""
+
+
+def test_lists_and_what_one_sentence_was_made_of(translator, pipe):
+    translations = translator(TEXTS, batch_size=5, scores=False)
+    assert [found.text for found in translations] == [record["translation_text"] for record in pipe(TEXTS)]
+    assert [found.score for found in translations] == [None] * len(TEXTS)
+    text = f"  {TEXTS[0]}.  \n\n {TEXTS[1]} "
+    (found,) = translator((text,))
+    assert [text[segment.start : segment.end] for segment in found.segments] == [f"{TEXTS[0]}.", TEXTS[1]]
+    (record,) = pipe(text, return_tensors=True)
+    assert list(found.token_ids) == record["translation_token_ids"].tolist()
+    assert list(found.segments[1].source_ids) == pipe.tokenizer(TEXTS[1])["input_ids"]
+    assert not found.was_cut
+    assert translator(text, max_new_tokens=2).was_cut
+
+
+def test_any_other_iterable_is_read_lazily(translator):
+    read = []
+
+    def texts():
+        for text in TEXTS * 20:
+            read.append(text)
+            yield text
+
+    found = iter(translator(texts()))
+    assert next(found) == translator(TEXTS[0])
+    assert len(read) == 1
+    assert next(found).text == translator(TEXTS[1]).text
+    next(iter(translator(texts(), batch_size=2)))
+    assert len(read) == 2 + 2 * 32
+    in_order = [found.text for found in translator(iter(TEXTS), batch_size=4)]
+    assert in_order == [found.text for found in translator(TEXTS)]
+    assert len(translator(dict.fromkeys(TEXTS).keys())) == len(TEXTS)
+
+
+def test_several_translations_of_each_text(translator, pipe):
+    several = translator(TEXTS[:3], num_beams=3, num_return_sequences=2)
+    expected = pipe(TEXTS[:3], num_beams=3, num_return_sequences=2, return_scores=True)
+    assert [[found.text for found in n_best] for n_best in several] == [
+        [record["translation_text"] for record in records] for records in expected
+    ]
+    best, second = translator(TEXTS[0], num_beams=3, num_return_sequences=2)
+    assert [best.score, second.score] == pytest.approx([record["score"] for record in expected[0]], abs=1e-5)
+
+
+def test_blank_texts(translator):
+    blank, text = translator(["\n", TEXTS[0]], coverage=CoverageOptions())
+    assert (blank.text, blank.score, blank.segments) == ("", None, ())
+    assert (blank.coverage.score, blank.coverage.words) == (1.0, ())
+    assert text.text
+    assert translator([]) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        (CoverageOptions(), {}),
+        (CoverageOptions(threshold=0.9), {"coverage_threshold": 0.9}),
+        (CoverageOptions(threshold=0.9, retry_beams=4), {"coverage_threshold": 0.9, "coverage_retry": 4}),
+        (CoverageOptions(weight=5.0), {"coverage_weight": 5.0, "num_beams": 4}),
+    ],
+)
+def test_coverage_equals_the_pipelines(translator, pipe, options, keys):
+    settings = {"batch_size": 6, **{name: value for name, value in keys.items() if name == "num_beams"}}
+    found = translator(TEXTS, coverage=options, **settings)
+    expected = pipe(TEXTS, return_coverage=True, return_scores=True, **{**keys, **settings})
+    for one, other in zip(found, expected, strict=True):
+        coverage = other["coverage"]
+        assert one.text == other["translation_text"]
+        assert one.score == pytest.approx(other["score"], abs=1e-5)
+        assert one.coverage.score == pytest.approx(coverage["score"], abs=1e-5)
+        assert [word.text for word in one.coverage.words] == [word["word"] for word in coverage["words"]]
+        left_out = [word["word"] for word in coverage["words"] if word["untranslated"]]
+        assert [word.text for word in one.coverage.untranslated] == left_out
+        for word, same in zip(one.coverage.words, coverage["words"], strict=True):
+            for name in ("past", "future", "covered"):
+                assert getattr(word, name) == pytest.approx(same[name], abs=1e-5)
+        assert [sentence.start for sentence in one.coverage.sentences] == [0]
+    assert any(one.coverage.untranslated for one in found)
+
+
+def test_the_encoder_and_the_tokenizer_run_once(translator, monkeypatch):
+    encoder_calls = count_calls(monkeypatch, translator.model.get_encoder(), "forward")
+    tokenizer_class = type(translator.tokenizer)
+    tokenizer_calls = count_calls(monkeypatch, tokenizer_class, "__call__")
+    retry = CoverageOptions(threshold=1.1, retry_beams=4)  # every sentence falls short
+    for settings in (
+        {},
+        {"coverage": CoverageOptions()},
+        {"coverage": retry},
+        {"coverage": CoverageOptions(weight=1.0)},
+    ):
+        encoder_calls.clear()
+        tokenizer_calls.clear()
+        translator(TEXTS, batch_size=6, num_beams=3, **settings)
+        assert len(encoder_calls) == 2  # batches
+        assert sum(len(kwargs["input_ids"]) for _, kwargs in encoder_calls) == len(TEXTS)
+        assert len(tokenizer_calls) == len(TEXTS)
+
+
+def test_a_sentence_in_pieces_is_tokenised_once_a_piece(translator, monkeypatch):
+    calls = count_calls(monkeypatch, type(translator.tokenizer), "__call__")
+    translation = translator(" ".join(TEXTS), coverage=CoverageOptions(), max_source_tokens=12)
+    texts = [args[1] for args, _ in calls]
+    assert len(translation.segments) > 4
+    assert len(texts) == len(set(texts))  # the halves that did not fit, and the pieces
+    assert [word.text for word in translation.coverage.words] == " ".join(TEXTS).split()
+
+
+def test_a_pair_and_any_other_model(tmp_path):
+    save_tiny_marian(tmp_path)
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    text = "An old man buys twenty-three red apples at the market."
+    expected = pipeline("translation", model=str(tmp_path))(text, num_beams=2)[0]["translation_text"]
+    assert Translator(model.train(), tokenizer)(text, num_beams=2).text == expected
+    assert not model.training
+    with pytest.raises(ValueError, match="coverage needs a model with guided routing, got a MarianMTModel"):
+        Translator(model, tokenizer)(text, coverage=CoverageOptions())
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    torch.manual_seed(0)
+    return str(save_tiny_checkpoint(tmp_path_factory.mktemp("plain")))
+
+
+def has_fast_linears(model):
+    return any(isinstance(module, FastLinear) for module in model.modules())
+
+
+def test_backends(plain):
+    text = "An old man buys twenty-three red apples at the market."
+    fast = Translator.from_pretrained(plain, device="cpu")
+    slow = Translator.from_pretrained(plain, device="cpu", backend="transformers")
+    assert has_fast_linears(fast.model)
+    assert not has_fast_linears(slow.model)
+    assert fast(text).text == slow(text).text
+    assert not has_fast_linears(Translator.from_pretrained(plain, device="cpu", dtype=torch.bfloat16).model)
+    piped = pipeline("translation", model=plain, device="cpu", backend="transformers", ensemble=[plain])
+    assert not has_fast_linears(piped.model)
+    piped = pipeline("translation", model=plain, device="cpu", ensemble=[plain])
+    assert has_fast_linears(piped.model)
+    assert has_fast_linears(piped.members[0])
+    with pytest.raises(ValueError, match='`backend` must be "auto" or "transformers", got "onnx"'):
+        Translator.from_pretrained(plain, backend="onnx")
+    with pytest.raises(ValueError, match='`int8=True` needs `backend="auto"`'):
+        Translator.from_pretrained(plain, backend="transformers", int8=True)
+
+
+def test_languages_and_settings_of_the_task(plain):
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(plain), AutoTokenizer.from_pretrained(plain)
+    settings = {"prefix": "translate English to German: ", "max_new_tokens": 4}
+    expected = Translator(model, tokenizer)(
+        "translate English to German: No.", max_new_tokens=4, split_sentences=False
+    )
+    model.config.task_specific_params = {"translation_en_to_de": settings}
+    assert Translator(model, tokenizer, task="translation_en_to_de")("No.").text == expected.text
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\u200d", "\ufe0f"])
+def test_a_letter_with_a_thousand_marks(plain, mark):
+    translation = Translator.from_pretrained(plain)("e" + mark * 1000, batch_size=8, scores=False, max_new_tokens=2)
+    assert "".join(("e" + mark * 1000)[segment.start : segment.end] for segment in translation.segments)[0] == "e"
+
+
+def test_what_is_refused(translator):
+    with pytest.raises(TypeError, match="`texts` must be a string or an iterable of strings, got a int"):
+        translator(3)
+    with pytest.raises(TypeError, match="a text must be a string, got a NoneType"):
+        translator([None])
+    for name in ("batch_size", "batch_tokens", "num_beams"):
+        with pytest.raises(ValueError, match=f"`{name}` must be at least 1, got 0"):
+            translator(TEXTS[0], **{name: 0})
+    with pytest.raises(ValueError, match="`max_source_tokens` must be at least 2, got 1"):
+        translator(TEXTS[0], max_source_tokens=1)
+    with pytest.raises(ValueError, match="`retry_beams` must be at least 1, got 0"):
+        CoverageOptions(threshold=0.5, retry_beams=0)
+    with pytest.raises(ValueError, match=r"`retry_beams` \(4\) needs a `threshold`"):
+        CoverageOptions(retry_beams=4)
+    with pytest.raises(ValueError, match="`num_beams` is 1"):
+        translator(TEXTS[0], coverage=CoverageOptions(weight=1.0))
+
+
+def test_it_is_public():
+    assert {"Translator", "CoverageOptions"} <= set(hf_capsule_mt.__all__)
