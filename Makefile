@@ -1,6 +1,8 @@
 # demo       set everything up, train a plain and a capsule model for some minutes, translate
-# test       set everything up, run the tests on the newest and on the lowest transformers
+# test       set everything up, run the tests on the newest transformers, then the model tests on the lowest one and
+#            with the arithmetic of an older processor
 # test-slow  the tests that take longer, too
+# test-processors  the model tests with the arithmetic of several processors
 # check      lint, format and types
 # clean      remove what these made
 #
@@ -9,17 +11,22 @@
 PYTHON ?= python3
 VENV := .venv
 FLOOR_VENV := .venv-floor
+MODEL_TESTS := tests/golden tests/routing tests/modeling tests/pipelines
 PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2)
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow check clean
+.PHONY: demo test test-slow test-processors check clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/capsule-mt quickstart
 
 test: $(VENV)/ready $(FLOOR_VENV)/ready
 	$(VENV)/bin/python $(PYTEST) -m "not slow and not gpu"
-	$(FLOOR_VENV)/bin/python $(PYTEST) -m "not slow and not gpu" tests/configuration tests/modeling tests/system
+	tests/processors.sh --first $(FLOOR_VENV)/bin/python $(PYTEST) -m "not slow and not gpu" \
+		tests/configuration tests/system $(MODEL_TESTS)
+
+test-processors: $(VENV)/ready
+	tests/processors.sh $(VENV)/bin/python $(PYTEST) -m "not slow and not gpu" $(MODEL_TESTS)
 
 test-slow: $(VENV)/ready
 	$(VENV)/bin/python $(PYTEST) -m slow
