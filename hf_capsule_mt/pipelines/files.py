@@ -1,4 +1,4 @@
-"""Translating files of any size: in windows, so that memory stays constant and an interrupted run goes on."""
+"""Translate files of any size in windows: memory stays constant, and an interrupted run resumes."""
 
 import hashlib
 import json
@@ -38,20 +38,20 @@ def coverage_json(number: int, coverage: dict[str, Any]) -> str:
 
 
 def coverage_tsv(number: int, coverage: dict[str, Any]) -> str:
-    """The number of a line from 0, its score, its untranslated words and the phrases that are said twice in a row."""
+    """Format the number of a line from 0, its score, its untranslated words and its repeated phrases."""
     untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
     return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}"
 
 
 class WindowedOutput:
-    """Output files that are put together of parts, one for each window of the input.
+    """Output files, written as one part for each window of the input and joined at the end.
 
     A part is written whole or not at all, and named after its window and the text in it. So a run that was interrupted
     skips what is there when it is started again with the same settings, and several processes write side by side.
     """
 
     def __init__(self, outputs: list[Path], settings: dict[str, Any], restart: bool = False) -> None:
-        """`settings` is everything that the translations depend on beside the text."""
+        """`settings`: everything that the translations depend on beside the text."""
         self.outputs = outputs
         self.folder = outputs[0].with_name(outputs[0].name + ".parts")
         if restart and self.folder.exists():
@@ -66,18 +66,18 @@ class WindowedOutput:
         self.stems: list[str] = []
 
     def has(self, window: Window) -> bool:
-        """Whether a window is done. Every window has to be asked for, in order, to be in the output."""
+        """Return whether a window is done. Call it for every window, in order: the output has these windows."""
         digest = hashlib.sha256("\n".join(window.lines).encode("utf-8")).hexdigest()[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
         return all(part.exists() for part in self._parts(self.stems[-1]))
 
     def write(self, columns: list[list[str]]) -> None:
-        """The lines of each output for the window asked for last."""
+        """Write the lines of each output for the last window that `has` was called with."""
         for part, lines in zip(self._parts(self.stems[-1]), columns, strict=True):
             _write_whole(part, "".join(f"{line}\n" for line in lines))
 
     def finish(self) -> None:
-        """Puts the parts of all windows together, and removes them."""
+        """Join the parts of all windows, and remove them."""
         for output, path in enumerate(self.outputs):
             partial = path.with_name(path.name + ".partial")
             with open(partial, "wb") as whole:

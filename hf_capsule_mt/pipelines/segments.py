@@ -86,7 +86,7 @@ class Segmenter:
         return [Span(start, max(start, len(text.rstrip())))] if text.strip() else []
 
     def _fitting(self, text: str, sentence: Span) -> list[tuple[Span, EncodedText]]:
-        """The sentence, encoded; if it is too long, cut (`truncation`) or in parts that fit."""
+        """Encode a sentence; if it is too long, cut it (`truncation`) or split it into parts that fit."""
         source = self.encode(text[sentence.start : sentence.end])
         length = len(source.token_ids)
         if self.limit is None or length <= self.limit:

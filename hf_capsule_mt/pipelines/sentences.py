@@ -62,7 +62,7 @@ _SPACES = re.compile(r"\s+")
 
 
 def split_sentences(text: str, language: str | None = None) -> list[Span]:
-    """The spans of the sentences of a text, without the space between them; none for a blank text.
+    """Return the spans of the sentences of a text, without the space between them; none for a blank text.
 
     A line break ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, an abbreviation
     of any of the languages is one.
@@ -101,7 +101,7 @@ def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Spa
 
 
 def language_code(language: str | None) -> str | None:
-    """The two letters of "de", "de_DE", "deu_Latn" or "german"; the part before "_" where it knows none."""
+    """Return the two letters of "de", "de_DE", "deu_Latn" or "german", or the part before "_" if it knows none."""
     if not language:
         return None
     first = re.split(r"[_\-]", language.lower())[0]
@@ -122,7 +122,7 @@ _ALL_ABBREVIATIONS = frozenset().union(*_ABBREVIATIONS.values())
 def _ends_sentence(
     text: str, start: int, match: re.Match[str], abbreviations: frozenset[str], has_ordinals: bool
 ) -> bool:
-    """Whether the sentence that begins at `start` ends with the stop that was found."""
+    """Return whether the sentence that begins at `start` ends with this stop."""
     stop = match[0]
     if stop[0] in UNSPACED_STOPS:
         return True
@@ -160,13 +160,13 @@ def _best_cut(text: str, span: Span) -> int:
 
 
 def _continues_a_character(text: str, place: int) -> bool:
-    """Whether the character at `place` belongs to the one before: accents, parts of an emoji."""
+    """Return whether the code point at `place` belongs to the one before: accents, parts of an emoji."""
     here, before = text[place], text[place - 1]
     return unicodedata.category(here) in ("Mn", "Mc", "Me") or "\u200d" in (here, before)
 
 
 def _between(pattern: re.Pattern[str], text: str, span: Span) -> list[Span]:
-    """The spans between the matches of a pattern."""
+    """Return the spans between the matches of a pattern."""
     spans, start = [], span.start
     for match in pattern.finditer(text, span.start, span.end):
         spans.append(Span(start, match.start()))
