@@ -1,7 +1,7 @@
 """Report on systems against a baseline: scores, significance, and the sentences that differ most."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ HEADER = ("system", "metric", "score", "95 %", "difference", "p (bootstrap)", "p
 
 
 def build_report(
-    systems: dict[str, Sequence[str]],
+    systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
     sources: Sequence[str] | None = None,
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),

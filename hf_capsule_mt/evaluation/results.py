@@ -58,7 +58,7 @@ def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path}: no JSON ({error})") from None
     if not isinstance(result, dict):
-        raise ValueError(f"{path}: a result file must hold a JSON object, got {type(result).__name__}")
+        raise ValueError(f"{path}: a result file is an object of names and values, got {type(result).__name__}")
     return result
 
 

@@ -5,7 +5,7 @@ Kucerova 2005, which Dou et al. 2019 use.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ def sign_test_collins(
 
 
 def compare_systems(
-    systems: dict[str, Sequence[str]],
+    systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     bootstrap_samples: int = 1000,
@@ -156,7 +156,7 @@ def score_statistics(metric: Metric, counts: np.ndarray) -> float:
 
 
 def _paired(
-    systems: dict[str, Sequence[str]], references: Sequence[Sequence[str]], metric: str, kind: str, samples: int
+    systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: str, kind: str, samples: int
 ) -> tuple[dict[str, Any], str]:
     test = PairedTest(
         [(name, list(lines)) for name, lines in systems.items()],
