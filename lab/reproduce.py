@@ -45,7 +45,7 @@ from hf_capsule_mt.evaluation.text_files import read_lines
 from hf_capsule_mt.pipelines.files import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
-from hf_capsule_mt.training.run import load_corpus, load_or_train_tokenizer
+from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
 from lab.coverage_difference import coverage_difference
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
 from lab.report import (

@@ -19,7 +19,7 @@ import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
-from hf_capsule_mt.training.run import load_corpus
+from hf_capsule_mt.training.run_data import load_corpus
 
 
 def parse_arguments() -> argparse.Namespace:

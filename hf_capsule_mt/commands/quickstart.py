@@ -23,7 +23,8 @@ from hf_capsule_mt.commands.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
-from hf_capsule_mt.training.run import RESULT_FILE, load_corpus
+from hf_capsule_mt.training.run import RESULT_FILE
+from hf_capsule_mt.training.run_data import load_corpus
 
 # faster than the recipes: fewer test sentences, and fewer and larger steps
 CHANGES: dict[str, Any] = {

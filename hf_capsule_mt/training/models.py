@@ -1,4 +1,4 @@
-"""The model of a recipe: new, or on top of an earlier checkpoint."""
+"""Build the model of a recipe: new, or on top of an earlier checkpoint."""
 
 from dataclasses import fields
 from typing import Any
@@ -12,7 +12,7 @@ models_logger = logging.get_logger("hf_capsule_mt.training")
 
 
 def vocabulary_fields(tokenizer: Any) -> dict[str, Any]:
-    """The fields of a configuration that a tokenizer decides."""
+    """Return the configuration fields that a tokenizer decides."""
     facts = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
@@ -27,7 +27,7 @@ def vocabulary_fields(tokenizer: Any) -> dict[str, Any]:
 
 
 def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any:
-    """The configuration of a recipe's model, completed by what the tokenizer decides."""
+    """Return the configuration of a recipe's model, completed by the tokenizer's fields."""
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
     known = {entry.name for entry in fields(config_class)}
@@ -40,10 +40,9 @@ def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any
 
 
 def build_model(model: dict[str, Any], tokenizer: Any, init_from: str | None = None) -> PreTrainedModel:
-    """A new model; or one with all the weights of an earlier one, to which the recipe's fields add what is new.
+    """Return a new model, or one with all the weights of an earlier one plus what the recipe's fields add.
 
-    Capsule Marian starts from any Marian checkpoint and from itself, every other family from itself: first the
-    baseline, then, on top of it, the capsules.
+    Capsule Marian starts from any Marian checkpoint or from itself, every other family from itself.
     """
     if init_from is None:
         return AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))

@@ -1,4 +1,4 @@
-"""A Seq2SeqTrainer for translation: token-budget batches, every loss part logged, resumed to the bit."""
+"""A Seq2SeqTrainer for translation: token-budget batches, every loss part logged, bit-exact resuming."""
 
 import contextlib
 import copy
@@ -31,21 +31,20 @@ from hf_capsule_mt.training.checkpoints import (
 )
 from hf_capsule_mt.training.distillation import WordDistillation
 
-# what a model says of its loss beside the sum of it
+# the parts of the loss in a model's output
 LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
 
 
 class TranslationTrainer(Seq2SeqTrainer):
     """[`~transformers.Seq2SeqTrainer`] with what `TranslationTrainingArguments` offers.
 
-    The training set must have the columns `source_length` and `target_length` (or attributes `source_lengths` and
-    `target_lengths`) for token-budget batches. `train(resume_from_checkpoint="last")` goes on from the last complete
-    checkpoint of `output_dir`, if there is one. On the CPU, a run that was killed and resumed ends with the bits of
-    the run that was not. SIGTERM and SIGINT save a checkpoint after the step and end the training; then `stopped` is
-    True.
+    Token-budget batches need the columns `source_length` and `target_length` in the training set (or attributes
+    `source_lengths` and `target_lengths`). `train(resume_from_checkpoint="last")` resumes from the last complete
+    checkpoint of `output_dir`, if there is one. On a CPU a killed and resumed run ends with the bits of an
+    uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`.
 
     Args:
-        word_distillation: a teacher whose distribution over the next word the model learns, too.
+        word_distillation: a teacher whose distribution over the next word is a second target.
     """
 
     args: TranslationTrainingArguments
@@ -53,7 +52,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def __init__(self, *args: Any, word_distillation: WordDistillation | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.output_dir = Path(str(self.args.output_dir))
-        # Rotating by the Trainer would delete a checkpoint before the one that replaces it is known to be complete
+        # the Trainer would delete a checkpoint before its successor is known to be complete
         self.keep_checkpoints = self.args.save_total_limit
         self.args.save_total_limit = None
         if self.args.device.type == "cpu" and (self.args.bf16 or self.args.float32_matmul_precision == "medium"):
@@ -76,8 +75,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         dataloader_config = self.accelerator.dataloader_config
         if dataloader_config.dispatch_batches or dataloader_config.split_batches:
             raise ValueError(
-                "`max_tokens_per_batch` makes batches for each process: `dispatch_batches` and `split_batches` of "
-                "accelerate must be off"
+                "`max_tokens_per_batch` makes batches for each process: turn off accelerate's `dispatch_batches` and "
+                "`split_batches`"
             )
         dataset: Any = self.train_dataset
         if hasattr(dataset, "source_lengths"):
@@ -101,7 +100,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
         )
-        # Batches of unequal sizes cannot be evened out, and need not be: every process has the same number of them
+        # every process has the same number of batches; their sizes differ and need no evening out
         even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
         try:
             return self.accelerator.prepare(loader)
@@ -109,7 +108,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             dataloader_config.even_batches = even_batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the sampler and the data which epoch begins; through a wrapper that skips batches nobody would."""
+        """Forward `set_epoch` to the sampler and the dataset; accelerate's batch-skipping wrapper does not."""
         followers: tuple[Any, ...] = (self._train_sampler, self.train_dataset)
         for follower in followers:
             if hasattr(follower, "set_epoch"):
@@ -138,7 +137,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             for name, value in parts.items():
                 self._parts[name] = self._parts.get(name, 0) + value.detach()
             self._tokens = self._tokens + inputs["attention_mask"].sum() + inputs["labels"].ne(-100).sum()
-        if counted:  # the gradients of the processes will be averaged, but the counted losses are to be added up
+        if counted:  # DDP averages gradients, but counted losses add up
             loss = loss * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
 
@@ -157,7 +156,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         super().log(logs, *args, **kwargs)
 
     def _refuse_divergence(self, parts: dict[str, float]) -> None:
-        """A loss that is no number makes all weights so. In float16 the scaler leaves such a step out."""
+        """Raise for a value that is not finite. In float16 the loss scaler skips such a step."""
         lost = [name for name, value in parts.items() if not math.isfinite(value)]
         if lost and not self.args.fp16:
             raise FloatingPointError(
@@ -171,14 +170,14 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     # ------------------------------------------------------------------------------------------------------ evaluation
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Leaves the random numbers as they were: when to evaluate is no part of what is trained."""
-        # the sequence-to-sequence Trainer asks for all that processes have, examples that fill up a batch included
+        """Evaluate without touching the random state: training must not depend on when it evaluates."""
+        # the sequence-to-sequence Trainer would also gather the examples that fill up a batch
         self.gather_function = self.accelerator.gather_for_metrics
         with self._meter.paused(), _same_random_numbers():
             return super().evaluation_loop(*args, **kwargs)
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The sequence-to-sequence Trainer writes a `max_length` into what is saved with the model."""
+        """Keep the `max_length` that the Trainer sets out of the generation config that is saved."""
         model: Any = self.model
         generation_config = copy.deepcopy(model.generation_config)
         try:
@@ -201,13 +200,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
                 self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
-        # processes differ in their dropout; one that resumes gets its generators' states from the checkpoint
+        # a dropout seed per process; a resumed one restores its generators from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)
         with self._signals():
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _has_nothing_left(self, checkpoint: str) -> bool:
-        """Whether a checkpoint is the end of its run: the Trainer would take at least one step more."""
+        """Return whether a checkpoint ends its run; the Trainer would take one more step."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
         done = 0 < self.args.max_steps <= state.global_step or _is_out_of_patience(self.args, state.log_history)
         if done:
@@ -216,7 +215,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT are noted, and obeyed after the step; the second one is obeyed at once."""
+        """Note SIGTERM and SIGINT to stop after the step; a second signal stops at once."""
 
         def note(number: int, frame: Any) -> None:
             self.stop_signal = number
@@ -230,24 +229,24 @@ class TranslationTrainer(Seq2SeqTrainer):
         try:
             for caught in (signal.SIGTERM, signal.SIGINT):
                 before[caught] = signal.signal(caught, note)
-        except ValueError:  # not in the main thread, which alone gets signals
+        except ValueError:  # only the main thread gets signals
             pass
         try:
             yield
         finally:
             restore()
 
-    def everybody_stops(self) -> bool:
-        """Whether any process has been told to stop; they must agree on when."""
+    def any_rank_stopping(self) -> bool:
+        """Return whether any process got a signal, the same on all of them."""
         if self.accelerator.num_processes == 1:
             return self.stop_signal is not None
         told = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
         return bool(self.accelerator.reduce(told, "sum").item())
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """The Trainer's, then the marker that makes it count, then those that are kept no longer are deleted."""
+        """Save as the Trainer does, mark the checkpoint complete, then delete those to be rotated out."""
         folder = self.output_dir / f"checkpoint-{self.state.global_step}"
-        # the weights, as a finite loss may have had an infinite gradient; of sharded ones the part that is here
+        # a finite loss may have had an infinite gradient, so check the weights (of sharded ones the local part)
         weights = {
             name: weight.to_local() if hasattr(weight, "to_local") else weight
             for name, weight in unwrapped(self.model).named_parameters()
@@ -280,7 +279,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
 
 class _Meter:
-    """The time since a step, but for pauses."""
+    """Measure the time since a step without pauses."""
 
     def __init__(self, step: int = 0) -> None:
         self.step = step
@@ -300,7 +299,7 @@ class _Meter:
 
 @contextlib.contextmanager
 def _same_random_numbers() -> Iterator[None]:
-    """The generators are afterwards as they were before."""
+    """Restore all random generators afterwards."""
     states = (random.getstate(), np.random.get_state())
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
@@ -312,7 +311,7 @@ def _same_random_numbers() -> Iterator[None]:
 
 
 class _RunCallback(TrainerCallback):
-    """Epochs, signals and early stopping, all from what a checkpoint keeps."""
+    """Handle epochs, signals and early stopping, all from what a checkpoint keeps."""
 
     def __init__(self, trainer: TranslationTrainer) -> None:
         self.trainer = trainer
@@ -328,7 +327,7 @@ class _RunCallback(TrainerCallback):
             self.trainer.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer.everybody_stops():
+        if self.trainer.any_rank_stopping():
             control.should_save = control.should_training_stop = True
             self.trainer.stopped = True
 
@@ -338,7 +337,7 @@ class _RunCallback(TrainerCallback):
 
 
 def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[dict[str, float]]) -> bool:
-    """Whether too many evaluations have passed since the best one."""
+    """Return whether too many evaluations have passed since the best one."""
     if args.early_stopping_patience is None or args.metric_for_best_model is None:
         return False
     scores = scores_by_step(log_history, args.metric_for_best_model)
@@ -350,7 +349,7 @@ def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[di
 
 
 class TokensPerSecondProgress(ProgressCallback):
-    """The bar shows the loss and its parts, the speed in tokens and the last score. Evaluations are lines."""
+    """Show the loss and its parts and the tokens per second on the bar; print each evaluation."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or self.training_bar is None or not logs:
@@ -365,7 +364,7 @@ class TokensPerSecondProgress(ProgressCallback):
 
 
 def bleu_metric(decode: Callable[[Any], list[str]], references: list[str]) -> Callable[[Any], dict[str, float]]:
-    """`compute_metrics` for `predict_with_generate`: sacreBLEU of the predictions against the references."""
+    """Return `compute_metrics` for `predict_with_generate`: sacreBLEU against the references."""
 
     def compute(prediction: Any) -> dict[str, float]:
         translations = decode(prediction.predictions)
@@ -378,7 +377,7 @@ def bleu_metric(decode: Callable[[Any], list[str]], references: list[str]) -> Ca
 
 
 def unwrapped(model: Any) -> PreTrainedModel:
-    """The model inside of what distributes and compiles it."""
+    """Return the model inside wrappers for distribution and compilation."""
     while hasattr(model, "module") or hasattr(model, "_orig_mod"):
         model = getattr(model, "module", None) or model._orig_mod
     return model

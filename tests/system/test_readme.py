@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import capsule_mt
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
@@ -39,6 +40,10 @@ def test_the_commands_exist():
         assert f"\n{verb}:" in makefile, verb
     for script in set(re.findall(r"scripts/\w+\.py", README)):
         assert (ROOT / script).exists(), script
+    for command in set(re.findall(r"capsule-mt ([a-z]+)", README)):
+        assert command in capsule_mt.NAMES, command
+    for module in set(re.findall(r"python -m (lab\.\w+)", README)):
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists(), module
 
 
 def test_links_lead_somewhere():

@@ -13,7 +13,7 @@ import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_capsule_mt.training import load_recipe, run_recipe
-from hf_capsule_mt.training.run import load_corpus
+from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from tests.fixtures.tiny import SIZES
 

@@ -1,0 +1,137 @@
+"""The data of a recipe: from sources to encoded parts, and the tokenizer."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from datasets import Dataset, IterableDataset
+from transformers import AutoTokenizer
+
+from hf_capsule_mt.data import (
+    BPEDropout,
+    Cleaning,
+    DropoutDataset,
+    clean,
+    drop_long,
+    encode,
+    load_translation_data,
+    train_separate_tokenizers,
+    train_tokenizer,
+)
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.checkpoints import save_atomically
+from hf_capsule_mt.training.recipe_checks import DATA_PARTS
+from hf_capsule_mt.training.recipes import Recipe
+
+
+def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
+    """Return the parts of the recipe's data that it has, the training part cleaned."""
+    settings = recipe.data
+    languages = (recipe.languages["source"], recipe.languages["target"])
+    rules = Cleaning.from_settings(settings.get("cleaning") or {})
+    sources = {name: _in_folder(settings[name], recipe.data_dir) for name in parts if settings.get(name)}
+    allow_empty = ["train"] if rules.drop_empty else []
+    if settings.get("streaming") and "train" in sources:
+        stream = load_translation_data(
+            {"train": sources.pop("train")}, *languages, streaming=True, allow_empty=allow_empty
+        )
+        train, _ = clean(stream["train"], rules, *languages)
+        train = train.shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer", 10_000))
+        return {"train": train, **(load_translation_data(sources, *languages) if sources else {})}
+    num_proc = settings.get("num_proc")
+    corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty))
+    if "train" in corpus and rules != Cleaning():
+        corpus["train"], report = clean(corpus["train"], rules, *languages)
+        print_once(f"Cleaning: {report}")
+    return corpus
+
+
+def print_once(text: str) -> None:
+    """Print in the main process only."""
+    if PartialState().is_main_process:
+        print(text)
+
+
+def _in_folder(sources: Any, folder: str | None) -> Any:
+    """Put relative file names under a folder, except those that begin with "./"."""
+    if folder is None:
+        return sources
+    if isinstance(sources, list):
+        return [_in_folder(source, folder) for source in sources]
+
+    def under(value: Any) -> Any:
+        if isinstance(value, list):
+            return [under(entry) for entry in value]
+        return value if value.startswith("./") else os.path.join(folder, value)
+
+    return {
+        key: under(value) if key in ("text", "tsv", "jsonl", "parquet") else value for key, value in sources.items()
+    }
+
+
+def load_or_train_tokenizer(recipe: Recipe, corpus: Any, folder: Path) -> Any:
+    """Return the tokenizer of the run, or the one that the recipe names, or train one and save it in the folder."""
+    if (folder / "tokenizer_config.json").exists():
+        return AutoTokenizer.from_pretrained(folder)
+    settings = recipe.tokenizer
+    if "load" in settings or recipe.init_from is not None:
+        return AutoTokenizer.from_pretrained(settings.get("load") or recipe.init_from)
+    size, model = settings["vocab_size"], settings.get("model", "bpe")
+    train = corpus["train"]
+    if settings.get("sentences") is not None:
+        train = train.take(settings["sentences"])
+    sides = [recipe.languages["source"], recipe.languages["target"]]
+
+    def texts(*languages: str) -> Any:
+        return (row["translation"][language] for row in train for language in languages)
+
+    tokenizer: Any
+    if settings.get("separate"):
+        tokenizer = train_separate_tokenizers(
+            texts(sides[0]), texts(sides[1]), size, settings.get("target_vocab_size"), model, show_progress=True
+        )
+    else:
+        tokenizer = train_tokenizer(texts(*sides), size, model, show_progress=True)
+    save_atomically(folder, tokenizer.save_pretrained)
+    return tokenizer
+
+
+def encode_part(recipe: Recipe, corpus: Any, name: str, tokenizer: Any) -> Any:
+    """Encode a part. Held-out parts keep their texts and are sorted by length, which decodes faster."""
+    languages = (recipe.languages["source"], recipe.languages["target"])
+    max_length, training = recipe.data.get("max_length"), name == "train"
+    keep_text = not training or bool(recipe.training.get("bpe_dropout"))
+    encoded = encode(
+        corpus[name],
+        tokenizer,
+        *languages,
+        max_length=max_length if not training or recipe.data.get("streaming") else None,
+        num_proc=recipe.data.get("num_proc"),
+        keep_text=keep_text,
+    )
+    if isinstance(encoded, IterableDataset):
+        return encoded
+    if not training:
+        return encoded.sort("source_length", reverse=True)
+    if max_length is not None:
+        encoded, dropped = drop_long(encoded, max_length)
+        if dropped:
+            print_once(f"Dropped {dropped} training pairs with more than {max_length} tokens on a side")
+    return encoded
+
+
+def training_set(recipe: Recipe, encoded: Any, tokenizer: Any, arguments: TranslationTrainingArguments) -> Any:
+    """Return the encoded training part, with BPE-dropout if asked for."""
+    if not arguments.bpe_dropout:
+        return encoded
+    if isinstance(encoded, IterableDataset):
+        raise ValueError("`bpe_dropout` needs examples with an index: set `data.streaming` to false")
+    dropout = BPEDropout(tokenizer, arguments.bpe_dropout, seed=recipe.seed)
+    return DropoutDataset(encoded, dropout, recipe.languages["source"], recipe.languages["target"])
+
+
+def size_of(dataset: Any) -> str:
+    """Return the size of a dataset in words."""
+    return f"{len(dataset):,} sentence pairs" if isinstance(dataset, Dataset) else "a stream"
