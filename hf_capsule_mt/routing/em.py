@@ -82,8 +82,10 @@ def em_routing(
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
     if len(lambdas) != num_iterations:
         raise ValueError(f"`lambda_schedule` has {len(lambdas)} values for `num_iterations` {num_iterations}")
-    if mask is not None:
-        votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
+    if mask is not None:  # whatever padding holds, even NaN, must not spread
+        votes = votes.masked_fill(~mask[..., None, None], 0)
+        if input_activation is not None:
+            input_activation = input_activation.masked_fill(~mask.unsqueeze(-1), 1)
 
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
     form = choose_form(votes, return_weights=return_weights, detach_routing=detach_routing)

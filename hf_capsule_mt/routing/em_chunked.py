@@ -2,7 +2,7 @@
 
 Legend: P positions of a chunk, N input capsules, M output capsules, D width of an output capsule. The names are those
 of the plain form; `grad_x` is the derivative of the loss by x. R / sum_n R is kept as a weight [P, N, M] times a scale
-[P, M, 1], so that the division costs nothing.
+[P, M, 1] or a number.
 """
 
 import math
@@ -54,8 +54,8 @@ class _EMStep(NamedTuple):
     """One iteration, as the backward pass needs it."""
 
     assignment: torch.Tensor | None  # C [P, N, M], None in the first iteration, where it is constant
-    weight: torch.Tensor | None  # R [P, N, M], or R over its peak; None where it is the same for all inputs
-    scale: torch.Tensor  # weight * scale = R / sum_n R [P, M, 1]
+    weight: torch.Tensor | None  # R / sum_n R [P, N, M], or R over its peak; None where it is the same for all inputs
+    scale: torch.Tensor  # weight * scale = R / sum_n R [P, M, 1] or []
     total_mass: torch.Tensor  # sum_n R [P, M]
     mean: torch.Tensor  # mu [P, M, D]
     variance: torch.Tensor  # sigma [P, M, D]
@@ -106,7 +106,7 @@ def _route_em(
 def _weights(
     values: torch.Tensor, logits: torch.Tensor | None, keep: torch.Tensor | None, activation: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """C from its logits [P, N, M] (None is the first iteration), R as a weight, its mass [P, M], and the scale."""
+    """Return C from its logits [P, N, M] (None in the first iteration), the weight, the mass [P, M] and the scale."""
     num_inputs, num_outputs, width = values.shape[1:]
     if logits is None and activation is None and keep is None:
         mass = values.new_full((values.shape[0], num_outputs), num_inputs / num_outputs)
@@ -133,7 +133,9 @@ def _weights(
     if keep is not None:
         weight = weight * keep
     mass = weight.sum(dim=1)
-    return assignment, weight, mass, (1 / mass.clamp(min=torch.finfo(mass.dtype).tiny)).unsqueeze(-1)
+    # divided, not multiplied by 1 / mass, which would leave an input that is alone at a rounding error from its mean
+    share = weight / mass.clamp(min=torch.finfo(mass.dtype).tiny).unsqueeze(1)
+    return assignment, share, mass, values.new_ones(())
 
 
 class _EMRouting(torch.autograd.Function):

@@ -153,6 +153,55 @@ def test_activations_that_vanish(width, logit):
     assert found[0][0].abs().max() > 0.1
 
 
+@pytest.mark.parametrize("return_weights", [True, False], ids=["plain", "chunked"])
+@pytest.mark.parametrize("vector", [True, False])
+def test_activations_of_masked_inputs_have_no_effect(return_weights, vector):
+    votes, mask = torch.randn(2, 4, 3, 1), torch.tensor([[True, True, False, False], [False, True, True, True]])
+    activation = torch.rand(2, 4, 3) if vector else torch.rand(2, 4)
+    results = []
+    for padding in (0.5, float("nan"), float("inf")):
+        given = activation.masked_fill(~(mask.unsqueeze(-1) if vector else mask), padding).requires_grad_()
+        given_votes = votes.clone().requires_grad_()
+        capsules = route(given_votes, mask=mask, input_activation=given, return_weights=return_weights).capsules
+        grads = torch.autograd.grad(capsules.square().sum(), (given, given_votes))
+        assert (grads[0][~mask] == 0).all()
+        results.append((capsules, *grads))
+    for result in results[1:]:
+        for actual, expected in zip(result, results[0], strict=True):
+            torch.testing.assert_close(actual, expected)  # which fails where anything is NaN
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("alone", ["by its mask", "by its activation", "by itself"])
+def test_the_gradient_of_an_input_that_is_alone_is_exact(width, alone):
+    """Its distance to the mean is 0; a rounding error there, times 1 / variance, would outweigh all else."""
+    num_inputs = 1 if alone == "by itself" else 4
+    exact_votes = (300 + torch.randn(8, num_inputs, 5, width, dtype=torch.float64)).float().double()
+    activation = (torch.rand(8, num_inputs, 5, dtype=torch.float64) + 0.1).float().double()
+    mask = None
+    if alone == "by its mask":
+        mask = torch.arange(num_inputs).expand(8, -1) == torch.arange(8).unsqueeze(-1) % num_inputs
+    elif alone == "by its activation":
+        activation[:, 1:] = 1e-20
+    grads = []
+    for dtype, return_weights in ((torch.float64, True), (torch.float32, True), (torch.float32, False)):
+        votes = exact_votes.to(dtype).requires_grad_()
+        betas = torch.zeros(5, dtype=dtype)
+        capsules = em_routing(
+            votes,
+            num_iterations=3,
+            mask=mask,
+            input_activation=activation.to(dtype),
+            beta_a=betas,
+            beta_u=betas,
+            lambda_final=5.0,
+            return_weights=return_weights,
+        ).capsules
+        grads.append(torch.autograd.grad(capsules.sum(), votes)[0].double())
+    for grad in grads[1:]:
+        torch.testing.assert_close(grad, grads[0], atol=1e-4, rtol=1e-4)
+
+
 def test_equal_votes():  # properties 9 and 20
     votes = torch.ones(6, 5, 3, requires_grad=True)
     output = route(votes)
