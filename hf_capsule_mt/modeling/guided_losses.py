@@ -12,6 +12,7 @@ from torch import nn
 
 from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.routing.chunks import product_numbers
 
 
 class GuidedLossParts(NamedTuple):
@@ -159,7 +160,7 @@ class _BagOfWordsLoss(torch.autograd.Function):
         grad_embeddings = torch.zeros_like(embeddings) if wants_grad else None
         matrix = embeddings.to(states.dtype)
         loss = states.new_zeros((), dtype=dtype)
-        rows_at_once = max(1, (2**22 if states.is_cpu else 2**26) // len(embeddings))
+        rows_at_once = max(1, product_numbers(states) // len(embeddings))
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, len(states), rows_at_once):
                 rows = slice(start, start + rows_at_once)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from hf_capsule_mt.routing.forms import chunk_numbers
+from hf_capsule_mt.routing.chunks import chunk_numbers
 
 IGNORE_INDEX = -100
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from hf_capsule_mt.routing.chunks import chunk_numbers
 from hf_capsule_mt.routing.common import iteration_dtype, without_autocast
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form, chunk_numbers
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 # e^(2q) and e^(2k) of numbers up to this size and their product are either good float32 numbers, or so large or small
 # that the tanh of the sum is one

@@ -1,4 +1,4 @@
-"""What the chunked forms share: positions flattened, cut into chunks, and the small steps over one chunk.
+"""What all work on chunks shares: how large a chunk is, how positions are cut into them, and small steps over one.
 
 Legend: P positions of a chunk, N input capsules, M output capsules, D width of an output capsule.
 """
@@ -6,7 +6,27 @@ Legend: P positions of a chunk, N input capsules, M output capsules, D width of 
 import torch
 
 from hf_capsule_mt.routing.common import iteration_dtype
-from hf_capsule_mt.routing.forms import chunk_rows
+
+
+def chunk_numbers(tensor: torch.Tensor) -> int:
+    """Return how many numbers an elementwise pass should hold at once.
+
+    On a CPU about 2^18 numbers (one MiB) stay in the cache; on a GPU a chunk has to be large enough to keep it busy.
+    """
+    return 2**18 if tensor.device.type == "cpu" else 2**25
+
+
+def product_numbers(tensor: torch.Tensor) -> int:
+    """Return how many numbers the result of a matrix product should hold at once.
+
+    More than in an elementwise pass: each product reads the whole matrix again.
+    """
+    return 2**22 if tensor.device.type == "cpu" else 2**26
+
+
+def chunk_rows(votes: torch.Tensor) -> int:
+    """Return how many of the P positions of votes [P, N, M, D] to work on at once."""
+    return max(1, chunk_numbers(votes) // votes.shape[1:].numel())
 
 
 def flatten_positions(tensor: torch.Tensor | None, num_trailing: int) -> torch.Tensor | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from hf_capsule_mt.routing.chunks import chunk_rows
+
 
 class RoutingForm(enum.Enum):
     """The forms give the same numbers.
@@ -46,19 +48,6 @@ def choose_form(votes: torch.Tensor, *, return_weights: bool, detach_routing: bo
     if return_weights or detach_routing or torch.compiler.is_compiling() or votes.device.type == "meta":
         return RoutingForm.PLAIN
     return _preferred
-
-
-def chunk_numbers(tensor: torch.Tensor) -> int:
-    """How many numbers to work on at once.
-
-    On a CPU about 2^18 numbers (one MiB) stay in the cache; on a GPU a chunk has to be large enough to keep it busy.
-    """
-    return 2**18 if tensor.device.type == "cpu" else 2**25
-
-
-def chunk_rows(votes: torch.Tensor) -> int:
-    """How many of the P positions of votes [P, N, M, D] to work on at once."""
-    return max(1, chunk_numbers(votes) // votes.shape[1:].numel())
 
 
 def on_chunk(function: Callable[..., Any], num_rows: int, votes: torch.Tensor) -> Callable[..., Any]:
