@@ -1,23 +1,20 @@
-"""The papers' tables at our size: trains the rows, scores them, and writes docs/results.md.
+"""Train the rows of the papers' tables at our size, score them, and keep results and translations in lab/results.
 
-    python scripts/reproduce.py dou1 --budget 30                      # on the embedded corpus, one seed
-    python scripts/reproduce.py all --seeds 1 2 3 --budget 600
-    python scripts/reproduce.py headline --setting multi30k --data-dir data/multi30k-en-de --budget 120
-    python scripts/reproduce.py all --speeds                          # only the speeds, on a machine that is quiet
-    python scripts/reproduce.py --render                              # docs/results.md from the result files alone
-    python scripts/reproduce.py dou1 --against linear                 # rows that are there against any other, with p
+    python -m lab.reproduce dou1 --budget 30                      # on the embedded corpus, one seed
+    python -m lab.reproduce all --seeds 1 2 3 --budget 600
+    python -m lab.reproduce headline --setting multi30k --data-dir data/multi30k-en-de --budget 120
+    python -m lab.reproduce all --speeds                          # only the speeds, on a quiet machine
+    python -m lab.reproduce dou1 --against linear                 # trained rows against any other, with p
 
-A row that has a result file is never computed again; a training that the budget or a signal stops goes on in the next
-call. The translations that a score is of are kept beside it (NAME-seedN.hyp.gz), so that rows that were trained at
-different times can be compared: with a budget of 0 nothing is trained, but what is there is compared, and compared
-again where a baseline has been trained again. The speeds of all models are measured in turns, once for all seeds,
-after the last row. Each row is the recipe of its setting with some fields changed
-(hf_capsule_mt/evaluation/paper_tables.py).
+Run it from the repository, then `python -m lab.report`. A row with a result is never computed again. A training that
+the budget or a signal stops resumes in the next call. Translations are kept, so rows that were trained at different
+times can be compared: a budget of 0 trains nothing, but adds missing comparisons, and replaces those with an older
+training of the baseline. The speeds of all models are measured in turns after the last row. Each row is a recipe of
+its setting with some fields changed (lab/paper_tables.py).
 """
 
 import argparse
 import functools
-import importlib.util
 import json
 import math
 import os
@@ -25,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -37,30 +35,20 @@ from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.commands.command_line import HelpFormatter, keep_freed_memory, positive, run
-from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
-from hf_capsule_mt.evaluation.text_files import read_lines
 from hf_capsule_mt.pipelines.files import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
 from lab.coverage_difference import coverage_difference
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
-from lab.report import (
-    SETTINGS,
-    read_results,
-    render_results,
-    result_path,
-    short_title,
-    speeds_path,
-    translations_path,
-)
+from lab.records import SPEEDS, Records
 from lab.runs_over_seeds import RunsOverSeeds
 from lab.speed import milliseconds_in_turns
-from lab.table_pictures import draw_setting, draw_what_came_of_claims
-from lab.text_files import write_lines
+from lab.tables import SETTINGS
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -70,16 +58,13 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     names = [*TABLES, "all"]
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(names))
-    parser.add_argument(
-        "--budget", type=float, default=30, help="minutes; what is not ready by then is left for later"
-    )
+    parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
     parser.add_argument("--setting", choices=list(SETTINGS), default="embedded", help="the data and the sizes")
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), metavar="RUN", help="only these runs of the tables")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train with each of these")
     parser.add_argument("--data-dir", help="where the files of the setting's recipes are")
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
-    parser.add_argument("--results", type=Path, default=Path("docs/results"), help="result files, translations")
-    parser.add_argument("--document", type=Path, default=Path("docs/results.md"), help="the page to write")
+    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
     parser.add_argument(
         "--set",
         nargs=2,
@@ -93,7 +78,6 @@ def parse_arguments() -> argparse.Namespace:
         "--speeds", action="store_true", help="train nothing, but measure the speeds of the tables' models again"
     )
     parser.add_argument("--turns", type=positive, default=10, help="how often a speed is measured; the best counts")
-    parser.add_argument("--render", action="store_true", help="only write the document")
     parser.add_argument(
         "--against",
         choices=list(RUNS),
@@ -104,7 +88,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class TrainingError(Exception):
-    """One of the scripts found an error, such as a training that diverged. The other rows go on."""
+    """A script failed, for example because the training diverged. The other rows go on."""
 
 
 class Reproduction:
@@ -114,16 +98,17 @@ class Reproduction:
         self.arguments = arguments
         self.deadline = time.monotonic() + 60 * arguments.budget
         self.failed: dict[Path, TrainingError] = {}
-        self.over_seeds = RunsOverSeeds(arguments.results, arguments.setting)
+        self.records = Records(arguments.results)
+        self.setting: str = arguments.setting
 
     def recipe(self, method: str) -> str:
-        return f"{self.arguments.setting}/{method}"
+        return f"{self.setting}/{method}"
 
     def folder(self, run: str, seed: int) -> Path:
-        return self.arguments.work / self.arguments.setting / f"{run}-seed{seed}"
+        return self.arguments.work / self.setting / f"{run}-seed{seed}"
 
     def call(self, command: list[str], log: Path) -> bool:
-        """Runs one of the scripts until it is ready, or until the budget is used up: then it is told to stop."""
+        """Run a script; return False if the budget is used up first, after stopping it."""
         if log in self.failed:  # several rows may need it: it is tried for the first of them
             raise self.failed[log]
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +126,7 @@ class Reproduction:
         return True
 
     def overrides(self, run: Run, seed: int) -> dict[str, Any]:
-        """What the run changes in its recipe, as `section.field: value`."""
+        """Return the changes of the run to its recipe, as `section.field: value`."""
         base = load_recipe(self.recipe(run.recipe))
         changed: dict[str, Any] = {f"model.{name}": value for name, value in run.model.items()}
         changed |= {f"model.{name}": factor * base.model[name] for name, factor in run.scale.items()}
@@ -157,7 +142,7 @@ class Reproduction:
         return changed | {name: json.loads(value) for name, value in self.arguments.changes}
 
     def train(self, name: str, seed: int) -> bool:
-        """The checkpoint of a run; False if the time was not enough."""
+        """Train a run; return False if the budget is used up first."""
         run, folder = RUNS[name], self.folder(name, seed)
         if (folder / "train_result.json").exists():
             return True
@@ -179,7 +164,7 @@ class Reproduction:
 
     @functools.cached_property
     def test_set(self) -> tuple[list[str], list[str]]:
-        """Sources and references, which are the same for every run of a setting."""
+        """Sources and references of the setting."""
         changes = self.overrides(RUNS["plain"], seed=1)
         recipe = load_recipe(self.recipe("plain"), changes)
         test = load_corpus(recipe, parts=("validation", "test"))["test"]
@@ -187,26 +172,25 @@ class Reproduction:
         return source, target
 
     def score(self, name: str, seed: int) -> None:
-        """Translates the test set; writes the translations and the result file."""
+        """Translate the test set, and keep the translations and the result."""
         run, folder = RUNS[name], self.folder(name, seed)
         recipe = load_recipe(self.recipe(run.recipe), self.overrides(run, seed) | {"seed": seed})
         sources, references = self.test_set
-        translate = pipeline("translation", model=str(folder), device=DEVICE)
+        translate: Any = pipeline("translation", model=str(folder), device=DEVICE)  # type: ignore[call-overload]
         found = [result["translation_text"] for result in translate(sources, batch_size=50)]
         hypotheses = [one_line(text) for text in found]
-        write_lines(self.translations(name, seed), hypotheses)
+        self.records.keep_translations(self.setting, name, seed, hypotheses)
         training = read_result(folder / "train_result.json")
         train = load_corpus(recipe)["train"]
         some = train.select(range(min(len(train), 20_000)))
-        ratio = coverage_difference(
-            *(self.side(some, recipe, side) for side in ("source", "target")), sources, hypotheses, references
-        )
+        texts = (self.side(some, recipe, side) for side in ("source", "target"))
+        ratio = coverage_difference(next(texts), next(texts), sources, hypotheses, references)
         scores = score_corpus(hypotheses, [references], ["bleu", "bleu_uncased", "chrf", "ter"])
         result = {
             "kind": "reproduction",
             "run": name,
             "seed": seed,
-            "setting": self.arguments.setting,
+            "setting": self.setting,
             "changes": dict(self.arguments.changes),
             "recipe": training["recipe"],
             "parameters": training["parameters"],
@@ -217,78 +201,69 @@ class Reproduction:
             "coverage_difference_ratio": ratio,
             "comparisons": {},
         }
-        write_result(self.result(name, seed), result)
+        self.records.keep(self.setting, result)
         print(f"{name}, seed {seed}: {scores['bleu'].text}", flush=True)
 
     def side(self, part: Any, recipe: Any, side: str) -> list[str]:
         return [pair[recipe.languages[side]] for pair in part["translation"]]
 
-    def result(self, name: str, seed: int) -> Path:
-        return result_path(self.arguments.results, self.arguments.setting, name, seed)
-
-    def translations(self, name: str, seed: int) -> Path:
-        return translations_path(self.arguments.results, self.arguments.setting, name, seed)
-
     def compare(self, name: str, seed: int) -> None:
-        """Adds what is missing to a result: the comparisons with the baselines that any table asks for.
+        """Add the missing comparisons of a result with the baselines that any table asks for.
 
-        The translations are enough, no checkpoint is needed. Where the baseline has been trained again, the comparison
-        with what it was before is replaced.
+        Needs the translations, and no checkpoint. Replaces a comparison with an older training of the baseline.
         """
-        result = read_result(self.result(name, seed))
+        runs, translations = self.records.runs(self.setting), self.records.translations(self.setting)
+        result = runs[name][seed]
         for baseline in baselines_of(name):
-            files = [self.translations(run, seed) for run in (baseline, name)]
-            if self.is_known(result, baseline, seed) or not all(path.exists() for path in files):
+            known = self.is_known(result, runs.get(baseline, {}).get(seed), baseline)
+            if known or not {(baseline, seed), (name, seed)} <= translations.keys():
                 continue
             _, references = self.test_set
-            systems = {run: read_lines(path) for run, path in zip((baseline, name), files, strict=True)}
+            systems: dict[str, Sequence[str]] = {run: translations[run, seed] for run in (baseline, name)}
             result["comparisons"][baseline] = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
-            write_result(self.result(name, seed), result)
+            self.records.keep(self.setting, result)
 
-    def is_known(self, result: dict[str, Any], baseline: str, seed: int) -> bool:
-        """Whether a result is compared with the baseline as it is now; it may be kept without the baseline's file."""
+    def is_known(self, result: dict[str, Any], of_baseline: dict[str, Any] | None, baseline: str) -> bool:
+        """Return whether a result is compared with the baseline as it is now, or with one whose result is gone."""
         if baseline not in result["comparisons"]:
             return False
-        path = self.result(baseline, seed)
-        return not path.exists() or math.isclose(
-            result["comparisons"][baseline]["baseline_score"], read_result(path)["scores"]["bleu"]["score"]
+        return of_baseline is None or math.isclose(
+            result["comparisons"][baseline]["baseline_score"], of_baseline["scores"]["bleu"]["score"]
         )
 
     def compare_over_seeds(self, name: str, seed: int) -> None:
-        """Adds to a result what it and those of smaller seeds say together, each against the baseline of its seed."""
-        result = read_result(self.result(name, seed))
+        """Add to a result its comparison over all seeds up to its own, each against the baseline of its seed."""
+        over_seeds = RunsOverSeeds(self.records, self.setting)
+        runs = over_seeds.runs[name]
+        result = runs[seed]
         for baseline, comparison in result["comparisons"].items():
-            seeds = [one for one in self.over_seeds.seeds_of_both(name, baseline) if one <= seed]
+            seeds = [one for one in over_seeds.seeds_of_both(name, baseline) if one <= seed]
             if len(seeds) < 2:
                 continue
-            known, difference = comparison.get("over_seeds", {}), self.mean_difference(name, baseline, seeds)
+            entries = [runs[one]["comparisons"].get(baseline) for one in seeds]
+            difference = fmean(math.nan if entry is None else entry["difference"] for entry in entries)
+            known = comparison.get("over_seeds", {})
             if known.get("seeds") == seeds and math.isclose(known["difference"], difference, abs_tol=1e-9):
                 continue
-            difference, p_value = self.over_seeds.bootstrap(name, baseline, seeds, self.test_set[1])
+            difference, p_value = over_seeds.bootstrap(name, baseline, seeds, self.test_set[1])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
-            write_result(self.result(name, seed), result)
-
-    def mean_difference(self, name: str, baseline: str, seeds: list[int]) -> float:
-        """That of a run to a baseline by the result files of some seeds; not a number where one does not say."""
-        found = [read_result(self.result(name, seed))["comparisons"].get(baseline) for seed in seeds]
-        return fmean(math.nan if entry is None else entry["difference"] for entry in found)
+            self.records.keep(self.setting, result)
 
     def against(self, baseline: str) -> str:
-        """The runs of the tables against any other, as Markdown."""
+        """Return the runs of the tables against any other, as Markdown."""
         names = tqdm(self.wanted(), desc=f"Against {baseline}")
-        table = self.over_seeds.table(names, baseline, self.test_set[1])
+        table = RunsOverSeeds(self.records, self.setting).table(names, baseline, self.test_set[1])
         if not table:
             tables = ", ".join(self.arguments.tables)
-            raise SystemExit(f"reproduce.py --against {baseline}: no row of {tables} has a seed in common with it")
+            raise SystemExit(f"lab.reproduce --against {baseline}: no row of {tables} has a seed in common with it")
         return table
 
     def measure_speeds(self, names: list[str]) -> None:
-        """Times the models of runs in turns, as they are before training, and writes the setting's file of speeds.
+        """Time the untrained models of runs in turns, and keep the speeds of the setting.
 
-        It keeps what it has: the models that were in it are timed again beside the new ones.
+        Models that had speeds before are timed again beside the new ones.
         """
-        path = speeds_path(self.arguments.results, self.arguments.setting)
-        before = read_result(path)["models"] if path.exists() else {}
+        before = self.known_speeds.get("models", {})
         recipes = {
             name: load_recipe(self.recipe(run.recipe), self.overrides(run, seed=1))
             for name, run in RUNS.items()
@@ -297,7 +272,9 @@ class Reproduction:
         plain = load_recipe(self.recipe("plain"), self.overrides(RUNS["plain"], seed=1))
         tokenizer = load_or_train_tokenizer(plain, load_corpus(plain), self.folder("plain", 1) / "tokenizer")
         keys = {name: json.dumps(recipe.model, sort_keys=True) for name, recipe in recipes.items()}
-        models = {keys[name]: build_model(recipe.model, tokenizer).to(DEVICE) for name, recipe in recipes.items()}
+        models: dict[str, Any] = {keys[name]: build_model(recipe.model, tokenizer) for name, recipe in recipes.items()}
+        for model in models.values():
+            model.to(DEVICE)
         sources, references = (side[:32] for side in self.test_set)
         turns = self.arguments.turns
         with tqdm(total=len(models) * 3 * (turns + 1), desc="Speeds") as bar:
@@ -311,22 +288,25 @@ class Reproduction:
             }
             for name, key in keys.items()
         }
-        write_result(path, {"kind": "speeds", "changes": self.sizes, "models": found})
+        self.records.keep(self.setting, {"name": SPEEDS, "kind": "speeds", "changes": self.sizes, "models": found})
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What is changed in the models of all recipes."""
+        """The changes to the models of all recipes."""
         return {field: value for field, value in self.arguments.changes if field.startswith("model.")}
 
     def has_speeds(self, names: list[str]) -> bool:
-        path = speeds_path(self.arguments.results, self.arguments.setting)
-        if not path.exists():
+        before = self.known_speeds
+        if not before:
             return False
-        before = read_result(path)
         return before["changes"] == self.sizes and set(names) <= share_among_equals(before["models"]).keys()
 
+    @property
+    def known_speeds(self) -> dict[str, Any]:
+        return self.records.named(self.setting).get(SPEEDS, {})
+
     def wanted(self, with_needs: bool = False) -> list[str]:
-        """The runs of the tables that are asked for, perhaps with those of them that others start from."""
+        """Return the runs of the tables; with --runs only these, and with `with_needs` those they start from."""
         wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
         if not self.arguments.runs:
             return wanted
@@ -336,7 +316,7 @@ class Reproduction:
         return [name for name in wanted if name in asked]
 
     def run(self) -> list[str]:
-        """Trains, scores and compares until the budget is used up; returns what failed."""
+        """Train, score and compare until the budget is used up; return the failures."""
         wanted = self.wanted(with_needs=True)
         if self.arguments.speeds:
             self.measure_speeds(wanted)
@@ -344,7 +324,7 @@ class Reproduction:
         late, failed = False, []
         for seed in self.arguments.seeds:
             for name in wanted:
-                if not self.result(name, seed).exists():
+                if self.records.run(self.setting, name, seed) is None:
                     try:
                         late = late or time.monotonic() > self.deadline or not self.train(name, seed)
                     except TrainingError as error:
@@ -367,26 +347,15 @@ def main() -> int:
     arguments = parse_arguments()
     keep_freed_memory()
     known = [*TABLES, "all"]
-    if set(arguments.tables) - set(known) or not (arguments.tables or arguments.render):
-        raise SystemExit(f"reproduce.py needs tables of {', '.join(known)}, or --render; got {arguments.tables}")
-    if (arguments.render or arguments.against) and not arguments.results.is_dir():
-        option = "--render" if arguments.render else "--against"
-        raise SystemExit(f"reproduce.py {option}: no such folder: {arguments.results}")
+    if set(arguments.tables) - set(known) or not arguments.tables:
+        raise SystemExit(f"lab.reproduce needs tables of {', '.join(known)}; got {arguments.tables}")
     if arguments.against:
+        if not arguments.results.is_dir():
+            raise SystemExit(f"lab.reproduce --against: no such folder: {arguments.results}")
         print(Reproduction(arguments).against(arguments.against), end="")
         return 0
-    failed = [] if arguments.render else Reproduction(arguments).run()
-    if importlib.util.find_spec("matplotlib"):
-        found = {setting: read_results(arguments.results, setting) for setting in SETTINGS}
-        for setting, results in found.items():
-            draw_setting(results, arguments.results / setting)
-        titles = {short_title(setting): results for setting, results in found.items()}
-        draw_what_came_of_claims(titles, arguments.results / "claims.png")
-    else:
-        print("No pictures, which need matplotlib: pip install hf-capsule-mt[analysis]")
-    document = render_results(arguments.results, place=arguments.document.parent)
-    arguments.document.write_text(document, encoding="utf-8")
-    print(f"Document: {arguments.document}")
+    failed = Reproduction(arguments).run()
+    print("`python -m lab.report` writes the report.")
     if failed:
         print("\n".join(["Failed:", *failed]), file=sys.stderr)
     return 1 if failed else 0

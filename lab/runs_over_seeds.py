@@ -1,51 +1,41 @@
 """One run of the papers' tables against any other, over the seeds of which both have translations."""
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from hf_capsule_mt.evaluation.markdown import markdown_table
-from hf_capsule_mt.evaluation.results import read_result
-from hf_capsule_mt.evaluation.text_files import read_lines
 from lab.bootstrap_over_seeds import bootstrap_over_seeds
-from lab.report import result_path, translations_path
+from lab.records import Records
 from lab.t_test import p_over_seeds
 
 
 class RunsOverSeeds:
-    """The results and translations of a setting, read where they are asked for."""
+    """The results and translations of a setting, as they are in the files when this is made."""
 
-    def __init__(self, folder: str | os.PathLike[str], setting: str) -> None:
-        self.folder, self.setting = Path(folder), setting
+    def __init__(self, records: Records, setting: str) -> None:
+        self.runs = records.runs(setting)
+        self.translations = records.translations(setting)
 
     def seeds_of_both(self, run: str, baseline: str) -> list[int]:
-        """The seeds, from the smallest, of which both have a result and translations."""
-        results = (self.folder / self.setting).glob(f"{run}-seed*.json")
-        seeds = sorted(int(path.stem.rpartition("-seed")[2]) for path in results)
-        return [seed for seed in seeds if all(path.exists() for path in self._files(run, baseline, seed=seed))]
-
-    def _files(self, *runs: str, seed: int) -> list[Path]:
-        return [
-            path(self.folder, self.setting, run, seed) for run in runs for path in (result_path, translations_path)
-        ]
+        """Return the seeds, from the smallest, of which both have a result and translations."""
+        return sorted(
+            seed
+            for seed in self.runs.get(run, {})
+            if all(seed in self.runs.get(name, {}) and (name, seed) in self.translations for name in (run, baseline))
+        )
 
     def bootstrap(
         self, run: str, baseline: str, seeds: Sequence[int], references: Sequence[str]
     ) -> tuple[float, float]:
-        """The mean difference of a run to another and its p-value over sentences, all seeds together."""
-        ours, theirs = (
-            [read_lines(translations_path(self.folder, self.setting, name, seed)) for seed in seeds]
-            for name in (run, baseline)
-        )
+        """Return the mean difference of a run to another and its p-value over sentences, all seeds together."""
+        ours, theirs = ([self.translations[name, seed] for seed in seeds] for name in (run, baseline))
         return bootstrap_over_seeds(ours, theirs, [references])
 
     def scores(self, run: str, seeds: Sequence[int]) -> list[float]:
-        """BLEU with each of some seeds."""
-        paths = [result_path(self.folder, self.setting, run, seed) for seed in seeds]
-        return [read_result(path)["scores"]["bleu"]["score"] for path in paths]
+        """Return BLEU with each of these seeds."""
+        return [self.runs[run][seed]["scores"]["bleu"]["score"] for seed in seeds]
 
     def table(self, runs: Iterable[str], baseline: str, references: Sequence[str]) -> str:
-        """Runs against any other, seed by seed, with both p-values, as Markdown; empty if no seed is shared."""
+        """Compare runs with any other, seed by seed, with both p-values, as Markdown; empty if no seed is shared."""
         lines = []
         for run in runs:
             seeds = self.seeds_of_both(run, baseline)

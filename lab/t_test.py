@@ -1,4 +1,4 @@
-"""Whether a difference would be there with other seeds: Student's t-test, in plain Python."""
+"""Whether a difference survives retraining: Student's t-test and interval over seeds, in plain Python."""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from statistics import fmean, stdev
 
 
 def paired_t_test(differences: Sequence[float]) -> float:
-    """The two-sided p-value of the mean of these differences, one of each seed, being other than zero.
+    """Return the two-sided p-value of the mean of these differences, one for each seed, against zero.
 
-    It takes the differences for a sample from a normal distribution, and knows nothing of the sentences behind each.
+    It assumes that the differences are normally distributed over seeds, and ignores the sentences behind each.
     """
     if len(differences) < 2:
         raise ValueError(f"a t-test needs at least two differences, got {len(differences)}")
@@ -19,12 +19,42 @@ def paired_t_test(differences: Sequence[float]) -> float:
 
 
 def p_over_seeds(differences: Sequence[float]) -> float | None:
-    """The p-value of the mean difference among seeds; None for a single one, which says nothing of others."""
+    """Return the p-value of the mean difference over seeds; None for a single seed."""
     return paired_t_test(differences) if len(differences) > 1 else None
 
 
+def interval_over_seeds(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return the two-sided confidence interval of the mean over seeds; None for a single seed.
+
+    >>> low, high = interval_over_seeds([1.0, 2.0, 3.0])
+    >>> f"{low:.3f} {high:.3f}"
+    '-0.484 4.484'
+    """
+    if len(differences) < 2:
+        return None
+    t = student_quantile(1 - confidence, len(differences) - 1)
+    half_width = t * stdev(differences) / math.sqrt(len(differences))
+    mean = fmean(differences)
+    return mean - half_width, mean + half_width
+
+
+def student_quantile(p: float, degrees: int) -> float:
+    """Return the t with P(|T| > t) = p, by bisection.
+
+    >>> f"{student_quantile(0.05, 2):.4f} {student_quantile(0.05, 10):.4f}"
+    '4.3027 2.2281'
+    """
+    low, high = 0.0, 1.0
+    while student_two_sided(high, degrees) > p:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_two_sided(middle, degrees) > p else (low, middle)
+    return high
+
+
 def student_two_sided(t: float, degrees: int) -> float:
-    """How often |T| > |t| for Student's T, by the finite sums for whole degrees of freedom.
+    """Return P(|T| > |t|) for Student's T, by the finite sums for whole degrees of freedom.
 
     Abramowitz and Stegun, 26.7.3 and 26.7.4.
     """

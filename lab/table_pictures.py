@@ -1,28 +1,30 @@
-"""Pictures of the papers' tables at our size, drawn from the results of `scripts/reproduce.py`."""
+"""Pictures of the papers' tables at our size, drawn from the results of `lab.reproduce`."""
 
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.analysis.score_pictures import draw_by_length
-from lab.paper_tables import CLAIMS, TABLES, Table
-from lab.report import comparisons_with
+from lab.length_pictures import draw_lengths
+from lab.paper_tables import CLAIMS, PROBING, TABLES, Table
+from lab.records import Runs
 from lab.result_pictures import (
     ClaimedDifference,
     SweepPoint,
+    draw_auc,
     draw_claims,
     draw_differences,
+    draw_probing,
     draw_sweep,
     sweep_points,
 )
-
-Results = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
+from lab.tables import comparisons_with
 
 BY_LENGTH = ("plain", "em_routing", "head_em_lower", "gdr_both", "rnmt", "pooling", "capsnmt")
 
 
-def draw_setting(results: Results, folder: Path) -> list[Path]:
-    """All that the results of a setting are enough for; older pictures of it are deleted.
+def draw_setting(results: Runs, folder: Path) -> list[Path]:
+    """Draw all that the results of a setting suffice for, and delete its older pictures.
 
     `KEY.png`: the sweep of a table, where the paper has a plot. `lengths.png`: score and length by source length, of
     the first seed. `differences.png`: every row against its baseline, seed by seed.
@@ -42,8 +44,8 @@ def draw_setting(results: Results, folder: Path) -> list[Path]:
     return made
 
 
-def draw_what_came_of_claims(settings: dict[str, Results], path: Path) -> Path | None:
-    """The papers' claims beside the differences of {title of a setting: its results}; nothing if there are none."""
+def draw_what_came_of_claims(settings: dict[str, Runs], path: Path) -> Path | None:
+    """Draw the papers' claims beside the differences of {title of a setting: its results}, if there are any."""
     path.unlink(missing_ok=True)
     claims = {
         paper: [
@@ -65,13 +67,27 @@ def draw_what_came_of_claims(settings: dict[str, Results], path: Path) -> Path |
     return draw_claims(claims, path)
 
 
-def _differences_to(results: Results, run: str | None, baseline: str | None) -> list[float]:
-    """The differences in BLEU of a run to a baseline, for each seed that is compared with it."""
+def draw_studies(studies: dict[str, dict[str, Any]], folder: Path) -> list[Path]:
+    """Draw the records of studies.jsonl that have a picture, into `NAME.png`."""
+    made = []
+    for name, record in studies.items():
+        path = folder / f"{name}.png"
+        if "auc" in record:
+            made.append(draw_auc(record["auc"], path))
+        elif "sweeps" in record:
+            made.append(draw_lengths(record["sweeps"], path))
+        elif record.get("kind") == "probing":
+            made.append(draw_probing(record["results"], PROBING, path))
+    return made
+
+
+def _differences_to(results: Runs, run: str | None, baseline: str | None) -> list[float]:
+    """Return the differences in BLEU of a run to a baseline, for each seed that is compared with it."""
     return [entry["difference"] for entry in comparisons_with(baseline, results.get(run or "", {}))]
 
 
-def _points(table: Table, results: Results) -> list[SweepPoint]:
-    """The rows that have the field which the table sweeps."""
+def _points(table: Table, results: Runs) -> list[SweepPoint]:
+    """Return the rows that have the field which the table sweeps."""
     if not table.swept:
         return []
     runs = dict.fromkeys(row.run for row in table.rows if row.run not in (None, row.baseline))
@@ -79,14 +95,14 @@ def _points(table: Table, results: Results) -> list[SweepPoint]:
     return sweep_points(found, table.swept, table.lines or None)
 
 
-def _baseline(table: Table, results: Results) -> float | None:
-    """The mean score of what the table's rows are compared with."""
+def _baseline(table: Table, results: Runs) -> float | None:
+    """Return the mean score of the baseline of the table."""
     runs = results.get(table.rows[-1].baseline or "", {})
     return fmean(result["scores"]["bleu"]["score"] for result in runs.values()) if runs else None
 
 
-def _differences(results: Results) -> dict[str, list[float]]:
-    """The differences in BLEU of each run to its baselines, for each seed, in the order of the tables."""
+def _differences(results: Runs) -> dict[str, list[float]]:
+    """Return the differences in BLEU of each run to its baselines, by seed, in the order of the tables."""
     pairs = dict.fromkeys(
         (row.run, row.baseline) for table in TABLES.values() for row in table.rows if row.run != row.baseline
     )

@@ -1,17 +1,13 @@
 """Training speed in tokens per second: a bare Trainer, and this package's, with token batches, in other precisions.
 
-    python -m lab.throughput --rounds 4 --output docs/results/throughput.json
-
-The same plain model and data for all; they take turns in one process, so that a busy machine disturbs all alike.
-Tokens are those of source and target without padding.
+All train the same plain model on the same data, in turns in one process. Tokens are those of source and target without
+padding.
 """
 
-import argparse
 import contextlib
 import io
 import tempfile
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,7 +16,6 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 
 from hf_capsule_mt.configuration import CapsuleMarianConfig
 from hf_capsule_mt.data import TranslationCollator, embedded_corpus, encode, train_tokenizer
-from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.modeling import CapsuleMarianMTModel
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -36,7 +31,7 @@ WARM_UP = 2  # steps
 
 
 class _Stopwatch(TrainerCallback):
-    """The seconds from the end of the warm-up to the end, and the tokens that the collator put into these steps."""
+    """Count the seconds from the end of the warm-up to the last step."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -50,7 +45,7 @@ class _Stopwatch(TrainerCallback):
 
 
 class _Counting:
-    """A collator that notes the real tokens of each batch."""
+    """A collator that counts the real tokens of each batch."""
 
     def __init__(self, collator: Any) -> None:
         self.collator = collator
@@ -64,7 +59,7 @@ class _Counting:
 def measure(
     rounds: int = 4, steps: int = 20, sentences: int = 2000, batch_size: int = 64, width: int = 128, layers: int = 3
 ) -> dict[str, dict[str, float]]:
-    """Median and best tokens per second of each system over the rounds, and the median ratio to the bare Trainer."""
+    """Return median and best tokens per second of each system, and the median ratio to the bare Trainer."""
     corpus = embedded_corpus(sentences, 1, 1)["train"]
     tokenizer = train_tokenizer((side for pair in corpus["translation"] for side in pair.values()), 2000)
     data = encode(corpus, tokenizer, "en", "de")
@@ -131,29 +126,3 @@ def _speed(
         finally:
             torch.set_float32_matmul_precision(precision)
     return sum(collator.tokens[WARM_UP:steps]) / watch.seconds
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4, help="how often each is measured, in turn")
-    parser.add_argument("--steps", type=int, default=20, help="updates of one measurement")
-    parser.add_argument("--batch-size", type=int, default=64, help="sentences, where batches are not of tokens")
-    parser.add_argument("--width", type=int, default=128, help="of the model")
-    parser.add_argument("--layers", type=int, default=3, help="of the encoder and of the decoder")
-    parser.add_argument("--output", type=Path, help="a result file")
-    arguments = parser.parse_args()
-    result = measure(
-        arguments.rounds,
-        arguments.steps,
-        batch_size=arguments.batch_size,
-        width=arguments.width,
-        layers=arguments.layers,
-    )
-    for system, speed in result.items():
-        print(f"{system:<45} {speed['median']:8,.0f} tokens/s (best {speed['best']:,.0f}), x {speed['ratio']:.2f}")
-    if arguments.output:
-        write_result(arguments.output, {"tokens_per_second": result, "settings": vars(arguments) | {"output": None}})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Timing that can be trusted on a shared machine: what is compared runs in turns in one process."""
+"""Time models in turns in one process, so that a busy machine disturbs all of them alike."""
 
 import contextlib
 import gc
@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from hf_capsule_mt.modeling import head_aggregation, layer_aggregation
+from hf_capsule_mt.modeling.router import Router
+from hf_capsule_mt.routing import RoutingOutput
 
 
 @dataclass
 class Timing:
-    """Seconds of one thing, over the counted runs."""
+    """Seconds over the counted runs."""
 
     median: float
     minimum: float
@@ -29,8 +29,8 @@ class Timing:
 
 
 @contextlib.contextmanager
-def only_new_objects_are_searched() -> Iterator[None]:
-    """Inside, collecting garbage is quick: what was there before stays."""
+def frozen_garbage() -> Iterator[None]:
+    """Freeze all existing objects, so that collecting garbage inside is quick."""
     gc.collect()
     gc.freeze()
     try:
@@ -40,7 +40,7 @@ def only_new_objects_are_searched() -> Iterator[None]:
 
 
 def steady_clock(device: str) -> Callable[[], float]:
-    """The clock that other work on the machine disturbs least: processor time, where one thread does everything."""
+    """Return the clock that other work disturbs least: processor time, if one thread does everything."""
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
@@ -52,13 +52,12 @@ def time_in_turns(
     progress: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Runs everything once, then everything again, `warmup` + `repeats` times: A B C A B C ...
+    """Time runs in turns, `warmup` + `repeats` times: A B C A B C ...
 
-    A machine that slows down slows all of them down, so that their ratios hold. See `steady_clock` for one that others
-    use too.
+    A machine that slows down slows all of them down, so their ratios hold. Use `steady_clock` on a shared machine.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    with only_new_objects_are_searched():
+    with frozen_garbage():
         for turn in range(warmup + repeats):
             for name, run in runs.items():
                 gc.collect()
@@ -79,9 +78,9 @@ def time_in_turns(
 
 
 def peak_memory(run: Callable[[], Any], device: str) -> int:
-    """The most bytes that tensors held at once during the run, beyond what they held before it.
+    """Return the peak of the bytes that tensors hold during the run, beyond what they held before it.
 
-    What the run itself frees of what was there before would be taken off: free it first.
+    Free first what the run would free: it would count as negative.
     """
     gc.collect()
     if device != "cpu":
@@ -101,25 +100,30 @@ def peak_memory(run: Callable[[], Any], device: str) -> int:
     return peak
 
 
+def mean_of_votes(
+    router: Router,
+    votes: torch.Tensor,
+    *,
+    input_activation: torch.Tensor | None = None,
+    return_weights: bool = False,
+) -> RoutingOutput:
+    """Average the votes, and add the mean of an input activation to keep the product that computes it."""
+    mean = votes.mean(dim=-3)
+    if input_activation is not None:  # [..., N, M], or [..., N]
+        vector = input_activation if input_activation.dim() == mean.dim() else input_activation.unsqueeze(-1)
+        mean = mean + vector.mean(dim=-2).unsqueeze(-1)
+    return RoutingOutput(mean, None)
+
+
 @contextlib.contextmanager
 def routing_replaced_by_mean() -> Iterator[None]:
-    """Inside, every routing is the plain mean of its votes: what remains are the matrix products around it.
+    """Replace every routing by the mean of its votes: what remains are the matrix products around it.
 
-    The time of a model inside is the floor of its time outside. An input activation adds its mean, so that the
-    product that makes it stays, backward pass included.
+    The time of a model inside is the floor of its time outside, backward pass included.
     """
-
-    def mean_of_votes(
-        votes: torch.Tensor, *, input_activation: torch.Tensor | None = None, **_: Any
-    ) -> tuple[torch.Tensor, None]:
-        mean = votes.mean(dim=-3)
-        if input_activation is not None:  # [..., N, M], or [..., N]
-            vector = input_activation if input_activation.dim() == mean.dim() else input_activation.unsqueeze(-1)
-            mean = mean + vector.mean(dim=-2).unsqueeze(-1)
-        return mean, None
-
-    with contextlib.ExitStack() as stack:
-        for module in (layer_aggregation, head_aggregation):
-            for name in ("dynamic_routing", "em_routing"):
-                stack.enter_context(mock.patch.object(module, name, mean_of_votes))
+    route = Router.route
+    Router.route = mean_of_votes  # type: ignore[assignment, method-assign]
+    try:
         yield
+    finally:
+        Router.route = route  # type: ignore[method-assign]

@@ -6,6 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,18 +36,22 @@ def describe_environment() -> dict[str, Any]:
     return {"hardware": hardware, "software": software, "commit": _commit()}
 
 
-def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
-    """Write a result as JSON, with the command, the time and the environment."""
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    stamped = {
+def stamped(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result with the command that made it, the time and the environment, unless it has them."""
+    return {
         "command": shlex.join([*_program(), *sys.argv[1:]]),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **describe_environment(),
         **result,
     }
+
+
+def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
+    """Write a result as JSON, with the command, the time and the environment."""
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(file.name + ".partial")
-    temporary.write_text(json.dumps(stamped, indent=2) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(stamped(result), indent=2) + "\n", encoding="utf-8")
     temporary.replace(file)
     return file
 

@@ -5,6 +5,7 @@ import pytest
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab import lengths
+from lab.benchmark_tables import render_lengths
 from lab.length_pictures import draw_lengths
 from lab.timing import Timing
 
@@ -51,7 +52,7 @@ def test_measures_what_it_says(monkeypatch, tmp_path):
     file = write_result(
         tmp_path / "lengths.json", {"size": "tiny", "repeats": 2, "num_beams": 1, "clock": "time", "sweeps": sweeps}
     )
-    report = lengths.render_lengths(read_result(file), "lengths.png")
+    report = render_lengths(read_result(file))
     assert "| 6 | 6002.0 | 6100.0 | 2.00 | 6001.0 | 6050.0 | 1.00 | 1.01 |" in report
     assert report.count("microseconds more for each word") == 4
     assert draw_lengths(sweeps, tmp_path / "lengths.png").stat().st_size > 1000

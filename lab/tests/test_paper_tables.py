@@ -1,20 +1,12 @@
-"""The tables as data, and the document made from result files."""
+"""The tables as data, and as Markdown beside our results."""
 
 import pytest
-from transformers import CONFIG_MAPPING
 
-from hf_capsule_mt import CapsuleMarianConfig
-from hf_capsule_mt.evaluation import write_result
-from lab.paper_tables import CLAIMS, RUNS, TABLES, baselines_of, runs_of
-from lab.report import (
-    read_results,
-    read_speeds,
-    render_claims,
-    render_results,
-    render_table,
-    result_path,
-    speeds_path,
-)
+from hf_capsule_mt import CapsNMTConfig, CapsuleMarianConfig
+from lab.paper_tables import CLAIMS, RUNS, TABLES, baselines_of, runs_of, share_among_equals
+from lab.records import Records
+from lab.report import tables
+from lab.tables import render_claims, render_table
 
 SETTINGS = {
     "d_model": 64, "encoder_layers": 3, "decoder_layers": 3, "encoder_attention_heads": 4,
@@ -38,18 +30,21 @@ def test_every_row_is_a_run_that_exists():
 @pytest.mark.parametrize("name", [name for name, run in RUNS.items() if run.recipe.endswith("routing")])
 def test_the_fields_of_a_run_are_fields_of_its_configuration(name):
     run = RUNS[name]
-    fields = run.model if "guided_routing" in CapsuleMarianConfig.__dataclass_fields__ else {
-        field: value for field, value in run.model.items() if not field.startswith("guided")
-    }  # fmt: skip
-    config = CapsuleMarianConfig(**SETTINGS | {key: run.scale[key] * SETTINGS[key] for key in run.scale} | fields)
-    config.validate()
+    assert set(run.model) <= set(CapsuleMarianConfig.__dataclass_fields__), (
+        "a configuration would keep a misspelt field"
+    )
+    fields = {key: factor * SETTINGS[key] for key, factor in run.scale.items()} | run.model
+    config = CapsuleMarianConfig(**SETTINGS | fields)
+    assert {field: getattr(config, field) for field in fields} == fields
 
 
-@pytest.mark.skipif("capsnmt" not in CONFIG_MAPPING, reason="CapsNMT is not part of this version")
 def test_the_fields_of_capsnmt():
-    for run in RUNS.values():
-        if run.recipe.startswith("capsnmt"):
-            CONFIG_MAPPING["capsnmt"](**run.model)
+    runs = [run for run in RUNS.values() if run.recipe.startswith("capsnmt")]
+    assert len(runs) > 10
+    for run in runs:
+        assert set(run.model) <= set(CapsNMTConfig.__dataclass_fields__)
+        config = CapsNMTConfig(**run.model)
+        assert {field: getattr(config, field) for field in run.model} == run.model
 
 
 def test_runs_come_after_what_they_need():
@@ -72,25 +67,25 @@ def result(run: str, seed: int, bleu: float, comparisons: dict) -> dict:
     }  # fmt: skip
 
 
-def test_the_document_holds_what_the_files_hold(tmp_path):
+SPEEDS = {
+    "name": "speeds",
+    "models": {
+        "plain": {"parameters": 1_234_567, "milliseconds": {"train": 7.0, "decode": 8.0, "sentence": 21.54}},
+        "em_routing": {"parameters": 1_234_567, "milliseconds": {"train": 10.0, "decode": 10.0}},
+        "linear": {"parameters": 2_345_678, "milliseconds": {"train": 14.0, "decode": 16.0}},
+    },
+}
+
+
+def test_a_table_holds_what_the_results_hold():
     against_plain = {"plain": {"difference": 1.5, "p_bootstrap": 0.02}}
     worse = {"plain": {"difference": -0.5, "p_bootstrap": 0.4}}
     lost = {"plain": {"difference": -20.5, "p_bootstrap": 0.001}}
-    for seed, bleu in ((1, 20.0), (2, 21.0)):
-        write_result(result_path(tmp_path, "embedded", "plain", seed), result("plain", seed, bleu, {}))
-    write_result(result_path(tmp_path, "embedded", "em_routing", 1), result("em_routing", 1, 21.5, against_plain))
-    write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
-    write_result(
-        speeds_path(tmp_path, "embedded"),
-        {
-            "models": {
-                "plain": {"parameters": 1_234_567, "milliseconds": {"train": 7.0, "decode": 8.0, "sentence": 21.54}},
-                "em_routing": {"parameters": 1_234_567, "milliseconds": {"train": 10.0, "decode": 10.0}},
-                "linear": {"parameters": 2_345_678, "milliseconds": {"train": 14.0, "decode": 16.0}},
-            }
-        },
-    )
-    results, speeds = read_results(tmp_path, "embedded"), read_speeds(tmp_path, "embedded")
+    results = {
+        "plain": {1: result("plain", 1, 20.0, {}), 2: result("plain", 2, 21.0, {})},
+        "em_routing": {1: result("em_routing", 1, 21.5, against_plain), 2: result("em_routing", 2, 20.5, worse)},
+    }
+    speeds = share_among_equals(SPEEDS["models"])
     # an equal model that is trained otherwise is as fast; one with other fields is not known to be
     assert speeds["plain_low_rate"] == speeds["plain_warm"] == speeds["plain"]
     assert speeds.keys().isdisjoint({"plain_big", "em_routing_big", "em_routing_8_capsules"})
@@ -108,41 +103,41 @@ def test_the_document_holds_what_the_files_hold(tmp_path):
         "| + EM routing | 1.23M | 0.70 | 0.80 | 21.00 ± 0.71 (n=2) | +0.50 | 0.020 / 0.400 | 0.705 "
         "| +56.8M | 1.10 | 1.15 | 28.81 |"
     )
-    write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 0.5, lost))
-    apart = render_table(TABLES["dou1"], read_results(tmp_path, "embedded"), speeds)
+    results["em_routing"][2] = result("em_routing", 2, 0.5, lost)
+    apart = render_table(TABLES["dou1"], results, speeds)
     assert "| 11.00 ± 14.85 (n=2: 21.50 / 0.50) | -9.50 (+1.50 / -20.50) | 0.020 / 0.001 | 0.546 |" in apart
     worse["plain"]["over_seeds"] = {"seeds": [1, 2], "p_bootstrap": 0.125}
-    write_result(result_path(tmp_path, "embedded", "em_routing", 2), result("em_routing", 2, 20.5, worse))
-    again = render_table(TABLES["dou1"], read_results(tmp_path, "embedded"), speeds)
+    results["em_routing"][2] = result("em_routing", 2, 20.5, worse)
+    again = render_table(TABLES["dou1"], results, speeds)
     assert "| +0.50 | 0.125 (0.020 / 0.400) | 0.705 |" in again
     assert "| 0.65 | 0.73 |" in render_table(TABLES["gdr3"], results, speeds)
     assert "| 21.5 | 225 |" in render_table(TABLES["capsnmt3"], results, speeds)
-    (tmp_path / "more.md").write_text("text\n")
-    document = render_results(tmp_path, {"more": "More", "nothing": "Not there"})
+    assert "\n| EM routing | +1.50 | +0.50 (n=2, p=0.125 / 0.705) |\n" in render_claims({"embedded": results})
+
+
+def test_a_setting_has_the_tables_that_are_begun(tmp_path):
+    records = Records(tmp_path)
+
+    def keep(setting: str, *runs: str) -> str:
+        for run in runs:
+            records.keep(setting, result(run, 1, 21.0, {}))
+        return tables(records)
+
+    document = keep("embedded", "plain", "em_routing")
     assert "## The embedded corpus" in document
     assert "## Multi30k" not in document
-    assert "## What the papers claim, and what came out" in document
-    assert "\n| EM routing | +1.50 | +0.50 (n=2, p=0.125 / 0.705) |\n" in document
     left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
     assert "### Dou et al. 2019, Table 1" not in document  # none of its rows has been run but headline rows
     assert "Dou et al. 2019, Table 1: layer aggregation, WMT14 English-German (`dou1`)" in left_out
-    write_result(result_path(tmp_path, "embedded", "em_routing_big", 1), result("em_routing_big", 1, 21.0, {}))
-    document = render_results(tmp_path, {"more": "More", "nothing": "Not there"})
+    document = keep("embedded", "em_routing_big")
     left_out = document.partition("Not begun here beyond rows of the tables above: ")[2]
     assert "### Dou et al. 2019, Table 2" in document
     assert "`dou2`" not in left_out
-    for run in ("linear", "dynamic_combination", "dynamic_routing"):
-        write_result(result_path(tmp_path, "embedded", run, 1), result(run, 1, 21.0, {}))
-    complete = render_results(tmp_path, {"more": "More", "nothing": "Not there"})
-    assert "### Dou et al. 2019, Table 1" in complete
-    assert document.endswith("## More\n\ntext\n")
-    assert "Not there" not in document
-    (tmp_path / "more.png").touch()
-    assert render_results(tmp_path, {"more": "More"}, tmp_path.parent).endswith(
-        f"## More\n\n![More]({tmp_path.name}/more.png)\n\ntext\n"
-    )
-    write_result(result_path(tmp_path, "multi30k", "plain", 1), result("plain", 1, 30.0, {}))
-    multi30k = render_results(tmp_path).partition("## Multi30k")[2]
+    assert "### Dou et al. 2019, Table 1" in keep("embedded", "linear", "dynamic_combination", "dynamic_routing")
+    assert "| plain | 1.23M | 1.00 | 1.00 |" in document
+    records.keep("embedded", SPEEDS)
+    assert "| EM routing | 1.23M | 0.70 | 0.80 |" in tables(records)
+    multi30k = keep("multi30k", "plain").partition("## Multi30k")[2]
     assert "### The headline rows" in multi30k  # of a setting that has the plain model alone, too
     assert multi30k.count("###") == 1
 

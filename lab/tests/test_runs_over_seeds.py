@@ -1,12 +1,10 @@
-"""Any row against any other, by result files and translations as `scripts/reproduce.py` keeps them."""
+"""Any row against any other, by results and translations as `lab.reproduce` keeps them."""
 
 import pytest
 
-from hf_capsule_mt.evaluation import write_result
 from lab.bootstrap_over_seeds import bootstrap_over_seeds
-from lab.report import result_path, translations_path
+from lab.records import Records
 from lab.runs_over_seeds import RunsOverSeeds
-from lab.text_files import write_lines
 
 REFERENCE = [f"the {n} cats sat on their {n + 1} mats ." for n in range(20)]
 HALF = [line if n % 2 else "a dog" for n, line in enumerate(REFERENCE)]
@@ -17,11 +15,13 @@ NEARLY = [line if n % 5 else "a dog" for n, line in enumerate(REFERENCE)]
 def runs(tmp_path) -> RunsOverSeeds:
     """`better` and `worse` with seeds 1, 2 and 10, of the last no translations of `worse`; `one` with seed 2."""
 
+    records = Records(tmp_path)
+
     def keep(run: str, seed: int, bleu: float, lines: list[str] | None) -> None:
         result = {"kind": "reproduction", "run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}}
-        write_result(result_path(tmp_path, "embedded", run, seed), result)
+        records.keep("embedded", result)
         if lines:
-            write_lines(translations_path(tmp_path, "embedded", run, seed), lines)
+            records.keep_translations("embedded", run, seed, lines)
 
     keep("better", 1, 43.0, NEARLY)
     keep("better", 2, 41.0, NEARLY)
@@ -30,7 +30,7 @@ def runs(tmp_path) -> RunsOverSeeds:
     keep("worse", 2, 40.0, HALF)
     keep("worse", 10, 10.0, None)
     keep("one", 2, 42.5, NEARLY)
-    return RunsOverSeeds(tmp_path, "embedded")
+    return RunsOverSeeds(records, "embedded")
 
 
 def test_seeds_are_those_that_both_have(runs):

@@ -1,6 +1,6 @@
 """Scores of several seeds, in words."""
 
-from lab.seeds import each_if_apart, mean_and_spread
+from lab.seeds import mean_and_spread, values_if_unstable
 
 
 def test_mean_and_spread_are_those_of_a_sample():
@@ -9,5 +9,5 @@ def test_mean_and_spread_are_those_of_a_sample():
 
 
 def test_each_is_named_from_more_than_ten_apart():
-    assert each_if_apart([10.0, 0.0], " ({})") == ""
-    assert each_if_apart([10.1, 0.0, -3.0], ": {}", "+.1f") == ": +10.1 / +0.0 / -3.0"
+    assert values_if_unstable([10.0, 0.0], " ({})") == ""
+    assert values_if_unstable([10.1, 0.0, -3.0], ": {}", "+.1f") == ": +10.1 / +0.0 / -3.0"

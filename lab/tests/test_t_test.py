@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lab.t_test import paired_t_test, student_two_sided
+from lab.t_test import interval_over_seeds, paired_t_test, student_quantile, student_two_sided
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,8 @@ def test_students_table(degrees, five_percent, one_percent):
     assert student_two_sided(five_percent - 5e-4, degrees) > 0.05 > student_two_sided(five_percent + 5e-4, degrees)
     assert student_two_sided(5e-4 - one_percent, degrees) > 0.01 > student_two_sided(-5e-4 - one_percent, degrees)
     assert student_two_sided(0.0, degrees) == 1.0
+    assert student_quantile(0.05, degrees) == pytest.approx(five_percent, abs=5e-4)
+    assert student_quantile(0.01, degrees) == pytest.approx(one_percent, abs=5e-4)
 
 
 def test_seeds_by_hand():
@@ -28,3 +30,12 @@ def test_seeds_by_hand():
     assert paired_t_test([0.0, 0.0, 0.0]) == 1.0
     with pytest.raises(ValueError, match="at least two differences, got 1"):
         paired_t_test([1.0])
+
+
+def test_an_interval_touches_zero_where_p_is_five_percent():
+    values = [1.0, 2.0, 3.0]
+    low, high = interval_over_seeds(values)
+    assert (low + high) / 2 == pytest.approx(2.0)
+    assert paired_t_test([value - low for value in values]) == pytest.approx(0.05)
+    assert paired_t_test([value - high for value in values]) == pytest.approx(0.05)
+    assert interval_over_seeds([1.0]) is None

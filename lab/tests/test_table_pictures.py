@@ -3,7 +3,7 @@
 from lab import result_pictures, table_pictures
 from lab.result_pictures import draw_differences
 from lab.table_pictures import draw_setting, draw_what_came_of_claims
-from lab.tests.test_result_pictures import colours
+from tests.analysis.test_pictures import colours
 
 BUCKETS = [
     {"label": label, "score": 20.0, "sentences": 9, "hypothesis_words": 5.0, "reference_words": 6.0}

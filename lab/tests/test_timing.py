@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.modeling import layer_aggregation
+from hf_capsule_mt.modeling.router import Router
 from lab.timing import peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
 from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
@@ -45,12 +45,12 @@ def test_peak_memory():
 def test_the_floor_keeps_every_gradient(mix):
     checks = test_capsule_marian.TestCapsuleMarian()
     model: CapsuleMarianMTModel = checks.model(test_capsule_marian.MIXES[mix], tie_word_embeddings=True)
-    routing = layer_aggregation.em_routing
+    route = Router.route
     batch, labels = checks.source(checks.batch()), checks.labels()
     with routing_replaced_by_mean():
-        assert layer_aggregation.em_routing is not routing
+        assert Router.route is not route
         model(**batch, labels=labels).loss.backward()
-    assert layer_aggregation.em_routing is routing
+    assert Router.route is route
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and not name.endswith(("beta_a", "beta_u")):
             assert parameter.grad is not None, name

@@ -1,0 +1,110 @@
+"""The laboratory's results: a JSON object on a line, and for each setting one archive of all its translations.
+
+`embedded.jsonl`, `multi30k.jsonl` and `tatoeba.jsonl` hold the runs of a setting, by `run` and `seed`, and its other
+measurements, by `name`. `studies.jsonl` holds everything else by `name`. A line has all that `write_result` keeps: the
+command, the date, the machine, the software and the commit.
+
+`embedded.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
+of them. Side by side they compress to a fortieth.
+"""
+
+import itertools
+import json
+import lzma
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from hf_capsule_mt.evaluation.results import stamped
+
+SPEEDS = "speeds"  # the name of the record with the speeds of a setting's models
+Runs = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
+
+
+class Records:
+    """The results in a folder. Several processes may add to them."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def path(self, file: str) -> Path:
+        return self.folder / f"{file}.jsonl"
+
+    def read(self, file: str) -> list[dict[str, Any]]:
+        """Return all lines of a file, none if there is no such file."""
+        path = self.path(file)
+        return _lines(path.read_bytes()) if path.exists() else []
+
+    def runs(self, setting: str) -> Runs:
+        """Return the runs of a setting: {run: {seed: result}}."""
+        runs: Runs = {}
+        for record in self.read(setting):
+            if "run" in record:
+                runs.setdefault(record["run"], {})[record["seed"]] = record
+        return runs
+
+    def run(self, setting: str, run: str, seed: int) -> dict[str, Any] | None:
+        return self.runs(setting).get(run, {}).get(seed)
+
+    def named(self, file: str) -> dict[str, dict[str, Any]]:
+        """Return the records of a file that are no runs: {name: record}."""
+        return {record["name"]: record for record in self.read(file) if "name" in record}
+
+    def keep(self, file: str, record: Mapping[str, Any]) -> None:
+        """Add a record in its place, or replace the one of the same run and seed or name."""
+        new = stamped(record)
+        with self._locked(file):
+            records = {_key(one): one for one in self.read(file)} | {_key(new): new}
+            lines = (json.dumps(records[key], ensure_ascii=False) + "\n" for key in sorted(records))
+            _replace(self.path(file), "".join(lines).encode())
+
+    def translations(self, setting: str) -> dict[tuple[str, int], list[str]]:
+        """Return the translations of the test set by {(run, seed): sentences}."""
+        path = self._archive(setting)
+        if not path.exists():
+            return {}
+        names, *rows = _lines(lzma.decompress(path.read_bytes()))
+        columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+        return {
+            (run, seed): [sentence for sentence in column if sentence is not None]
+            for (run, seed), column in zip(names, columns, strict=True)
+        }
+
+    def keep_translations(self, setting: str, run: str, seed: int, sentences: list[str]) -> None:
+        with self._locked(setting):
+            write_translations(self._archive(setting), self.translations(setting) | {(run, seed): sentences})
+
+    def _archive(self, setting: str) -> Path:
+        return self.folder / f"{setting}.hyp.xz"
+
+    def _locked(self, file: str) -> FileLock:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / f".{file}.lock")
+
+
+def write_translations(path: Path, translations: Mapping[tuple[str, int], list[str]]) -> None:
+    """Write an archive, the same for the same translations."""
+    names = sorted(translations)
+    rows = [names, *itertools.zip_longest(*(translations[name] for name in names))]
+    text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 25}]
+    _replace(path, lzma.compress(text.encode(), filters=filters))
+
+
+def _lines(content: bytes) -> list[Any]:
+    """Parse JSON lines. They end in a line feed alone: other line breaks may stand in a sentence."""
+    return [json.loads(line) for line in content.decode().removesuffix("\n").split("\n")]
+
+
+def _key(record: Mapping[str, Any]) -> tuple[bool, str, int]:
+    """Return what records are sorted by: first the runs, then by name."""
+    return ("name" in record, record["name"], 0) if "name" in record else (False, record["run"], record["seed"])
+
+
+def _replace(path: Path, content: bytes) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(path)

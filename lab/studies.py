@@ -1,0 +1,89 @@
+"""The sections of the report that are no tables of papers: studies, benchmarks and comparisons, as Markdown."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hf_capsule_mt.evaluation.markdown import markdown_table
+from lab.area_under_curve import AreaUnderCurve, auc_markdown
+from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
+from lab.probing_table import probing_table
+from lab.records import Records
+from lab.seeds import mean_and_spread
+
+Record = Mapping[str, Any]
+
+
+def adequacy(records: Records) -> str:
+    """Return the areas under the ROC curve of each measure for each label."""
+    areas = records.named("studies")["adequacy-de-en"]["auc"]
+    return auc_markdown(
+        {measure: {label: AreaUnderCurve(**area) for label, area in row.items()} for measure, row in areas.items()}
+    )
+
+
+def probing(records: Records) -> str:
+    return probing_table(records.named("studies")["probing"]["results"])
+
+
+def alignment(records: Records) -> str:
+    rows = [
+        [
+            "`lab.align`" if isinstance(record["aligner"], dict) else f"`{record['aligner']}`",
+            f"{record['alignment_error_rate']:.3f}",
+            f"{record['links']:,}",
+            f"{record['seconds']:.0f}",
+        ]
+        for record in _of_kind(records, "word alignment")
+    ]
+    return markdown_table(["aligner", "alignment error rate", "links", "seconds"], rows)
+
+
+def comparisons(records: Records) -> str:
+    """Return the comparisons of single systems, in all settings."""
+    rows = []
+    for setting in ("multi30k", "tatoeba"):
+        for name, record in records.named(setting).items():
+            for system, metrics in record.get("comparisons", {}).items():
+                for metric, entry in metrics.items():
+                    scores = (f"{entry[key]:.2f}" for key in ("baseline_score", "score"))
+                    p_values = (entry["p_bootstrap"], entry["p_randomisation"], entry["sign_test"]["p_value"])
+                    cells = (*scores, f"{entry['difference']:+.2f}", *(f"{p:.3f}" for p in p_values))
+                    rows.append([setting, f"`{name}`", f"{system} / {record['baseline']}", metric, *cells])
+    header = ["setting", "record", "systems", "metric", "baseline", "score", "difference"]
+    return markdown_table([*header, "p, bootstrap", "p, randomisation", "p, sign test"], rows)
+
+
+def quickstart(records: Records) -> str:
+    record = records.named("studies")["quickstart"]
+    rows = [[f"`{name}`", mean_and_spread(scores)] for name, scores in record["test_bleu"].items()]
+    return markdown_table(["model", f"BLEU, {len(record['seeds'])} seeds"], rows)
+
+
+def benchmarks(records: Records) -> str:
+    """Return the training, decoding and memory tables of each benchmark run."""
+    names = ("benchmark-cpu", "benchmark-guided-cpu", "benchmark-int8-cpu")
+    return "\n".join(_demoted(render_benchmark(records.named("studies")[name])) for name in names)
+
+
+def lengths(records: Records) -> str:
+    names = ("linear-time-cpu", "linear-time-beam5-cpu", "linear-time-int8-cpu")
+    return "\n".join(_demoted(render_lengths(records.named("studies")[name])) for name in names)
+
+
+def throughput(records: Records) -> str:
+    return "\n\n".join(render_throughput(records.named("studies")[name]) for name in ("throughput", "throughput-256"))
+
+
+SECTIONS: dict[str, Callable[[Records], str]] = {
+    function.__name__: function
+    for function in (adequacy, probing, alignment, comparisons, quickstart, benchmarks, lengths, throughput)
+}
+
+
+def _of_kind(records: Records, kind: str) -> list[Record]:
+    return [record for record in records.read("studies") if record.get("kind") == kind]
+
+
+def _demoted(text: str) -> str:
+    """Put the headings of a document two levels lower."""
+    return "\n".join(f"##{line}" if line.startswith("#") else line for line in text.splitlines()) + "\n"

@@ -1,0 +1,160 @@
+"""The papers' tables and claims beside our results, as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from hf_capsule_mt.evaluation.markdown import markdown_table
+from lab.paper_tables import CLAIMS, TABLES, Claim, Row, Table
+from lab.records import Runs
+from lab.seeds import mean_and_spread, values_if_unstable
+from lab.t_test import p_over_seeds
+
+OURS = ("parameters", "train", "decode", "BLEU", "difference", "p", "p, seeds")
+
+
+def render_table(table: Table, results: Runs, speeds: dict[str, dict[str, Any]]) -> str:
+    """Return a table as Markdown: our figures, then, under "paper", those that it prints.
+
+    Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
+    is to the baseline of the same seeds; the p-values are those of the paired bootstrap over sentences, of all seeds
+    together and, in brackets, of each, and that of the t-test over seeds. All seeds are listed if
+    they are more than `UNSTABLE_RANGE` apart.
+    """
+    more = [name for name in table.columns if name in MORE]
+    header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
+    lines = []
+    for row in table.rows:
+        cells = [""] * (len(OURS) + len(more))
+        if row.run:
+            runs = results.get(row.run, {})
+            cells = [*_size_and_speed(row, runs, speeds), *_scores(row, runs)]
+            cells += [MORE[name](runs, speeds.get(row.run, {})) for name in more]
+        printed = [row.printed.get(name, "").replace("|", "\\|") for name in table.columns]
+        lines.append([row.label, *cells, *printed])
+    return markdown_table(header, lines) + "\n"
+
+
+def _coverage_difference(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str:
+    name = "coverage_difference_ratio"
+    values = [result[name] for result in runs.values() if result.get(name) is not None]
+    return f"{fmean(values):.3g}" if values else ""
+
+
+def _milliseconds(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str:
+    return f"{speed['milliseconds']['sentence']:.3g}" if speed else ""
+
+
+# Columns of the papers that have one of ours beside them
+MORE = {"CDR": _coverage_difference, "milliseconds": _milliseconds}
+
+
+def _size_and_speed(
+    row: Row, runs: dict[int, dict[str, Any]], speeds: dict[str, dict[str, Any]]
+) -> tuple[str, str, str]:
+    """Return the parameters, and the speeds of training and decoding relative to the baseline."""
+    sizes = [model["parameters"] for model in (*runs.values(), speeds.get(row.run or "")) if model]
+    parameters = f"{sizes[0] / 1e6:.2f}M" if sizes else ""
+    if row.run == row.baseline:
+        return parameters, "1.00", "1.00"
+    if row.run not in speeds or row.baseline not in speeds:
+        return parameters, "", ""
+    ours, theirs = (speeds[name]["milliseconds"] for name in (row.run, row.baseline))
+    return parameters, f"{theirs['train'] / ours['train']:.2f}", f"{theirs['decode'] / ours['decode']:.2f}"
+
+
+def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, str]:
+    """Return BLEU, the difference to the baseline, and its p-values."""
+    if not runs:
+        return "not run", "", "", ""
+    scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
+    bleu = f"{mean_and_spread(scores)} (n={len(scores)}{values_if_unstable(scores, ': {}')})"
+    found = comparisons_with(row.baseline, runs)
+    if not found:
+        return bleu, "", "", ""
+    differences = [entry["difference"] for entry in found]
+    p_seeds = p_over_seeds(differences)
+    return (
+        bleu,
+        f"{fmean(differences):+.2f}{values_if_unstable(differences, ' ({})', '+.2f')}",
+        _p_values(found),
+        "" if p_seeds is None else f"{p_seeds:.3f}",
+    )
+
+
+def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the comparison of each seed of a run with a baseline, where there is one."""
+    found = [result.get("comparisons", {}).get(baseline) for result in runs.values()]
+    return [entry for entry in found if entry is not None]
+
+
+def _p_values(comparisons: list[dict[str, Any]]) -> str:
+    """Format the p-value of all seeds together, if it is known, then in brackets those of each."""
+    each = " / ".join(f"{entry['p_bootstrap']:.3f}" for entry in comparisons)
+    together = _p_of_all(comparisons)
+    return each if len(comparisons) == 1 or together is None else f"{together:.3f} ({each})"
+
+
+def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
+    """Return the p-value of all seeds together; None where they were never compared together."""
+    if len(comparisons) == 1:
+        return comparisons[0]["p_bootstrap"]
+    known = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
+    return next((entry["p_bootstrap"] for entry in known if len(entry["seeds"]) == len(comparisons)), None)
+
+
+def render_claims(settings: Mapping[str, Runs]) -> str:
+    """Return the papers' claims as Markdown: the difference that each prints, and ours in each setting."""
+    header = ["", "paper", *(short_title(name) for name in settings)]
+    lines = []
+    for paper, claims in CLAIMS.items():
+        lines.append([f"**{paper}**", *[""] * (len(header) - 1)])
+        for claim in claims:
+            printed = claim.printed
+            cells = [_difference(claim, results.get(claim.run, {})) for results in settings.values()]
+            lines.append([claim.text, "" if printed is None else f"{printed:+.2f}", *cells])
+    return markdown_table(header, lines) + "\n"
+
+
+def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
+    """Format the mean over seeds, bold where both p-values are below 0.05."""
+    found = comparisons_with(claim.row.baseline, runs)
+    if not found:
+        return ""
+    differences = [entry["difference"] for entry in found]
+    difference = f"{fmean(differences):+.2f}"
+    p_values = (_p_of_all(found), p_over_seeds(differences))
+    mark = "**" if all(p is not None and p < 0.05 for p in p_values) else ""
+    shown = p_values if len(found) > 1 else p_values[:1]
+    known = " / ".join("?" if p is None else f"{p:.3f}" for p in shown)
+    return f"{mark}{difference}{mark} (n={len(found)}{values_if_unstable(differences, ': {}', '+.2f')}, p={known})"
+
+
+SETTINGS = {
+    "embedded": "The embedded corpus (English-German, from a grammar, 20,000 sentences)",
+    "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
+    "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
+}
+
+
+def short_title(setting: str) -> str:
+    """Return the name of a setting's data without their description."""
+    return SETTINGS[setting].partition(" (")[0]
+
+
+def is_begun(key: str, results: set[str]) -> bool:
+    """Return whether a table adds to the headline rows: all its rows have been run, or one that is not a headline."""
+    runs = {row.run for row in TABLES[key].rows if row.run}
+    headline = {row.run for row in TABLES["headline"].rows}
+    return key == "headline" or runs <= results or bool(runs & results - headline)
+
+
+def left_out(keys: Sequence[str], setting: str) -> list[str]:
+    """Return a paragraph that lists the tables that are not begun."""
+    if not keys:
+        return []
+    titles = "; ".join(f"{TABLES[key].title.partition(' (the figures')[0]} (`{key}`)" for key in keys)
+    return [
+        f"Not begun here beyond rows of the tables above: {titles}. "
+        f"`python -m lab.reproduce NAME --setting {setting}` trains the rows of one."
+    ]

@@ -1,0 +1,61 @@
+"""Results on lines, translations in an archive: what is kept is read, sorted, and the same bytes each time."""
+
+import json
+
+import pytest
+
+from lab.records import Records
+
+SENTENCES = ["ein Satz", "", "noch | einer\t"]
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(tmp_path / "new")
+
+
+def run_of(run, seed, bleu):
+    return {"run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}}
+
+
+def test_runs_and_names_are_sorted_and_replaced(records):
+    for one in (
+        run_of("plain", 10, 1.0),
+        {"name": "speeds", "models": {}},
+        run_of("plain", 2, 2.0),
+        run_of("em", 1, 3.0),
+    ):
+        records.keep("embedded", one)
+    records.keep("embedded", run_of("plain", 2, 4.0))
+    lines = [json.loads(line) for line in records.path("embedded").read_text().splitlines()]
+    assert [(line.get("run"), line.get("seed")) for line in lines] == [
+        ("em", 1),
+        ("plain", 2),
+        ("plain", 10),
+        (None,) * 2,
+    ]
+    assert records.run("embedded", "plain", 2)["scores"]["bleu"]["score"] == 4.0
+    assert records.run("embedded", "plain", 3) is None
+    assert list(records.named("embedded")) == ["speeds"]
+    assert set(records.runs("embedded")) == {"em", "plain"}
+    assert records.read("nothing") == []
+    assert records.runs("nothing") == {}
+
+
+def test_a_result_names_its_origin_and_keeps_it(records):
+    records.keep("embedded", run_of("em", 1, 3.0))
+    first = records.run("embedded", "em", 1)
+    assert {"command", "date", "hardware", "software", "commit"} <= first.keys()
+    records.keep("embedded", first | {"command": "python -m lab.reproduce"})
+    assert records.run("embedded", "em", 1) == first | {"command": "python -m lab.reproduce"}
+
+
+def test_translations(records):
+    assert records.translations("embedded") == {}
+    records.keep_translations("embedded", "plain", 1, SENTENCES)
+    records.keep_translations("embedded", "em", 2, ["kürzer\u2028"])  # another test set
+    assert records.translations("embedded") == {("plain", 1): SENTENCES, ("em", 2): ["kürzer\u2028"]}
+    archive = records.folder / "embedded.hyp.xz"
+    before = archive.read_bytes()
+    records.keep_translations("embedded", "plain", 1, SENTENCES)
+    assert archive.read_bytes() == before
