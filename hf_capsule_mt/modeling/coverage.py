@@ -4,11 +4,16 @@ Legend: B batch, S source positions, T target positions, n capsules of each of P
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
+from transformers.modeling_outputs import BaseModelOutput
 
+from hf_capsule_mt.configuration.guided import GuidedConfig
+from hf_capsule_mt.modeling.generation import TranslationModel
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX, token_log_probs
 
 # a word whose FUTURE falls by less has not been seen to be translated
@@ -71,8 +76,14 @@ class CoverageScore:
     log_prob: torch.Tensor
 
 
-class PastFutureModel:
-    """Mixin of the generation models: coverage of given translations, and leaving the guided losses behind."""
+class PastFutureModel(TranslationModel):
+    """Base of the generation models with guidance: coverage of given translations, and dropping the guided losses."""
+
+    guided_losses: GuidedLosses | None
+
+    @property
+    def _guided_config(self) -> GuidedConfig:
+        return cast(GuidedConfig, self.config)
 
     @torch.no_grad()
     def score_coverage(
@@ -82,7 +93,7 @@ class PastFutureModel:
         *,
         labels: torch.Tensor,
         threshold: float = 0.8,
-        encoder_outputs: Any = None,
+        encoder_outputs: BaseModelOutput | None = None,
     ) -> CoverageScore:
         """How much of each source word any given translation covers, by forcing the model to produce it.
 
@@ -105,7 +116,7 @@ class PastFutureModel:
             threshold: words whose coverage is less count as untranslated.
             encoder_outputs: of these sources, where they are already there.
         """
-        config: Any = self.config  # type: ignore[attr-defined]
+        config = self._guided_config
         if not self.has_coverage:
             raise ValueError(
                 '`score_coverage` reads PAST and FUTURE, which need `guided_routing` "guided" or "classifier", got '
@@ -116,10 +127,10 @@ class PastFutureModel:
         forced, last = _decoder_inputs(labels.to(input_ids.device), config)
         if len(labels) != len(input_ids):
             raise ValueError(f"`labels` are {len(labels)} translations, but `input_ids` {len(input_ids)} sources")
-        was_training = self.training  # type: ignore[attr-defined]
-        self.eval()  # type: ignore[attr-defined]
+        was_training = self.training
+        self.eval()
         try:
-            output = self(  # type: ignore[operator]
+            output = self(
                 input_ids,
                 attention_mask=attention_mask,
                 decoder_input_ids=forced,
@@ -129,7 +140,7 @@ class PastFutureModel:
                 return_dict=True,
             )
         finally:
-            self.train(was_training)  # type: ignore[attr-defined]
+            self.train(was_training)
         weights = output.routing_weights["decoder.guidance"][-1].float()  # [B, T, S, M]
         curves = past_future_curves(weights, self.capsules_per_group)
         steps = last[:, None, None].expand(-1, input_ids.shape[1], 1)
@@ -163,20 +174,19 @@ class PastFutureModel:
     @property
     def has_coverage(self) -> bool:
         """Whether the model says of each word how much of it is PAST and FUTURE, which `score_coverage` needs."""
-        config: Any = self.config  # type: ignore[attr-defined]
-        return config.guided_routing in ("guided", "classifier")
+        return self._guided_config.guided_routing in ("guided", "classifier")
 
     @property
     def capsules_per_group(self) -> int:
         """How many columns of `routing_weights["decoder.guidance"]` belong to PAST, and how many to FUTURE."""
-        config: Any = self.config  # type: ignore[attr-defined]
+        config = self._guided_config
         return config.guided_num_capsules if config.guided_routing == "guided" else 1
 
     def drop_guided_losses(self) -> None:
-        """Takes away what only the guided losses need: decoding does not, and an exported checkpoint is smaller."""
-        self.guided_losses: Any = None
-        self.config.guided_bow_weight = 0.0  # type: ignore[attr-defined]
-        self.config.guided_bca_weight = 0.0  # type: ignore[attr-defined]
+        """Drop the parameters of the guided losses, which decoding does not need: an export becomes smaller."""
+        self.guided_losses = None
+        self._guided_config.guided_bow_weight = 0.0
+        self._guided_config.guided_bca_weight = 0.0
 
 
 def _mean_of_words(values: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
@@ -185,7 +195,9 @@ def _mean_of_words(values: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
     return total / words.sum(dim=-1).clamp(min=1) + (~words.any(dim=-1)).float()
 
 
-def _mean_log_prob(logits: torch.Tensor, labels: torch.Tensor, last: torch.Tensor, config: Any) -> torch.Tensor:
+def _mean_log_prob(
+    logits: torch.Tensor, labels: torch.Tensor, last: torch.Tensor, config: PreTrainedConfig
+) -> torch.Tensor:
     """The average log-probability [B] of the first `last` labels, and of the end token if one follows them."""
     labels = nn.functional.pad(labels, (0, 1), value=config.pad_token_id)[:, : logits.shape[1]]
     positions = torch.arange(labels.shape[1], device=labels.device)
@@ -195,7 +207,7 @@ def _mean_log_prob(logits: torch.Tensor, labels: torch.Tensor, last: torch.Tenso
     return log_probs.masked_fill(~counts, 0).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
 
 
-def _decoder_inputs(labels: torch.Tensor, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _decoder_inputs(labels: torch.Tensor, config: PreTrainedConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """Labels [B, T] -> what the decoder reads [B, T + 1], and the position [B] at which it has read all words."""
     if labels.dim() != 2 or labels.shape[1] == 0:
         raise ValueError(f"`labels` must be [batch, target], an end token at least, got shape {list(labels.shape)}")
@@ -208,12 +220,12 @@ def _decoder_inputs(labels: torch.Tensor, config: Any) -> tuple[torch.Tensor, to
     return torch.cat([start, read], dim=-1)[:, : int(last.max()) + 1], last
 
 
-def _end_tokens(config: Any, like: torch.Tensor) -> torch.Tensor:
+def _end_tokens(config: PreTrainedConfig, like: torch.Tensor) -> torch.Tensor:
     ends = config.eos_token_id if isinstance(config.eos_token_id, (list, tuple)) else [config.eos_token_id]
     return torch.tensor([end for end in ends if end is not None], device=like.device, dtype=like.dtype)
 
 
-def _special_tokens(config: Any, like: torch.Tensor) -> torch.Tensor:
+def _special_tokens(config: PreTrainedConfig, like: torch.Tensor) -> torch.Tensor:
     """The tokens of a source sentence that no translation has to cover."""
     others = (config.pad_token_id, config.bos_token_id, config.decoder_start_token_id)
     ids = [token for token in others if token is not None]

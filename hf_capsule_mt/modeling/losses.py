@@ -28,14 +28,29 @@ def decoder_inputs_from_labels(labels: torch.Tensor, config: PreTrainedConfig) -
     return shifted.masked_fill(shifted == IGNORE_INDEX, config.pad_token_id)
 
 
-def refuse_lost_labels(labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None) -> None:
-    """The Trainer counts targets that it does not hand on when it smooths labels itself: an error, not a lost loss."""
+def check_labels_given(labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None) -> None:
+    """Raise where the Trainer counted targets but kept the labels, as it does when it smooths them itself."""
     if labels is None and num_items_in_batch is not None:
         raise ValueError(
             "The Trainer counted the targets of this batch but kept the labels to itself, so the model cannot "
             "compute its loss. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead. "
             "If you have a `compute_loss_func`, set `model.accepts_loss_kwargs = False` before making the Trainer."
         )
+
+
+def translation_loss(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    label_smoothing: float,
+    num_items_in_batch: torch.Tensor | int | None,
+) -> torch.Tensor:
+    """Return the `cross_entropy` of logits [B, T, V], after a check that labels [B, T] belong to them."""
+    if labels.shape != logits.shape[:2]:
+        raise ValueError(
+            f"`labels` of shape {list(labels.shape)} do not fit the {list(logits.shape[:2])} positions that "
+            "the decoder was given"
+        )
+    return cross_entropy(logits, labels, label_smoothing=label_smoothing, num_items_in_batch=num_items_in_batch)
 
 
 def cross_entropy(

@@ -14,11 +14,11 @@ vocabulary. In every mask `True` keeps.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
@@ -26,14 +26,18 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
-from hf_capsule_mt.modeling.encoder_decoder import TranslationPass
-from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
+from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.initial_std import get_initial_std
+from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
+    CapsuleSeq2SeqLMOutput,
     CapsuleSeq2SeqModelOutput,
     SourceCapsulesOutput,
-    asked_to_show,
+    as_encoder_output,
+    join_stacks,
+    resolve_output_flags,
+    translation_output,
 )
 from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, mask_if_padded
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
@@ -137,7 +141,7 @@ class CapsNMTEncoder(RecurrentStack):
         output_routing_weights: bool = False,
     ) -> SourceCapsulesOutput:
         """Token ids [B, S] and their mask [B, S] -> states [B, S, d], zero at padding, and `capsules` [B, M, d]."""
-        _, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.checked_mask(attention_mask, hidden)
         hidden = nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
@@ -164,7 +168,10 @@ class CapsNMTEncoder(RecurrentStack):
     def aggregate(
         self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
     ) -> SourceCapsulesOutput:
-        """The capsules (and, if asked for, the routing weights) of an encoder output that comes without them."""
+        """Add the capsules, and the routing weights if asked for, to an encoder output that comes without them."""
+        routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
+        if routed and getattr(encoded, "capsules", None) is not None:
+            return cast(SourceCapsulesOutput, encoded)
         states = encoded.last_hidden_state
         if not isinstance(states, torch.Tensor):
             raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
@@ -283,7 +290,9 @@ class CapsNMTDecoder(RecurrentStack):
             encoder_hidden_states: the states of the source [B, S, d] and, in `encoder_attention_mask`, their mask:
                 what source attention attends to.
         """
-        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = resolve_output_flags(
+            self.config, output_attentions, output_hidden_states
+        )
         if use_cache is None:
             use_cache = self.config.use_cache
         if self.gradient_checkpointing and self.training:
@@ -450,10 +459,16 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
     ) -> CapsuleSeq2SeqModelOutput:
-        """Source ids [B, S] and target ids [B, T] -> decoder states [B, T, d]."""
-        encoded: Any = encoder_outputs
-        if encoded is None:
-            encoded = self.encoder(
+        """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
+
+        Args:
+            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
+            encoder_outputs: of the same source, with or without its `capsules`; the encoder is then not run.
+            past_key_values: the cache of the tokens before `decoder_input_ids`.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+        """
+        if encoder_outputs is None:
+            encoded: SourceCapsulesOutput = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
@@ -462,12 +477,10 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
                 return_dict=True,
             )
         else:
-            if not isinstance(encoded, BaseModelOutput):
-                encoded = BaseModelOutput(**dict(zip(("last_hidden_state", "hidden_states"), encoded, strict=False)))
-            routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
-            if getattr(encoded, "capsules", None) is None or not routed:
-                encoded = self.encoder.aggregate(encoded, attention_mask, output_routing_weights)
-        decoder_outputs = self.decoder(
+            encoded = self.encoder.aggregate(
+                as_encoder_output(encoder_outputs), attention_mask, output_routing_weights
+            )
+        decoded: CapsuleDecoderOutput = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             capsules=encoded.capsules,
@@ -480,20 +493,10 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
-        return CapsuleSeq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoded.last_hidden_state,
-            encoder_hidden_states=encoded.hidden_states,
-            routing_weights=encoded.routing_weights if output_routing_weights else None,
-        )
+        return join_stacks(encoded, decoded, output_routing_weights)
 
 
-class CapsNMTForConditionalGeneration(  # type: ignore[misc]
-    RoutingWeightsInGeneration, RecurrentGeneration, TranslationPass, CapsNMTPreTrainedModel, GenerationMixin
-):
+class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneration, TranslationModel):
     """The translation model: a [`CapsNMTModel`] and its projection to the vocabulary.
 
     Its one routing is "encoder.aggregation": the coefficients [B, S, M] of each source word for each capsule.
@@ -503,7 +506,7 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
         "lm_head.weight": "model.encoder.embed_tokens.weight",
         "model.decoder.embed_tokens.weight": "model.encoder.embed_tokens.weight",
     }
-    guided_losses = None  # no PAST and FUTURE
+    model: CapsNMTModel
 
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)
@@ -521,5 +524,55 @@ class CapsNMTForConditionalGeneration(  # type: ignore[misc]
             self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
         return embeddings
 
-    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
-        return self.lm_head(self.output_projection(states))
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> CapsuleSeq2SeqLMOutput:
+        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
+
+        Args:
+            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
+                `config.label_smoothing`, summed over the targets and divided by their number.
+            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
+                batches, on all processes, that make one step.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+        """
+        check_labels_given(labels, num_items_in_batch)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: CapsuleSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            return_dict=True,
+        )
+        logits = self.lm_head(self.output_projection(outputs.last_hidden_state))  # [B, T, V]
+        if labels is None:
+            return translation_output(outputs, logits, None)
+        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        return translation_output(outputs, logits, nll_loss)

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderPass, TranslationPass
-from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
@@ -30,12 +29,18 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     ZeroGainLayerNorm,
     build_layer_aggregation,
 )
+from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
+    CapsuleSeq2SeqLMOutput,
+    CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
-    asked_to_show,
+    as_encoder_output,
+    join_stacks,
+    resolve_output_flags,
+    translation_output,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
@@ -55,8 +60,8 @@ from hf_capsule_mt.modeling.transformer import (
 from hf_capsule_mt.modeling.vocabulary import (
     ALL_TIED_TO_SHARED,
     TIED_TO_SHARED,
-    VocabularyOfGeneration,
-    VocabularyOfModel,
+    VocabularyModel,
+    VocabularyTranslationModel,
 )
 from hf_capsule_mt.modeling.warm_start import warm_start
 
@@ -162,7 +167,9 @@ class CapsuleMarianEncoder(TransformerStack):
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
         """Token ids [B, S] and their mask [B, S] -> states [B, S, d]."""
-        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = resolve_output_flags(
+            self.config, output_attentions, output_hidden_states
+        )
         hidden = self.embed(input_ids, inputs_embeds)
         mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
         states, attentions, routings = [hidden], [], {}
@@ -212,7 +219,9 @@ class CapsuleMarianDecoder(TransformerStack):
         output_guided_capsules: bool = False,
     ) -> CapsuleDecoderOutput:
         """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d]."""
-        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = resolve_output_flags(
+            self.config, output_attentions, output_hidden_states
+        )
         if use_cache is None:
             use_cache = self.config.use_cache
         if self.gradient_checkpointing and self.training:
@@ -294,8 +303,11 @@ def _only_routings(weights: dict[str, IterationWeights | None]) -> RoutingWeight
     return {place: iterations for place, iterations in weights.items() if iterations is not None}
 
 
-class CapsuleMarianModel(VocabularyOfModel, EncoderDecoderPass, CapsuleMarianPreTrainedModel):
+class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
     """Encoder and decoder without the projection to the vocabulary."""
+
+    encoder: CapsuleMarianEncoder
+    decoder: CapsuleMarianDecoder
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
@@ -306,16 +318,65 @@ class CapsuleMarianModel(VocabularyOfModel, EncoderDecoderPass, CapsuleMarianPre
         self.decoder = CapsuleMarianDecoder(config)
         self.post_init()
 
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
+    ) -> CapsuleSeq2SeqModelOutput:
+        """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
 
-class CapsuleMarianMTModel(
-    VocabularyOfGeneration,
-    RoutingWeightsInGeneration,
-    PastFutureModel,
-    TranslationPass,
-    CapsuleMarianPreTrainedModel,
-    GenerationMixin,
-):
+        Args:
+            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
+            encoder_outputs: of the same source; the encoder is then not run.
+            past_key_values: the cache of the tokens before `decoder_input_ids`.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+            output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
+        """
+        if encoder_outputs is None:
+            encoded: BaseModelOutput = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_attentions=output_attentions,
+                output_hidden_states=output_hidden_states,
+                output_routing_weights=output_routing_weights,
+                return_dict=True,
+            )
+        else:
+            encoded = as_encoder_output(encoder_outputs)
+        decoded: CapsuleDecoderOutput = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            output_guided_capsules=output_guided_capsules,
+            return_dict=True,
+        )
+        return join_stacks(encoded, decoded, output_routing_weights)
+
+
+class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
+
+    model: CapsuleMarianModel
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
@@ -335,6 +396,66 @@ class CapsuleMarianMTModel(
         self.lm_head: nn.Linear = nn.Linear(config.d_model, config.target_vocab_size, bias=False)
         self.guided_losses: GuidedLosses | None = build_guided_losses(config, config.d_model)
         self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> CapsuleSeq2SeqLMOutput:
+        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
+
+        Args:
+            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
+                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
+                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
+            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
+                batches, on all processes, that make one step.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+        """
+        check_labels_given(labels, num_items_in_batch)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: CapsuleSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            output_guided_capsules=labels is not None and self.guided_losses is not None,
+            return_dict=True,
+        )
+        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias  # [B, T, V]
+        if labels is None:
+            return translation_output(outputs, logits, None)
+        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        if self.guided_losses is None:
+            return translation_output(outputs, logits, nll_loss)
+        bow_loss, bca_loss = self.guided_losses(
+            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
+        )
+        return translation_output(outputs, logits, nll_loss, bow_loss, bca_loss)
 
     @classmethod
     def from_marian(
@@ -377,6 +498,3 @@ class CapsuleMarianMTModel(
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
         kept = self.final_logits_bias[:, :new_num_tokens]
         self.final_logits_bias = nn.functional.pad(kept, (0, new_num_tokens - kept.shape[1]))
-
-    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
-        return self.lm_head(states) + self.final_logits_bias

@@ -16,23 +16,28 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderPass, TranslationPass
-from hf_capsule_mt.modeling.generation import RoutingWeightsInGeneration
 from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
+from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
-    asked_to_show,
+    CapsuleSeq2SeqLMOutput,
+    CapsuleSeq2SeqModelOutput,
+    as_encoder_output,
+    join_stacks,
+    resolve_output_flags,
+    translation_output,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
@@ -44,8 +49,8 @@ from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGene
 from hf_capsule_mt.modeling.vocabulary import (
     ALL_TIED_TO_SHARED,
     TIED_TO_SHARED,
-    VocabularyOfGeneration,
-    VocabularyOfModel,
+    VocabularyModel,
+    VocabularyTranslationModel,
 )
 
 
@@ -141,7 +146,7 @@ class CapsuleRNMTEncoder(RNMTStack):
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
         """Token ids [B, S] and their mask [B, S] -> states [B, S, d], zero where there is padding."""
-        _, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.check_mask("attention_mask", attention_mask, hidden.shape[:2])
         if mask is not None and not torch.compiler.is_compiling() and not bool(mask.any(dim=1).all()):
@@ -240,7 +245,9 @@ class CapsuleRNMTDecoder(RNMTStack):
         """
         if encoder_hidden_states is None:
             raise ValueError(f"{type(self).__name__} needs the source: `encoder_hidden_states` is None")
-        output_attentions, output_hidden_states = asked_to_show(self.config, output_attentions, output_hidden_states)
+        output_attentions, output_hidden_states = resolve_output_flags(
+            self.config, output_attentions, output_hidden_states
+        )
         source = encoder_hidden_states
         keep = source_mask(self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]))
         cache = self.cache_for(past_key_values, use_cache)
@@ -348,8 +355,11 @@ class CapsuleRNMTDecoder(RNMTStack):
             cache.append([(states[:, -1],) for states in layer_states], length)
 
 
-class CapsuleRNMTModel(VocabularyOfModel, EncoderDecoderPass, CapsuleRNMTPreTrainedModel):
+class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
     """Encoder and decoder without the projection to the vocabulary."""
+
+    encoder: CapsuleRNMTEncoder
+    decoder: CapsuleRNMTDecoder
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:
         super().__init__(config)
@@ -360,17 +370,67 @@ class CapsuleRNMTModel(VocabularyOfModel, EncoderDecoderPass, CapsuleRNMTPreTrai
         self.decoder = CapsuleRNMTDecoder(config)
         self.post_init()
 
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        output_guided_capsules: bool = False,
+    ) -> CapsuleSeq2SeqModelOutput:
+        """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
 
-class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
-    VocabularyOfGeneration,
-    RoutingWeightsInGeneration,
-    PastFutureModel,
-    RecurrentGeneration,
-    TranslationPass,
-    CapsuleRNMTPreTrainedModel,
-    GenerationMixin,
+        Args:
+            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
+            encoder_outputs: of the same source; the encoder is then not run.
+            past_key_values: the cache of the tokens before `decoder_input_ids`.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+            output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
+        """
+        if encoder_outputs is None:
+            encoded: BaseModelOutput = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_attentions=output_attentions,
+                output_hidden_states=output_hidden_states,
+                output_routing_weights=output_routing_weights,
+                return_dict=True,
+            )
+        else:
+            encoded = as_encoder_output(encoder_outputs)
+        decoded: CapsuleDecoderOutput = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            output_guided_capsules=output_guided_capsules,
+            return_dict=True,
+        )
+        return join_stacks(encoded, decoded, output_routing_weights)
+
+
+class CapsuleRNMTForConditionalGeneration(
+    CapsuleRNMTPreTrainedModel, RecurrentGeneration, VocabularyTranslationModel, PastFutureModel
 ):
     """The translation model: a [`CapsuleRNMTModel`] and its projection to the vocabulary."""
+
+    model: CapsuleRNMTModel
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
@@ -391,5 +451,62 @@ class CapsuleRNMTForConditionalGeneration(  # type: ignore[misc]
         )
         self.post_init()
 
-    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
-        return self.lm_head(self.project_out(states))
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> CapsuleSeq2SeqLMOutput:
+        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
+
+        Args:
+            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
+                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
+                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
+            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
+                batches, on all processes, that make one step.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+        """
+        check_labels_given(labels, num_items_in_batch)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: CapsuleSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            output_guided_capsules=labels is not None and self.guided_losses is not None,
+            return_dict=True,
+        )
+        logits = self.lm_head(self.project_out(outputs.last_hidden_state))  # [B, T, V]
+        if labels is None:
+            return translation_output(outputs, logits, None)
+        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        if self.guided_losses is None:
+            return translation_output(outputs, logits, nll_loss)
+        bow_loss, bca_loss = self.guided_losses(
+            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
+        )
+        return translation_output(outputs, logits, nll_loss, bow_loss, bca_loss)

@@ -74,11 +74,69 @@ class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
     routing_weights: RoutingWeights | None = None
 
 
-def asked_to_show(
+def resolve_output_flags(
     config: PreTrainedConfig, output_attentions: bool | None, output_hidden_states: bool | None
 ) -> tuple[bool, bool]:
-    """What a forward pass should show: what it was asked, or else what the configuration says."""
+    """Resolve `output_attentions` and `output_hidden_states` against the config defaults."""
     return (
         bool(config.output_attentions if output_attentions is None else output_attentions),
         bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
+    )
+
+
+def as_encoder_output(encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput) -> BaseModelOutput:
+    """Name the fields of encoder outputs that are given as a tuple."""
+    if isinstance(encoder_outputs, BaseModelOutput):
+        return encoder_outputs
+    names = ("last_hidden_state", "hidden_states", "attentions")
+    return CapsuleEncoderOutput(**dict(zip(names, encoder_outputs, strict=False)))  # type: ignore[arg-type]
+
+
+def join_stacks(
+    encoded: BaseModelOutput, decoded: CapsuleDecoderOutput, output_routing_weights: bool
+) -> CapsuleSeq2SeqModelOutput:
+    """Return the outputs of encoder and decoder as those of one model."""
+    routing_weights: RoutingWeights | None = None
+    if output_routing_weights:
+        routing_weights = (getattr(encoded, "routing_weights", None) or {}) | (decoded.routing_weights or {})
+    return CapsuleSeq2SeqModelOutput(
+        last_hidden_state=decoded.last_hidden_state,
+        past_key_values=decoded.past_key_values,  # type: ignore[arg-type]
+        decoder_hidden_states=decoded.hidden_states,
+        decoder_attentions=decoded.attentions,
+        cross_attentions=decoded.cross_attentions,
+        encoder_last_hidden_state=encoded.last_hidden_state,
+        encoder_hidden_states=encoded.hidden_states,
+        encoder_attentions=encoded.attentions,
+        routing_weights=routing_weights,
+        guided_capsules=decoded.guided_capsules,
+        unguided_state=decoded.unguided_state,
+    )
+
+
+def translation_output(
+    outputs: CapsuleSeq2SeqModelOutput,
+    logits: torch.Tensor,
+    nll_loss: torch.Tensor | None,
+    bow_loss: torch.Tensor | None = None,
+    bca_loss: torch.Tensor | None = None,
+) -> CapsuleSeq2SeqLMOutput:
+    """Return a base model's outputs with logits [B, T, V] and losses, of which `loss` is the sum."""
+    loss = None
+    if nll_loss is not None:
+        loss = nll_loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
+    return CapsuleSeq2SeqLMOutput(
+        loss=loss,
+        logits=logits,
+        past_key_values=outputs.past_key_values,
+        decoder_hidden_states=outputs.decoder_hidden_states,
+        decoder_attentions=outputs.decoder_attentions,
+        cross_attentions=outputs.cross_attentions,
+        encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+        encoder_hidden_states=outputs.encoder_hidden_states,
+        encoder_attentions=outputs.encoder_attentions,
+        nll_loss=nll_loss,
+        bow_loss=bow_loss,
+        bca_loss=bca_loss,
+        routing_weights=outputs.routing_weights,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
@@ -132,6 +132,7 @@ class RecurrentCache(SentenceConstants, Cache):
     """The states of all layers of a recurrent decoder, and the constants of each sentence."""
 
     layers: list[RecurrentStateLayer]  # type: ignore[assignment]
+    _is_user_defined = False  # as transformers notes of a cache that was given to `generate()`
 
     def __init__(self, num_layers: int, record_past: bool = False) -> None:
         super().__init__(layers=[RecurrentStateLayer(record_past) for _ in range(num_layers)])
@@ -153,15 +154,19 @@ class RecurrentCache(SentenceConstants, Cache):
             layer.append(state, num_tokens)
 
 
-class RecurrentGeneration:
-    """Mixin before `GenerationMixin`: `generate()` makes a `RecurrentCache` of `config.decoder_layers` layers."""
+class RecurrentGeneration(GenerationMixin):
+    """`generate()` that makes a `RecurrentCache` of `config.decoder_layers` layers."""
+
+    @property
+    def _num_layers(self) -> int:
+        return self.config.decoder_layers  # type: ignore[attr-defined]
 
     def new_cache(self) -> RecurrentCache:
-        return RecurrentCache(self.config.decoder_layers)  # type: ignore[attr-defined]
+        return RecurrentCache(self._num_layers)
 
-    def check_cache(self, cache: Any) -> RecurrentCache:
-        """Refuses a cache of another kind or another number of layers."""
-        num_layers = self.config.decoder_layers  # type: ignore[attr-defined]
+    def check_cache(self, cache: Cache) -> RecurrentCache:
+        """Raise for a cache of another kind or another number of layers."""
+        num_layers = self._num_layers
         if not isinstance(cache, RecurrentCache):
             raise TypeError(
                 f"`past_key_values` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}"
@@ -170,7 +175,7 @@ class RecurrentGeneration:
             raise ValueError(f"`past_key_values` has {len(cache)} layers, but `decoder_layers` is {num_layers}")
         return cache
 
-    def _prepare_cache_for_generation(
+    def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """As in transformers, which writes the cache into `model_kwargs`."""
@@ -183,7 +188,7 @@ class RecurrentGeneration:
         if given is not None:
             if implementation is not None:
                 raise ValueError("give `cache_implementation` or `past_key_values`, not both")
-            self.check_cache(given)._is_user_defined = True  # type: ignore[attr-defined]
+            self.check_cache(given)._is_user_defined = True
         elif generation_config.use_cache is not False:
             cache = model_kwargs["past_key_values"] = self.new_cache()
             if generation_config.is_assistant:
