@@ -30,7 +30,7 @@ class ConditionalGRUOutput(NamedTuple):
 
 
 class ConditionalGRU(nn.Module):
-    """The parameters, and the choice of the way: a plain loop, or in training a loop with its own backward pass."""
+    """Run the plain loop, or in training a loop with a backward pass of its own, over the same parameters."""
 
     def __init__(self, input_size: int, width: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class ConditionalGRU(nn.Module):
         keys: torch.Tensor,
         mask: torch.Tensor | None,
     ) -> ConditionalGRUOutput:
-        """The equations as they stand."""
+        """Compute the equations as they stand, position by position."""
         word_gru, context_gru = self.word_gru, self.context_gru
         states, contexts, attentions = [], [], []
         for from_word in from_words.unbind(0):
@@ -109,7 +109,7 @@ class ConditionalGRU(nn.Module):
 
 
 class _GRUTrace:
-    """One GRU over all T positions: what its backward pass needs, and that pass."""
+    """One GRU over all T positions: keep what its backward pass needs, and compute that pass."""
 
     def __init__(self, length: int, state: torch.Tensor) -> None:
         batch_size, width = state.shape
@@ -121,7 +121,7 @@ class _GRUTrace:
     def step(
         self, position: int, from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor
     ) -> torch.Tensor:
-        """`gru_update`, remembered."""
+        """Compute `gru_update` and keep its parts."""
         width = self.width
         gates = torch.sigmoid_(
             torch.add(from_input[:, : 2 * width], from_state[:, : 2 * width], out=self.gates[position])
@@ -134,7 +134,7 @@ class _GRUTrace:
         return torch.lerp(new, state, update)
 
     def begin_backward(self, old_states: torch.Tensor) -> None:
-        """From the states [T, B, d] before each position, the derivatives that do not wait for later positions."""
+        """Compute, from the states [T, B, d] before each position, what does not depend on later positions."""
         reset, self.update = self.gates.chunk(2, dim=-1)
         self.reset = reset
         self.slope_new = (1 - self.update) * (1 - self.new.square())

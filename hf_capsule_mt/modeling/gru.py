@@ -5,6 +5,7 @@ Legend: B batch, T positions, d width of a state. Sequences are compact: their p
 
 import functools
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    """The new state [B, d] from the projections of the input [B, 3d] and of the old state [B, 3d].
+    """Compute the new state [B, d] from the projections of the input [B, 3d] and of the old state [B, 3d].
 
     Of the three parts of a projection, as PyTorch orders them (x of the input, h of the state),
 
@@ -62,9 +63,9 @@ def gru_steps(
 
 
 class FusedGRU(nn.RNNBase):
-    """`nn.GRU` of one layer, apart from what a compiler cannot look into, and with a fast step for decoding.
+    """An `nn.GRU` of one layer that `torch.compile` accepts, with a loop for single positions.
 
-    It is no subclass of `nn.GRU`, whose mere presence stops `torch.compile`.
+    No subclass of `nn.GRU`, whose mere presence stops `torch.compile`.
     """
 
     def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
@@ -73,7 +74,7 @@ class FusedGRU(nn.RNNBase):
     def forward(
         self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Inputs [B, T, in] -> the states after each of them [B, T, d], of both directions side by side.
+        """Run over inputs [B, T, in]; return the states after each [B, T, d], both directions side by side.
 
         Args:
             lengths: [B], how many of the T positions are no padding; `None` where all are none. One direction alone
@@ -98,7 +99,7 @@ class FusedGRU(nn.RNNBase):
     @property
     def weights(self) -> list[torch.Tensor]:
         """W_ih [3d, in], W_hh [3d, d] and their biases [3d] of each direction."""
-        return self._flat_weights  # type: ignore[return-value]
+        return cast(list[torch.Tensor], self._flat_weights)
 
     def plain(self, hidden: torch.Tensor, lengths: torch.Tensor | None, state: torch.Tensor) -> torch.Tensor:
         """Compute the same as a loop, for compilers and for a single position, with which fused kernels are slow."""
@@ -141,7 +142,7 @@ class GRULayer(GradientCheckpointingLayer):
 
 
 class Compaction:
-    """Moves the padding of sequences to their right, wherever it is, and back again.
+    """Move the padding of sequences to their right, wherever it is, and back again.
 
     lengths: [B], how many positions of each sequence are no padding; `None` if all are none.
     """

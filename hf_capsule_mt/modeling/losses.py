@@ -12,12 +12,12 @@ IGNORE_INDEX = -100
 
 
 def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """The log-probability of each of some tokens [B, T] by logits [B, T, V]."""
+    """Return the log-probabilities [B, T] that logits [B, T, V] give to tokens [B, T]."""
     return logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
 
 
 def decoder_inputs_from_labels(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
-    """Labels [B, T] -> the tokens that predict them: moved by one, after the start token."""
+    """Shift labels [B, T] right by one, after the start token: the tokens that predict them."""
     if config.pad_token_id is None or config.decoder_start_token_id is None:
         raise ValueError(
             "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
@@ -60,13 +60,13 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """Cross entropy per token, with a share `label_smoothing` of the target spread over the whole vocabulary.
+    """Return the cross entropy per token; `label_smoothing` spreads a share of the target over the vocabulary.
 
     Args:
         logits: [B, T, V].
         labels: [B, T], `IGNORE_INDEX` where there is no target.
         num_items_in_batch: what to divide the sum by, the number of targets in all batches that make one step, which
-            the Trainer gives; the number of targets in `labels` if it is not given.
+            the Trainer gives; by default the number of targets in `labels`.
     """
     labels = labels.to(logits.device)
     if torch.compiler.is_compiling():  # it fuses the passes over the vocabulary by itself
@@ -87,11 +87,10 @@ def cross_entropy(
 
 
 class _SummedCrossEntropy(torch.autograd.Function):
-    """A few rows at a time, which stay in the processor's cache, and their gradient with them.
+    """Compute loss and gradient together, a few rows at a time, which stay in the processor's cache.
 
-    What is kept for the backward pass is the gradient alone, in the dtype of the logits: there is no copy of them, nor
-    of their logarithms, in float32. In float16 small gradients would be lost before the loss is scaled up: it is kept
-    in float32 there.
+    Keep the gradient alone for the backward pass, in the dtype of the logits: no float32 copy of the logits, nor of
+    their logarithms. With float16 logits the gradient is float32, as small values would underflow before loss scaling.
     """
 
     @staticmethod

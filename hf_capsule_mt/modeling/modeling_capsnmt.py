@@ -13,7 +13,7 @@ vocabulary. In every mask `True` keeps.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
@@ -33,13 +33,15 @@ from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleSeq2SeqLMOutput,
     CapsuleSeq2SeqModelOutput,
+    IterationWeights,
+    RoutingWeights,
     SourceCapsulesOutput,
     as_encoder_output,
     join_stacks,
     resolve_output_flags,
     translation_output,
 )
-from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, mask_if_padded
+from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, padding_mask_or_none
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
 
@@ -51,7 +53,7 @@ DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache, SourceMemory | None]
 
 
 class CapsNMTPreTrainedModel(PreTrainedModel):
-    """Initialisation, and what transformers wants to know of every class of the family."""
+    """Base of all classes of the family: initialisation, and what transformers asks of each."""
 
     config: CapsNMTConfig
     config_class = CapsNMTConfig
@@ -59,9 +61,9 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["ResidualLSTM", "SourceCapsules"]
 
-    def __init__(self, config: CapsNMTConfig, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, config: CapsNMTConfig) -> None:
         config.validate()  # a field may have been set since the configuration was made
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -86,12 +88,12 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
 
 
 def build_embedding_projection(in_features: int, out_features: int) -> nn.Module:
-    """From the width of the embeddings to that of the states, or back; nothing if they are the same."""
+    """Map the width of embeddings to that of states, or back; the identity if they are the same."""
     return nn.Identity() if in_features == out_features else nn.Linear(in_features, out_features, bias=False)
 
 
 class RecurrentStack(CapsNMTPreTrainedModel):
-    """What the encoder and the decoder share: the embedding."""
+    """Base of the encoder and the decoder: the embedding."""
 
     embed_tokens: nn.Embedding
     embedding_projection: nn.Module
@@ -140,7 +142,7 @@ class CapsNMTEncoder(RecurrentStack):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
     ) -> SourceCapsulesOutput:
-        """Token ids [B, S] and their mask [B, S] -> states [B, S, d], zero at padding, and `capsules` [B, M, d]."""
+        """Encode token ids [B, S] and their mask to states [B, S, d], zero at padding, and capsules [B, M, d]."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.checked_mask(attention_mask, hidden)
@@ -161,7 +163,7 @@ class CapsNMTEncoder(RecurrentStack):
         return SourceCapsulesOutput(
             last_hidden_state=states[-1],
             hidden_states=tuple(states) if output_hidden_states else None,
-            routing_weights=_named(weights) if output_routing_weights else None,
+            routing_weights=_name_routing(weights) if output_routing_weights else None,
             capsules=capsules,
         )
 
@@ -179,13 +181,13 @@ class CapsNMTEncoder(RecurrentStack):
         return SourceCapsulesOutput(
             last_hidden_state=states,
             hidden_states=encoded.hidden_states,
-            routing_weights=_named(weights) if output_routing_weights else None,
+            routing_weights=_name_routing(weights) if output_routing_weights else None,
             capsules=capsules,
         )
 
     @staticmethod
     def checked_mask(attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
-        """The mask [B, S] of source positions [B, S, d] as bools; `None` where nothing is padding."""
+        """Check the mask [B, S] of source positions [B, S, d], return it as bools; `None` if nothing is padding."""
         if hidden.shape[1] == 0:
             raise ValueError(f"the source is empty: it has the shape {list(hidden.shape[:2])}")
         if attention_mask is None:
@@ -195,14 +197,14 @@ class CapsNMTEncoder(RecurrentStack):
                 f"`attention_mask` must have the shape {list(hidden.shape[:2])} of the source, got "
                 f"{list(attention_mask.shape)}"
             )
-        mask = mask_if_padded(attention_mask)
+        mask = padding_mask_or_none(attention_mask)
         if mask is not None and not bool(mask.any(dim=1).all()):
             rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
             raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
         return mask
 
 
-def _named(weights: Any) -> dict[str, Any]:
+def _name_routing(weights: IterationWeights | None) -> RoutingWeights:
     return {} if weights is None else {"encoder.aggregation": weights}
 
 
@@ -228,11 +230,11 @@ class SourceAttention(nn.Module):
 def decode_one_word(
     decoder: "CapsNMTDecoder", inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
 ) -> torch.Tensor:
-    """A decoding step in plain PyTorch: two products of a few rows with a matrix for each layer."""
+    """Run one decoding step in plain PyTorch: two products of a few rows with a matrix for each layer."""
     states, updated = cache.states, []
     hidden = inputs
-    for number, layer in enumerate(decoder.layers):
-        hidden, state = layer.step(hidden, None if states is None else states[number])  # type: ignore[operator]
+    for number, layer in enumerate(cast(Iterable[ResidualLSTM], decoder.layers)):
+        hidden, state = layer.step(hidden, None if states is None else states[number])
         updated.append(state)
         if number == 0 and decoder.source_attention is not None and memory is not None:
             hidden = decoder.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
@@ -246,8 +248,8 @@ class CapsNMTDecoder(RecurrentStack):
     Deviation: the paper prints y_t, which is the word to be predicted; it can only mean the previous one.
     """
 
-    # What runs for one word at a time without gradients. A faster step may take its place, for the class or for one
-    # decoder: `model.get_decoder().decoding_step = my_step`.
+    # Runs one word at a time without gradients. Replace it for the class or for one decoder:
+    # `model.get_decoder().decoding_step = my_step`.
     decoding_step: DecodingStep = staticmethod(decode_one_word)
 
     def __init__(self, config: CapsNMTConfig) -> None:
@@ -282,7 +284,7 @@ class CapsNMTDecoder(RecurrentStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> CapsuleDecoderOutput:
-        """Token ids [B, T] that follow those in the cache -> states [B, T, d].
+        """Decode token ids [B, T] that follow those in the cache to states [B, T, d].
 
         Args:
             attention_mask: [B, T], or [B, past + T]; padding among the target's words leaves the state as it is.
@@ -306,7 +308,7 @@ class CapsNMTDecoder(RecurrentStack):
         if len(source) != len(hidden):
             raise ValueError(f"the source has {len(source)} rows, but the target has {len(hidden)}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
-        mask = None if attention_mask is None else mask_if_padded(attention_mask[:, -length:])
+        mask = None if attention_mask is None else padding_mask_or_none(attention_mask[:, -length:])
 
         shown = output_attentions or output_hidden_states
         one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
@@ -345,7 +347,7 @@ class CapsNMTDecoder(RecurrentStack):
         memory: SourceMemory | None,
         cache: RecurrentCache | None,
     ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
-        """Runs each layer over all positions [B, T, d] at once; returns the states below and above every layer."""
+        """Run each layer over all positions [B, T, d] at once; return the states below and above every layer."""
         before = None if cache is None else cache.states
         packing = None
         if mask is not None:  # a row without a word is computed as if it had one, and its state then left as it was
@@ -359,7 +361,7 @@ class CapsNMTDecoder(RecurrentStack):
                 packed = packing.pack(hidden)
                 data, new_state = layer(*packed, state)
                 hidden = packing.unpack(packed._replace(data=data))
-            after.append(new_state if mask is None else _kept_where_empty(new_state, state, mask))
+            after.append(new_state if mask is None else _keep_empty_rows(new_state, state, mask))
             if number == 0 and self.source_attention is not None and memory is not None:
                 hidden, attentions = self.source_attention(hidden, *memory)
             states.append(hidden)
@@ -374,7 +376,7 @@ class CapsNMTDecoder(RecurrentStack):
         states: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
     ) -> tuple[torch.Tensor, SourceMemory | None]:
-        """W_c [c_1; ..; c_M] as [B, d], and what source attention attends to: computed once for each sentence."""
+        """Compute W_c [c_1; ..; c_M] [B, d] and the memory of source attention, once for each sentence."""
         kept = {} if cache is None else cache.constants
         if "source" not in kept:
             if capsules is None:
@@ -391,7 +393,7 @@ class CapsNMTDecoder(RecurrentStack):
             raise ValueError("source attention needs `encoder_hidden_states`")
         if "keys" not in kept:
             kept["keys"] = self.source_attention.attention.project_keys(states)
-            mask = mask_if_padded(attention_mask)
+            mask = padding_mask_or_none(attention_mask)
             if mask is not None:
                 kept["mask"] = mask
         return kept["source"], (kept["keys"], states, kept.get("mask"))
@@ -405,10 +407,10 @@ class CapsNMTDecoder(RecurrentStack):
         return cache
 
 
-def _kept_where_empty(
+def _keep_empty_rows(
     new_state: tuple[torch.Tensor, ...], old_state: tuple[torch.Tensor, ...] | None, mask: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """The new state [B, d], but the old one in rows in which the mask [B, T] keeps no word."""
+    """Take the new state [B, d], but the old one in rows in which the mask [B, T] keeps no word."""
     has_words = mask.any(dim=1, keepdim=True)
     old = old_state or tuple(torch.zeros_like(tensor) for tensor in new_state)
     return tuple(torch.where(has_words, new, kept) for new, kept in zip(new_state, old, strict=True))
@@ -428,19 +430,19 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value: Any) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        value = cast(nn.Embedding, value)
         self.encoder.embed_tokens = value
         if self.config.tie_word_embeddings:
             self.decoder.embed_tokens = value
 
-    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
-        self.set_input_embeddings(
-            self._get_resized_embeddings(self.encoder.embed_tokens, new_num_tokens, *args, **kwargs)
-        )
+    def _resize_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        size = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.set_input_embeddings(self._get_resized_embeddings(self.encoder.embed_tokens, *size))
         if not self.config.tie_word_embeddings:
-            self.decoder.embed_tokens = self._get_resized_embeddings(
-                self.decoder.embed_tokens, new_num_tokens, *args, **kwargs
-            )
+            self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, *size)
         return self.encoder.embed_tokens
 
     @can_return_tuple
@@ -517,8 +519,10 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
         self.lm_head: nn.Linear = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
         self.post_init()
 
-    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
-        embeddings = self.model._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+    def _resize_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         if not self.config.tie_word_embeddings:
             resized = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
             self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features

@@ -67,7 +67,7 @@ from hf_capsule_mt.modeling.warm_start import warm_start
 
 
 class CapsuleMarianPreTrainedModel(PreTrainedModel):
-    """Initialisation, and what transformers wants to know of every class of the family."""
+    """Base of all classes of the family: initialisation, and what transformers asks of each."""
 
     config: CapsuleMarianConfig
     config_class = CapsuleMarianConfig
@@ -80,9 +80,9 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _keys_to_ignore_on_load_missing = [r"final_logits_bias", r"embed_positions\.weight"]
 
-    def __init__(self, config: CapsuleMarianConfig, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, config: CapsuleMarianConfig) -> None:
         config.validate()  # a field may have been set since the configuration was made
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -105,7 +105,7 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
 
 
 class TransformerStack(CapsuleMarianPreTrainedModel):
-    """What the encoder and the decoder share: embedding, positions and the questions asked of a forward pass."""
+    """Base of the encoder and the decoder: embedding, positions and LayerDrop."""
 
     embed_tokens: nn.Embedding
     embed_positions: SinusoidalPositions
@@ -115,9 +115,10 @@ class TransformerStack(CapsuleMarianPreTrainedModel):
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, start: int | torch.Tensor = 0
     ) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, d], at the positions from `start` on -> [B, T, d]."""
-        if (input_ids is None) == (inputs_embeds is None):
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        if tokens is None or (input_ids is not None and inputs_embeds is not None):
             raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
-        length: int = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]  # type: ignore[union-attr]
+        length = tokens.shape[1]
         if isinstance(start, int) and start + length > self.embed_positions.num_embeddings:
             raise ValueError(
                 f"{type(self).__name__} got a sequence of {start + length} tokens, but `max_position_embeddings` is "
@@ -137,12 +138,12 @@ class TransformerStack(CapsuleMarianPreTrainedModel):
     scales_given_embeddings = True
 
     def drops_layer(self, probability: float) -> bool:
-        """LayerDrop: whether to skip a layer this time. A skipped layer's output is its input."""
+        """Decide whether to skip a layer this time (LayerDrop). A skipped layer's output is its input."""
         return self.training and probability > 0.0 and bool(torch.rand([]) < probability)
 
 
 class CapsuleMarianEncoder(TransformerStack):
-    """The encoder: its result is the top layer's output, or the aggregation of all layers' outputs."""
+    """Transformer layers, and the seam after them: the top layer's output, or an aggregation of all layers."""
 
     scales_given_embeddings = False
 
@@ -166,7 +167,7 @@ class CapsuleMarianEncoder(TransformerStack):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
-        """Token ids [B, S] and their mask [B, S] -> states [B, S, d]."""
+        """Encode token ids [B, S] with their mask [B, S] to states [B, S, d]."""
         output_attentions, output_hidden_states = resolve_output_flags(
             self.config, output_attentions, output_hidden_states
         )
@@ -190,7 +191,7 @@ class CapsuleMarianEncoder(TransformerStack):
 
 
 class CapsuleMarianDecoder(TransformerStack):
-    """The decoder: its result is the top layer's output, or the aggregation of all layers' outputs, guided or not."""
+    """Transformer layers, the seam after them as in the encoder, and the seam for PAST and FUTURE."""
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
@@ -218,7 +219,7 @@ class CapsuleMarianDecoder(TransformerStack):
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
     ) -> CapsuleDecoderOutput:
-        """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d]."""
+        """Decode token ids [B, T] after those in the cache, over encoder states [B, S, d], to states [B, T, d]."""
         output_attentions, output_hidden_states = resolve_output_flags(
             self.config, output_attentions, output_hidden_states
         )
@@ -281,8 +282,8 @@ class CapsuleMarianDecoder(TransformerStack):
         past_key_values: EncoderDecoderCache | None,
         output_routing_weights: bool,
     ) -> GuidanceOutput:
-        """States [B, T, d] and those of the encoder [B, S, d] -> the states with PAST and FUTURE added to them."""
-        guidance: Any = self.guidance
+        """Add PAST and FUTURE of the encoder's states [B, S, d] to states [B, T, d]."""
+        guidance = self.guidance
         if isinstance(guidance, NoGuidance):
             return guidance(hidden)
         mask = source_mask(encoder_attention_mask)
@@ -294,13 +295,13 @@ class CapsuleMarianDecoder(TransformerStack):
 def _aggregate(
     layer_aggregation: nn.Module, states: list[torch.Tensor], output_routing_weights: bool
 ) -> tuple[torch.Tensor, IterationWeights | None]:
-    """The result of a stack, from its embeddings and its layers' outputs; the embeddings alone if it has no layer."""
+    """Aggregate the layer outputs of a stack; `states` are its embeddings, then one output for each layer."""
     return layer_aggregation(states[1:] or states, output_routing_weights)
 
 
-def _only_routings(weights: dict[str, IterationWeights | None]) -> RoutingWeights:
-    """Drops the places where no routing is."""
-    return {place: iterations for place, iterations in weights.items() if iterations is not None}
+def _only_routings(routings: dict[str, IterationWeights | None]) -> RoutingWeights:
+    """Keep the places that have a routing."""
+    return {place: iterations for place, iterations in routings.items() if iterations is not None}
 
 
 class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
@@ -465,16 +466,15 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
         output_loading_info: bool = False,
         **settings: Any,
     ) -> Any:
-        """A Marian (OPUS-MT) model with capsules: all its weights, and new ones for what the settings switch on.
+        """Add capsules to a Marian (OPUS-MT) model: keep all its weights, initialise what the settings switch on.
 
-        The new weights are initialised at random and listed in a log message. Training starts at the function of the
-        old model with `guided_routing`, whose last layer starts at zero, and with `layer_aggregation_residual=True`.
-        Without a residual, and with head aggregation, which stands in the place of the old output projection, the
-        model has to be trained before it translates.
+        New weights are random and listed in a log message. The model starts as the old one with `guided_routing`,
+        whose last layer starts at zero, and with `layer_aggregation_residual=True`. Without a residual, and with head
+        aggregation, which replaces the old output projection, train it before it translates.
 
         Args:
-            model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` is welcome too,
-                to add capsules to a baseline; settings that are not given keep its values.
+            model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` works too, to
+                add capsules to a baseline; settings that are not given keep its values.
             output_loading_info: return the model and a dictionary with the `new_weights` and the `dropped_weights`.
             **settings: fields of `CapsuleMarianConfig`, and keywords of `from_pretrained` (`revision`, `dtype`, ...).
         """

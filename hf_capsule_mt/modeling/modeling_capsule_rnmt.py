@@ -12,7 +12,7 @@ losses are in `guided_losses.py`.
 Legend: B batch, S source positions, T target positions, d width of a state, V vocabulary. In every mask `True` keeps.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -55,7 +55,7 @@ from hf_capsule_mt.modeling.vocabulary import (
 
 
 class CapsuleRNMTPreTrainedModel(PreTrainedModel):
-    """Initialisation, and what transformers wants to know of every class of the family."""
+    """Base of all classes of the family: initialisation, and what transformers asks of each."""
 
     config: CapsuleRNMTConfig
     config_class = CapsuleRNMTConfig
@@ -63,9 +63,9 @@ class CapsuleRNMTPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["GRULayer", "ConditionalGRULayer"]
 
-    def __init__(self, config: CapsuleRNMTConfig, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, config: CapsuleRNMTConfig) -> None:
         config.validate()  # a field may have been set since the configuration was made
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -89,15 +89,15 @@ class CapsuleRNMTPreTrainedModel(PreTrainedModel):
         return {"input_ids": input_ids, "decoder_input_ids": input_ids}
 
 
-def _init_gates(weight: torch.Tensor, initialize: Any) -> None:
-    """Initialises the three parts of a GRU's matrix [3d, in] one by one, unless it was loaded from a checkpoint."""
+def _init_gates(weight: torch.Tensor, initialize: Callable[[torch.Tensor], object]) -> None:
+    """Initialise the three gates of a GRU's matrix [3d, in] one by one, unless it was loaded from a checkpoint."""
     if not getattr(weight, "_is_hf_initialized", False):  # which the parts do not know
         for part in weight.chunk(3):
             initialize(part)
 
 
 class RNMTStack(CapsuleRNMTPreTrainedModel):
-    """What the encoder and the decoder share: embeddings and the questions asked of a forward pass."""
+    """Base of the encoder and the decoder: embedding and mask checks."""
 
     embed_tokens: nn.Embedding
     embed_layer_norm: nn.LayerNorm
@@ -114,7 +114,7 @@ class RNMTStack(CapsuleRNMTPreTrainedModel):
         return nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
 
     def check_mask(self, name: str, mask: torch.Tensor | None, shape: torch.Size) -> torch.Tensor | None:
-        """A mask [B, T] of any kind of number -> True keeps."""
+        """Return a mask [B, T] of any dtype as bools, after a check of its shape."""
         if mask is None:
             return None
         if mask.shape != shape:
@@ -145,7 +145,7 @@ class CapsuleRNMTEncoder(RNMTStack):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
     ) -> CapsuleEncoderOutput:
-        """Token ids [B, S] and their mask [B, S] -> states [B, S, d], zero where there is padding."""
+        """Encode token ids [B, S] with their mask [B, S] to states [B, S, d], zero where there is padding."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.check_mask("attention_mask", attention_mask, hidden.shape[:2])
@@ -220,7 +220,7 @@ class CapsuleRNMTDecoder(RNMTStack):
                 for _ in range(config.decoder_layers - 1)
             ]
         )
-        self.guidance: Any = build_guidance(config, config.hidden_size)
+        self.guidance = build_guidance(config, config.hidden_size)
         self.post_init()
 
     @can_return_tuple
@@ -238,7 +238,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
     ) -> CapsuleDecoderOutput:
-        """Token ids [B, T] that follow those in the cache, and the encoder's states [B, S, d] -> states [B, T, d].
+        """Decode token ids [B, T] after those in the cache, over encoder states [B, S, d], to states [B, T, d].
 
         Args:
             attention_mask: [B, T], or with the tokens in the cache [B, past + T].
@@ -289,13 +289,13 @@ class CapsuleRNMTDecoder(RNMTStack):
         cache: RecurrentCache | None,
         output_routing_weights: bool,
     ) -> GuidanceOutput:
-        """States [B, T, d] and the source [B, S, d] -> the states with PAST and FUTURE added to them."""
+        """Add PAST and FUTURE of the source [B, S, d] to states [B, T, d]."""
         if isinstance(self.guidance, NoGuidance):
             return self.guidance(state)
         return self.guidance(state, self.guidance.prepare(source, mask, cache), mask, output_routing_weights)
 
-    def cache_for(self, past_key_values: Any, use_cache: bool | None) -> RecurrentCache | None:
-        """The cache to read and to write."""
+    def cache_for(self, past_key_values: object, use_cache: bool | None) -> RecurrentCache | None:
+        """Return the cache to read and to write."""
         if past_key_values is not None and not isinstance(past_key_values, RecurrentCache):
             raise TypeError(
                 f"`past_key_values` of {type(self).__name__} must be a RecurrentCache, got "
@@ -310,7 +310,7 @@ class CapsuleRNMTDecoder(RNMTStack):
     def begin(
         self, source: torch.Tensor, mask: torch.Tensor | None, cache: RecurrentCache | None
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The keys of the source [B, S, d], computed once for each sentence, and each layer's state [B, d]."""
+        """Return the keys of the source [B, S, d], computed once a sentence, and each layer's first state [B, d]."""
         keys = None if cache is None else cache.constants.get("source_keys")
         if keys is None:
             keys = self.attention_layer.recurrence.attention.project_keys(source)
@@ -333,7 +333,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         first_states: list[torch.Tensor],
         mask: torch.Tensor | None,
     ) -> None:
-        """Writes the states to the cache: the last of each layer, or those after every token if it records the past.
+        """Append the states to the cache: the last of each layer, or those after every token if it records the past.
 
         Args:
             layer_states: [B, T, d], compact, of each layer.

@@ -1,6 +1,7 @@
-"""What the models return: the output classes of transformers, with the routing weights and the parts of the loss."""
+"""The models' outputs: transformers' output classes with routing weights and the parts of the loss."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
@@ -84,12 +85,11 @@ def resolve_output_flags(
     )
 
 
-def as_encoder_output(encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput) -> BaseModelOutput:
+def as_encoder_output(encoder_outputs: tuple[Any, ...] | BaseModelOutput) -> BaseModelOutput:
     """Name the fields of encoder outputs that are given as a tuple."""
     if isinstance(encoder_outputs, BaseModelOutput):
         return encoder_outputs
-    names = ("last_hidden_state", "hidden_states", "attentions")
-    return CapsuleEncoderOutput(**dict(zip(names, encoder_outputs, strict=False)))  # type: ignore[arg-type]
+    return CapsuleEncoderOutput(*encoder_outputs[:3])  # its state, hidden states and attentions
 
 
 def join_stacks(

@@ -235,7 +235,9 @@ GUIDANCES: dict[str, type[PastFutureGuidance]] = {
 }
 
 
-def build_guidance(config: GuidedConfig, width: int, source_width: int | None = None) -> nn.Module:
+def build_guidance(
+    config: GuidedConfig, width: int, source_width: int | None = None
+) -> NoGuidance | PastFutureGuidance:
     """What stands between the decoder's states [B, T, width] and the projection to the vocabulary."""
     if config.guided_routing == "none":
         return NoGuidance()

@@ -14,7 +14,7 @@ from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
 
 class WordPacking:
-    """The words of a batch one after another, in the form that `nn.LSTM` takes, and the way back.
+    """Pack the words of a batch into the form that `nn.LSTM` takes, and unpack them.
 
     Padding may be on the left, on the right, or anywhere.
     """
@@ -80,7 +80,7 @@ class ResidualLSTM(GradientCheckpointingLayer):
             return self.norm(hidden + outputs), (last_hidden[-1], last_cell[-1])
 
     def step(self, hidden: torch.Tensor, state: RecurrentState | None) -> tuple[torch.Tensor, RecurrentState]:
-        """One position of a layer of one direction, without dropout: [B, d] -> [B, d], and the new (h, c)."""
+        """Run one position of a layer of one direction, without dropout: [B, d] -> [B, d], and the new (h, c)."""
         gates = self.project_input(hidden)  # [B, 4 d]
         gates = gates + (self.lstm.all_weights[0][3] if state is None else self.project_state(state[0]))
         input_gate, forget_gate, _, output_gate = gates.sigmoid().chunk(4, dim=-1)
@@ -103,14 +103,14 @@ class ResidualLSTM(GradientCheckpointingLayer):
 
 
 def _no_cpu_autocast(hidden: torch.Tensor) -> contextlib.AbstractContextManager[object]:
-    """On a CPU, autocast to float16 fails in `nn.LSTM`, so that there the recurrence keeps the weights' precision."""
+    """Keep the weights' precision on a CPU, where autocast to float16 fails in `nn.LSTM`."""
     if hidden.is_cpu and torch.is_autocast_enabled("cpu"):
         return torch.autocast("cpu", enabled=False)
     return contextlib.nullcontext()
 
 
-def mask_if_padded(mask: torch.Tensor | None) -> torch.Tensor | None:
-    """A padding mask [B, T] of any type as bools, or `None` where nothing is padding."""
+def padding_mask_or_none(mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a padding mask [B, T] of any dtype as bools, or `None` if nothing is padding."""
     if mask is None or bool(mask.all()):
         return None
     return mask.bool()

@@ -21,7 +21,7 @@ from hf_capsule_mt.modeling.outputs import IterationWeights
 
 
 def sinusoids(num_positions: int, width: int, device: torch.device | None = None) -> torch.Tensor:
-    """[positions, d] in float64: the sines in the first half of the width, the cosines in the second."""
+    """Compute Marian's positions [positions, d] in float64: sines in the first half of the width, then cosines."""
     exponents = 2 * (torch.arange(width, dtype=torch.float64, device=device) // 2) / width
     angles = torch.arange(num_positions, dtype=torch.float64, device=device)[:, None] / 10000**exponents
     return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1)
@@ -39,18 +39,21 @@ class SinusoidalPositions(nn.Embedding):
 
     @torch.no_grad()
     def forward(self, length: int, start: int | torch.Tensor = 0) -> torch.Tensor:  # type: ignore[override]
-        """The positions [length, d] from `start` on."""
+        """Return the positions [length, d] from `start` on."""
         return super().forward(torch.arange(length, device=self.weight.device) + start)
 
 
 def bidirectional_mask(
     padding_mask: torch.Tensor | None, query_length: int, dtype: torch.dtype, implementation: str
 ) -> torch.Tensor | None:
-    """[B, K] (or a mask that is already [B, 1, T, K]) -> what `attend` takes; `None` where nothing is masked."""
+    """Expand a padding mask [B, K] to the form that `attend` takes [B, 1, T, K]; `None` if nothing is masked.
+
+    A mask that has this form already is returned as it is.
+    """
     if padding_mask is None or padding_mask.dim() == 4:
         return padding_mask
     keep = padding_mask.bool()
-    if not _is_traced() and bool(keep.all()):
+    if not _is_tracing() and bool(keep.all()):
         return None
     keep = keep[:, None, None, :].expand(-1, 1, query_length, -1)  # [B, 1, T, K]
     return keep if implementation == "sdpa" else additive_mask(keep, dtype)
@@ -62,7 +65,7 @@ def causal_mask(
     cache: Cache | None,
     implementation: str,
 ) -> torch.Tensor | None:
-    """The mask [B, 1, T, K] of decoder states [B, T, d] that follow those in the cache.
+    """Build the mask [B, 1, T, K] of decoder states [B, T, d] that follow those in the cache.
 
     `None` where nothing is masked, or only the future is and the "sdpa" implementation can see that by itself.
     """
@@ -72,7 +75,7 @@ def causal_mask(
     past_length = 0 if cache is None else cache.get_seq_length()
     key_length = query_length if cache is None else cache.get_mask_sizes(query_length, 0)[0]
     keep = None if padding_mask is None else padding_mask.bool()
-    if keep is not None and not _is_traced() and bool(keep.all()):
+    if keep is not None and not _is_tracing() and bool(keep.all()):
         keep = None
     preallocated = cache is not None and cache.is_compileable  # its unused slots must be masked
     if keep is None and implementation == "sdpa" and not preallocated and query_length in (1, key_length):
@@ -89,12 +92,12 @@ def causal_mask(
 
 
 def additive_mask(keep: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """0 where `keep` is True and the lowest number elsewhere, to be added to attention scores."""
+    """Return 0 where `keep` is True and the lowest number elsewhere, to be added to attention scores."""
     return torch.where(keep, torch.zeros((), device=keep.device, dtype=dtype), torch.finfo(dtype).min)
 
 
-def _is_traced() -> bool:
-    """Whether a compiler is looking, to whom the values in a tensor mean nothing yet."""
+def _is_tracing() -> bool:
+    """Whether a compiler traces the model, so that no decision may depend on a tensor's values."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
@@ -121,7 +124,7 @@ class MultiHead(nn.Module):
     def keys_and_values(
         self, source: torch.Tensor, past_key_values: EncoderDecoderCache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [B, H, K, d / H]: of the encoder once per sentence, of the decoder added to the cache."""
+        """Project keys and values [B, H, K, d / H]: the encoder's once per sentence, the decoder's into the cache."""
         if past_key_values is None:
             return self.split_heads(self.k_proj(source)), self.split_heads(self.v_proj(source))
         if self.is_cross and past_key_values.is_updated.get(self.layer):
@@ -181,7 +184,7 @@ class MultiHead(nn.Module):
 
 
 class TransformerLayer(GradientCheckpointingLayer):
-    """What the two kinds of layer share: dropout, and the feed-forward network."""
+    """Base of both kinds of layer: dropout, and the feed-forward network."""
 
     config: CapsuleMarianConfig
     fc1: nn.Linear
