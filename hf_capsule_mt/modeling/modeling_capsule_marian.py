@@ -447,7 +447,8 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
             output_guided_capsules=labels is not None and self.guided_losses is not None,
             return_dict=True,
         )
-        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias  # [B, T, V]
+        # [B, T, V]
+        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
         if labels is None:
             return translation_output(outputs, logits, None)
         nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
