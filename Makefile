@@ -1,6 +1,6 @@
 # demo       set everything up, train a plain and a capsule model for some minutes, translate
-# test       set everything up, run the tests on the newest transformers, then the model tests on the lowest one and
-#            with the arithmetic of an older processor
+# test       set everything up, run the tests on the newest transformers, then the model tests with the arithmetic of an
+#            older processor, most of them on the lowest transformers
 # test-slow  the tests that take longer, too
 # test-processors  the model tests with the arithmetic of several processors
 # check      lint, format and types
@@ -22,8 +22,9 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready $(FLOOR_VENV)/ready
 	$(VENV)/bin/python $(PYTEST) -m "not slow and not gpu"
+	tests/processors.sh --first $(VENV)/bin/python $(PYTEST) -m "not slow and not gpu" tests/golden tests/pipelines
 	tests/processors.sh --first $(FLOOR_VENV)/bin/python $(PYTEST) -m "not slow and not gpu" \
-		tests/configuration tests/system $(MODEL_TESTS)
+		tests/configuration tests/routing tests/modeling tests/system
 
 test-processors: $(VENV)/ready
 	tests/processors.sh $(VENV)/bin/python $(PYTEST) -m "not slow and not gpu" $(MODEL_TESTS)
