@@ -1,4 +1,4 @@
-"""What every configuration class shares: strict fields whose errors are `ValueError`s, and no mistyped keyword."""
+"""Base of the configuration classes: strict fields, `ValueError`s, no mistyped keyword."""
 
 import difflib
 import functools
@@ -36,14 +36,14 @@ TRANSFORMERS_KEYWORDS = frozenset(
 
 
 class InvalidFieldError(StrictDataclassFieldValidationError, ValueError):
-    """A field of a configuration has a value of the wrong type, or one that is not among its choices."""
+    """A field has a value of the wrong type, or one that is not among its choices."""
 
     def __init__(self, cause: BaseException) -> None:
         ValueError.__init__(self, str(cause))
 
 
 class InvalidConfigurationError(StrictDataclassClassValidationError, ValueError):
-    """Fields of a configuration that are each valid contradict one another."""
+    """Fields contradict one another."""
 
     def __init__(self, cause: BaseException) -> None:
         ValueError.__init__(self, str(cause))
@@ -62,7 +62,7 @@ def capsule_config(config_class: ConfigClass) -> ConfigClass:
 
 
 def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
-    """The errors of a strict dataclass derive from `Exception` alone; users expect a `ValueError`."""
+    """Turn the errors of a strict dataclass, which derive from `Exception` alone, into `ValueError`s."""
 
     @functools.wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -79,7 +79,7 @@ def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class CapsuleConfig(PreTrainedConfig):
-    """Base of the configuration classes: refuses misspelt keywords and compares by value."""
+    """Base of the configuration classes: refuse misspelt keywords and compare by value."""
 
     # fields of older versions, each with the one value that still describes what the models do
     removed_fields: ClassVar[dict[str, str]] = {}
@@ -109,7 +109,7 @@ class CapsuleConfig(PreTrainedConfig):
         return result
 
     def _same_values(self, other: object) -> bool:
-        """Equality of all values, whatever path and version of transformers the configurations come from."""
+        """Compare all values, but not the path and the version of transformers that configurations come from."""
         if type(self) is not type(other):
             return False
         ours, theirs = self.to_dict(), other.to_dict()

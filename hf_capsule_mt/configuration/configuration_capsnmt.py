@@ -92,7 +92,7 @@ class CapsNMTConfig(CapsuleConfig):
 
     @property
     def num_source_vectors(self) -> int:
-        """How many vectors the decoder gets, whatever the length of the source."""
+        """Number of vectors that the decoder gets, whatever the length of the source."""
         return self.num_capsules if self.aggregation == "capsules" else NUM_POOLED_VECTORS
 
     def validate_sizes(self) -> None:

@@ -46,10 +46,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         layer_aggregation_num_iterations (`int`, defaults to 3):
             Routing iterations.
         layer_aggregation_capsule_input (`str`, defaults to `"all"`):
-            What each input capsule is made of: the outputs of `"all"` layers or its `"own"` (the paper's Table 3).
+            Input of each input capsule: the outputs of `"all"` layers or of its `"own"` (the paper's Table 3).
         layer_aggregation_vote_input (`str`, defaults to `"all"`):
-            What an input capsule's votes and activation are made of: `"all"` input capsules, which gives the papers'
-            parameter counts, or its `"own"`, which is their equation 7 taken literally.
+            Input of an input capsule's votes and activation: `"all"` input capsules, which gives the papers' parameter
+            counts, or its `"own"`, which is their equation 7 taken literally.
         layer_aggregation_residual (`bool`, defaults to `False`):
             Add the aggregation to the top layer's output, with a gain that starts at zero, rather than replace it:
             training starts at the function of the model without aggregation.
@@ -68,7 +68,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         head_aggregation_num_iterations (`int`, defaults to 3):
             Routing iterations.
         head_aggregation_activation (`str`, defaults to `"relu"`):
-            What makes the input capsules non-linear, `"relu"` or `"tanh"`: the paper does not say.
+            Nonlinearity of the input capsules, `"relu"` or `"tanh"`; the paper names none.
         head_aggregation_init_std (`float`, *optional*):
             Standard deviation of the initial weights that make input capsules and votes. `None` is
             1 / sqrt(`d_model`), with which votes are about as long as heads. With weights as small as `init_std` the

@@ -10,18 +10,19 @@ GuidedRoutingMethod = Literal["none", "guided", "classifier", "attention"]
 
 class GuidedConfig(CapsuleConfig):
     r"""
-    Base of the configurations of models that tell what is translated (PAST) from what is not (FUTURE).
+    Base of the configurations of models that assign source words to PAST (translated) and FUTURE (untranslated).
 
     Args:
         guided_routing (`str`, defaults to `"none"`):
-            Between the decoder's top state and the projection to the vocabulary: `"none"`, or what makes PAST and
-            FUTURE of the source words at each step and adds it to the state. `"guided"` is guided dynamic routing;
+            How PAST and FUTURE are computed from the source words at each step and added to the decoder's top state;
+            `"none"` for a plain decoder. `"guided"` is guided dynamic routing;
             `"classifier"` (one softmax over PAST, FUTURE and neither for each word) and `"attention"` (two attention
             modules) are the paper's baselines.
         guided_num_capsules (`int`, defaults to 2):
             Capsules of each of PAST and FUTURE.
         guided_num_redundant_capsules (`int`, defaults to 8):
-            Capsules for words that belong to neither, which nothing reads; 0 for none. `"guided"` only.
+            Capsules for words that belong to neither group; they compete for words and are then discarded. 0 for none.
+            `"guided"` only.
         guided_capsule_dim (`int`, defaults to 256):
             Width of a capsule.
         guided_num_iterations (`int`, defaults to 3):

@@ -1,5 +1,5 @@
-"""The losses that teach PAST and FUTURE what they are (Zheng et al. 2019, section 3.3): bag of words, and bilingual
-content agreement.
+"""The auxiliary losses of PAST and FUTURE (Zheng et al. 2019, section 3.3): bag of words, and bilingual content
+agreement.
 
 Legend: B batch, T target positions, n capsules of each group, D width of a capsule, d width of the decoder's state,
 V vocabulary, R rows: the steps of all sentences, once for PAST and once for FUTURE.
@@ -55,7 +55,7 @@ class GuidedLosses(nn.Module):
         embeddings: torch.Tensor,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> GuidedLossParts:
-        """The losses of a batch.
+        """Compute the losses of a batch.
 
         Args:
             capsules: PAST (the first half) and FUTURE [B, T, 2 n, D].
@@ -82,9 +82,9 @@ class GuidedLosses(nn.Module):
         return GuidedLossParts(bow_loss, bca_loss)
 
     def word_states(self, capsules: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """W_BoW Omega [B, T, d] of PAST and FUTURE: their product with the embeddings is the logits of the bags."""
+        """Return W_BoW Omega [B, T, d] of PAST and of FUTURE; times the embeddings they are the logits of the bags."""
         if self.bow_weight == 0:
-            raise ValueError("`guided_bow_weight` is 0: the model has not learnt to predict bags of words")
+            raise ValueError("`guided_bow_weight` is 0: the model has no weights to predict bags of words")
         past, future = (group.sum(dim=-2) for group in capsules.chunk(2, dim=-2))  # [B, T, D]
         return self.past_words(past), self.future_words(future)
 
@@ -98,7 +98,7 @@ class GuidedLosses(nn.Module):
 
 
 def running_averages(state: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The means of z_1..z_t and of z_t..z_T [B, T, d] over the positions that `keep` [B, T] keeps."""
+    """Return the means of z_1..z_t and of z_t..z_T [B, T, d] over the positions that `keep` [B, T] keeps."""
     values = state.to(torch.promote_types(state.dtype, torch.float32)) * keep.unsqueeze(-1)
     counts = keep.cumsum(dim=-1).unsqueeze(-1)  # [B, T, 1]
     sums = values.cumsum(dim=1)
@@ -191,5 +191,5 @@ class _BagOfWordsLoss(torch.autograd.Function):
 
 
 def build_guided_losses(config: GuidedConfig, width: int, embedding_width: int | None = None) -> GuidedLosses | None:
-    """The losses that a configuration asks for; `None` for none."""
+    """Return the configured losses, or `None` if there are none."""
     return GuidedLosses(config, width, embedding_width) if config.has_guided_losses else None

@@ -1,4 +1,4 @@
-"""Multi-head aggregation by routing (Li et al. 2019): what stands in the place of an attention's output projection.
+"""Multi-head aggregation by routing (Li et al. 2019), which replaces an attention's output projection.
 
 Legend: B batch, T positions, H heads, d model width, N output capsules. It works on each position alone.
 """
@@ -47,7 +47,7 @@ class HeadAggregation(Router):
 
 
 def build_output_projection(config: CapsuleMarianConfig, num_heads: int, site: str, layer: int) -> nn.Module:
-    """What makes an attention's output from its concatenated heads: W^O, or routing."""
+    """Return the output projection of an attention: a linear map W^O, or routing."""
     if config.aggregates_heads(site, layer):
         return HeadAggregation(config, num_heads)
     return nn.Linear(config.d_model, config.d_model)
@@ -56,7 +56,7 @@ def build_output_projection(config: CapsuleMarianConfig, num_heads: int, site: s
 def project_heads(
     projection: nn.Module, heads: torch.Tensor, output_routing_weights: bool
 ) -> tuple[torch.Tensor, IterationWeights | None]:
-    """Applies either of the two; only routing has weights to show."""
+    """Apply a linear map or routing to concatenated heads; only routing returns weights."""
     if isinstance(projection, HeadAggregation):
         return projection(heads, output_routing_weights)
     return projection(heads), None

@@ -1,4 +1,4 @@
-"""Layer aggregation (Dou et al. 2019): what a stack of layers returns, made from the outputs of all its layers.
+"""Layer aggregation (Dou et al. 2019): combine the outputs of all layers of a stack into its result.
 
 Legend: B batch, S positions, L layers, d model width, N output capsules. Every method works on each position alone.
 """
@@ -30,7 +30,7 @@ class ZeroGainLayerNorm(nn.LayerNorm):
 
 
 class LayerAggregation(nn.Module):
-    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), in the place of H^L or, with a residual, added to it."""
+    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), which replaces H^L or, with a residual, is added to it."""
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class PerCapsuleLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_capsules * out_features)) if bias else None
 
     def reset_parameters(self, std: float) -> None:
-        """As transformers initialises a linear map."""
+        """Initialise as transformers initialises a linear map."""
         init.normal_(self.weight, mean=0.0, std=std)
         if self.bias is not None:
             init.zeros_(self.bias)

@@ -1,4 +1,5 @@
-"""PAST and FUTURE (Zheng et al. 2019): what was translated and what was not, between decoder and vocabulary.
+"""PAST and FUTURE (Zheng et al. 2019): the translated and the untranslated part of the source, between decoder and
+vocabulary.
 
 At each step, capsules gather the source words that are translated (PAST) and those that are not yet (FUTURE); a small
 network adds them to the decoder's state, from which the next word is predicted.
@@ -23,7 +24,7 @@ SOURCE_NAMES = ("guidance_0", "guidance_1")
 
 
 class GuidanceOutput(NamedTuple):
-    """What guidance makes of the decoder's states.
+    """The result of guidance.
 
     state: o [B, T, d], which takes the place of the decoder's state.
     capsules: PAST (the first half) and FUTURE [B, T, 2 n, D]; `None` without guidance.
@@ -43,7 +44,7 @@ class NoGuidance(nn.Module):
 
 
 class PastFutureGuidance(nn.Module):
-    """Section 3.2: o_t = z_t + FF(z_t, PAST, FUTURE); what gathers the capsules is up to the subclass."""
+    """Section 3.2: o_t = z_t + FF(z_t, PAST, FUTURE). Subclasses gather the capsules of PAST and FUTURE."""
 
     def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
         """`width` is that of the decoder's states, `source_width` that of the encoder's, if it is another."""
@@ -59,7 +60,7 @@ class PastFutureGuidance(nn.Module):
 
     @torch.no_grad()
     def start_without_effect(self) -> None:
-        """Sets the last layer to zero: o_t is z_t exactly, until training changes it."""
+        """Set the last layer to zero: o_t equals z_t exactly, until training changes it."""
         self.fc2.weight.zero_()
         self.fc2.bias.zero_()
 
@@ -124,7 +125,7 @@ class GuidedRoutingGuidance(PastFutureGuidance):
             self.score = nn.Linear(self.capsule_dim, 1, bias=False)
 
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
-        """The votes [B, M, S, D] and their projection, which is the votes where nothing is scored."""
+        """Return the votes [B, M, S, D] and their projection; a single iteration scores nothing and needs none."""
         votes = self._split(self.votes(encoder_states), self.num_outputs)
         return project_votes(votes, self.vote_projection.weight if self.num_iterations > 1 else None, mask)
 
@@ -238,14 +239,14 @@ GUIDANCES: dict[str, type[PastFutureGuidance]] = {
 def build_guidance(
     config: GuidedConfig, width: int, source_width: int | None = None
 ) -> NoGuidance | PastFutureGuidance:
-    """What stands between the decoder's states [B, T, width] and the projection to the vocabulary."""
+    """Return the configured guidance between the decoder's states [B, T, width] and the output projection."""
     if config.guided_routing == "none":
         return NoGuidance()
     return GUIDANCES[config.guided_routing](config, width, source_width)
 
 
 def source_mask(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """The padding mask [B, S] as bools; `None` where it keeps everything."""
+    """Return the padding mask [B, S] as bools, or `None` if it keeps everything."""
     if attention_mask is None:
         return None
     if attention_mask.dim() != 2:

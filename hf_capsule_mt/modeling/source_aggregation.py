@@ -1,4 +1,4 @@
-"""How CapsNMT makes a fixed number of vectors of a source of any length (sections 2 and 3 of the paper).
+"""Aggregate a source of any length to a fixed number of vectors, for CapsNMT (sections 2 and 3 of the paper).
 
 Legend: B batch, S source positions, M vectors, d model width, T routing iterations. In every mask `True` keeps.
 """
@@ -16,7 +16,7 @@ from hf_capsule_mt.routing import ScoringNetwork, dynamic_routing, separable_rou
 
 
 class SourceCapsules(nn.Module):
-    """Routes the states of the source, as child capsules, to M parent capsules.
+    """Route the states of the source, as child capsules, to M parent capsules.
 
     A vote is f(h_i, W_j) = ReLU(h_i W_j), and W_j may differ from iteration to iteration.
     """

@@ -1,5 +1,5 @@
-"""Scores of an additive network, w . tanh(q + k), for all pairs of queries and keys: what guides guided routing
-(equation 7 of Zheng et al. 2019), and the scores of Bahdanau et al. 2015.
+"""Additive scores w . tanh(q + k) for all pairs of queries and keys: those of guided routing (equation 7 of Zheng et
+al. 2019) and of the attention of Bahdanau et al. 2015.
 
 Legend: T queries, N keys, D width.
 """
@@ -19,7 +19,7 @@ LARGEST_SEPARABLE = 40.0
 
 
 def additive_scores(query: torch.Tensor, keys: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """w . tanh(q_t + k_n) for all t and n, without ever holding more than a slice of the [..., T, N, D] tensor.
+    """Return w . tanh(q_t + k_n) for all t and n, without holding more than a slice of the [..., T, N, D] tensor.
 
     Args:
         query: q [..., T, D].
@@ -75,7 +75,7 @@ class _AdditiveScores(torch.autograd.Function):
 
 
 def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[slice, slice, torch.Tensor]]:
-    """The gates r of queries [R, T, D] and keys [R, N, D] by chunks: the rows, the queries and r [R', T', N, D]."""
+    """Yield the gates r of queries [R, T, D] and keys [R, N, D] by chunks: rows, queries and r [R', T', N, D]."""
     num_rows, num_queries, _ = query.shape
     if query.numel() == 0 or keys.numel() == 0:
         return

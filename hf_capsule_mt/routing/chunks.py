@@ -1,4 +1,4 @@
-"""What all work on chunks shares: how large a chunk is, how positions are cut into them, and small steps over one.
+"""Chunked computation: the size of a chunk, the split of positions into chunks, and small steps over one.
 
 Legend: P positions of a chunk, N input capsules, M output capsules, D width of an output capsule.
 """
@@ -35,7 +35,7 @@ def flatten_positions(tensor: torch.Tensor | None, num_trailing: int) -> torch.T
 
 
 def chunk_slices(votes: torch.Tensor) -> list[slice]:
-    """The positions of votes [positions, N, M, D] in pieces of `chunk_rows`."""
+    """Split the positions of votes [positions, N, M, D] into slices of `chunk_rows`."""
     size = chunk_rows(votes)
     return [slice(start, start + size) for start in range(0, len(votes), size)]
 
@@ -43,14 +43,14 @@ def chunk_slices(votes: torch.Tensor) -> list[slice]:
 def chunk_values(
     rows: slice, votes: torch.Tensor, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """One chunk: its votes [P, N, M, D] in the dtype of the iterations, and its mask [P, N, 1]."""
+    """Return the votes [P, N, M, D] of one chunk, in the dtype of the iterations, and its mask [P, N, 1]."""
     return votes[rows].to(iteration_dtype(votes)), None if mask is None else mask[rows].unsqueeze(-1)
 
 
 def exponential_weights(
     log_mass: torch.Tensor, keep: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """From log R [P, N, M]: R over its peak [P, N, M], its sum over n [P, M], and the log of the peak [P, M]."""
+    """Split log R [P, N, M] into R over its peak [P, N, M], the sum of that over n [P, M], and the log peak [P, M]."""
     if keep is not None:
         log_mass = log_mass.masked_fill(~keep, torch.finfo(log_mass.dtype).min)
     peak = log_mass.amax(dim=1, keepdim=True)  # [P, 1, M]

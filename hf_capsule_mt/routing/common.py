@@ -1,4 +1,4 @@
-"""What every routing function shares: its result, and the checks of its arguments."""
+"""Result type and argument checks of all routing functions."""
 
 import contextlib
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import torch
 
 
 class RoutingOutput(NamedTuple):
-    """What a routing function returns.
+    """The result of a routing function.
 
     capsules: the output capsules [..., M, D], in the dtype of the votes.
     weights: the assignment probabilities [..., N, M], one tensor per iteration, as they entered that iteration's
@@ -20,7 +20,7 @@ class RoutingOutput(NamedTuple):
 
 
 def check_votes(votes: torch.Tensor, num_iterations: int, mask: torch.Tensor | None) -> None:
-    """Refuses votes that are not [..., N, M, D], less than one iteration, and a mask that is not bools [..., N]."""
+    """Check that votes are [..., N, M, D], iterations at least one, and a mask bools [..., N]."""
     if votes.dim() < 3 or not votes.is_floating_point():
         raise ValueError(
             f"`votes` must be a floating point tensor of shape [..., N, M, D], got {votes.dtype} of shape "
@@ -49,12 +49,12 @@ def check_shape(name: str, tensor: torch.Tensor, expected: torch.Size, votes: to
 
 
 def iteration_dtype(votes: torch.Tensor) -> torch.dtype:
-    """Routing iterates in float32, whatever the votes came in, and in float64 only for float64 votes."""
+    """Return the dtype that routing iterates in: float64 for float64 votes, else float32."""
     return torch.promote_types(votes.dtype, torch.float32)
 
 
 def without_autocast(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Inside, products of matrices keep their dtype, whatever autocast the caller is under."""
+    """Disable autocast: matrix products inside keep the dtype of their arguments."""
     if tensor.device.type == "meta":
         return contextlib.nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)

@@ -17,7 +17,7 @@ def dynamic_routing(
     detach_routing: bool = False,
     return_weights: bool = True,
 ) -> RoutingOutput:
-    """Routes N input capsules to M output capsules by the scalar product of a vote with the capsule it votes for.
+    """Route N input capsules to M output capsules by the scalar product of a vote with the capsule it votes for.
 
     With B = 0 at the start, each of the T iterations computes, for inputs n and outputs m,
 
@@ -30,9 +30,9 @@ def dynamic_routing(
         votes: V [..., N, M, D].
         num_iterations: T, the number of weighted sums.
         mask: [..., N], True keeps an input capsule.
-        normalize_total_input: equation 7 of Li et al., which makes this their simple routing. With many output
-            capsules it is not an option but a need: at M = 512 and D = 1 the total input is a sum of a few votes
-            times 1/512, squash squares it, and no routing happens.
+        normalize_total_input: equation 7 of Li et al., which makes this their simple routing. Many output capsules
+            need it: at M = 512 and D = 1 the total input is a sum of a few votes times 1/512, squash squares it, and
+            no routing happens.
         detach_routing: treat C as a constant in the backward pass.
         return_weights: whether to return C of every iteration; without them a faster form may run.
 
@@ -74,7 +74,7 @@ def dynamic_routing_plain(
 
 
 def shares(log_assignment: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """C_nm / sum_n C_nm [..., N, M], as a softmax over the inputs: exact, and never a division by a tiny sum."""
+    """Return C_nm / sum_n C_nm [..., N, M] as a softmax over the inputs: exact, without dividing by a tiny sum."""
     if keep is None:
         return log_assignment.softmax(dim=-2)
     lowest = torch.finfo(log_assignment.dtype).min

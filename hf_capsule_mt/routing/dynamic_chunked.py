@@ -24,7 +24,7 @@ from hf_capsule_mt.routing.squash import squash, squash_backward
 def dynamic_routing_chunked(
     votes: torch.Tensor, mask: torch.Tensor | None, num_iterations: int, normalize_total_input: bool
 ) -> torch.Tensor:
-    """The output capsules [..., M, D] of `dynamic_routing_plain`, for the same arguments."""
+    """Return the output capsules [..., M, D] of `dynamic_routing_plain` for the same arguments."""
     capsules = _DynamicRouting.apply(
         flatten_positions(votes, 3), flatten_positions(mask, 1), num_iterations, normalize_total_input
     )
@@ -44,7 +44,7 @@ class _DynamicStep(NamedTuple):
 def _route_dynamic(
     values: torch.Tensor, keep: torch.Tensor | None, num_iterations: int, normalize_total_input: bool
 ) -> list[_DynamicStep]:
-    """The iterations over one chunk of votes [P, N, M, D]."""
+    """Run the iterations over one chunk of votes [P, N, M, D]."""
     num_inputs, num_outputs = values.shape[1:3]
     steps: list[_DynamicStep] = []
     logits = None  # B [P, N, M]
@@ -72,7 +72,7 @@ def _route_dynamic(
 
 
 def _shares(log_assignment: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """C / sum_n C [P, N, M], never by a division by a tiny sum."""
+    """Return C / sum_n C [P, N, M] without dividing by a tiny sum."""
     if keep is None:
         return log_assignment.softmax(dim=1)
     lowest = torch.finfo(log_assignment.dtype).min
@@ -108,7 +108,7 @@ class _DynamicRouting(torch.autograd.Function):
 def _dynamic_forward(
     values: torch.Tensor, keep: torch.Tensor | None, num_iterations: int, normalize_total_input: bool
 ) -> torch.Tensor:
-    """The output capsules [P, M, D] of one chunk."""
+    """Return the output capsules [P, M, D] of one chunk."""
     return _route_dynamic(values, keep, num_iterations, normalize_total_input)[-1].capsules
 
 
@@ -119,7 +119,7 @@ def _dynamic_backward(
     num_iterations: int,
     normalize_total_input: bool,
 ) -> torch.Tensor:
-    """The gradient by the votes [P, N, M, D] of one chunk."""
+    """Return the gradient by the votes [P, N, M, D] of one chunk."""
     steps = _route_dynamic(values, keep, num_iterations, normalize_total_input)
     grad_values = torch.zeros_like(values)
     grad_logits = None  # by the logits B of the following iteration [P, N, M]

@@ -15,7 +15,7 @@ SMALLEST_ACTIVATION = 1e-20  # what is multiplied by 1 / A in a backward pass mu
 
 
 def em_lambda_schedule(num_iterations: int, lambda_final: float = 0.01) -> tuple[float, ...]:
-    """The inverse temperatures lambda_t = lambda_final * (1 - 0.95^(t+1)), t = 0 ... T-1, of Hinton et al."""
+    """Return the inverse temperatures lambda_t = lambda_final * (1 - 0.95^(t+1)), t = 0 ... T-1, of Hinton et al."""
     return tuple(lambda_final * (1 - 0.95 ** (iteration + 1)) for iteration in range(num_iterations))
 
 
@@ -33,7 +33,7 @@ def em_routing(
     detach_routing: bool = False,
     return_weights: bool = True,
 ) -> RoutingOutput:
-    """Routes N input capsules to M Gaussians fitted to their votes.
+    """Route N input capsules to M Gaussians fitted to their votes.
 
     With C_nm = 1/M at the start, each of the T iterations computes, for inputs n, outputs m and dimensions d,
 

@@ -37,7 +37,7 @@ def em_routing_chunked(
     lambdas: tuple[float, ...],
     min_variance: float,
 ) -> torch.Tensor:
-    """The output capsules [..., M, D] of `em_routing_plain`, for the same arguments."""
+    """Return the output capsules [..., M, D] of `em_routing_plain` for the same arguments."""
     capsules = _EMRouting.apply(
         flatten_positions(votes, 3),
         flatten_positions(mask, 1),
@@ -72,7 +72,7 @@ def _route_em(
     lambdas: tuple[float, ...],
     min_variance: float,
 ) -> list[_EMStep]:
-    """The iterations over one chunk of votes [P, N, M, D], with the input activation [P, N, M]."""
+    """Run the iterations over one chunk of votes [P, N, M, D], with the input activation [P, N, M]."""
     steps: list[_EMStep] = []
     logits = None
     for iteration, inverse_temperature in enumerate(lambdas):
@@ -191,7 +191,7 @@ def _em_forward(
     lambdas: tuple[float, ...],
     min_variance: float,
 ) -> torch.Tensor:
-    """The output capsules [P, M, D] of one chunk."""
+    """Return the output capsules [P, M, D] of one chunk."""
     last = _route_em(values, keep, activation, beta_a, beta_u, lambdas, min_variance)[-1]
     return last.log_output_activation.exp().unsqueeze(-1) * last.mean
 
@@ -206,7 +206,7 @@ def _em_backward(
     lambdas: tuple[float, ...],
     min_variance: float,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """The gradients by the votes [P, N, M, D], the input activation [P, N, M], beta_a [M] and beta_u [M]."""
+    """Return the gradients by the votes [P, N, M, D], the input activation [P, N, M], beta_a [M] and beta_u [M]."""
     steps = _route_em(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
     last = steps[-1]
     grad_mean = grad_capsules * last.log_output_activation.exp().unsqueeze(-1)  # [P, M, D]

@@ -1,4 +1,4 @@
-"""Which form of a routing runs: the one place where that is decided."""
+"""Choose the form of a routing: plain, chunked or compiled."""
 
 import enum
 import functools
@@ -12,10 +12,10 @@ from hf_capsule_mt.routing.chunks import chunk_rows
 
 
 class RoutingForm(enum.Enum):
-    """The forms give the same numbers.
+    """The forms, which give the same numbers.
 
-    PLAIN: the reference, a few lines per equation. It keeps every intermediate tensor for the backward pass, and is
-        what a compiler wants to see.
+    PLAIN: the reference, a few lines per equation. It keeps every intermediate tensor for the backward pass, and a
+        compiler can fuse it.
     CHUNKED: the same arithmetic over a few positions at a time, in buffers that stay in the processor's cache, with
         a backward pass written by hand that recomputes them. Several times faster in eager PyTorch, and its memory
         is that of the votes and their gradient.
@@ -33,10 +33,10 @@ _preferred = RoutingForm(os.environ.get("HF_CAPSULE_MT_ROUTING", "chunked"))
 
 
 def use_routing_form(form: RoutingForm | str) -> RoutingForm:
-    """Prefers a form from now on; returns the one preferred before. The variable HF_CAPSULE_MT_ROUTING sets the first.
+    """Prefer a form from now on, and return the previous one. HF_CAPSULE_MT_ROUTING sets the first.
 
-    Where someone looks inside a routing (its weights are asked for), or a compiler does, the plain form runs anyway;
-    of guided routing only for a compiler, as its chunked form has the weights at hand.
+    The plain form runs anyway when routing weights are returned or a compiler traces the call. Guided routing returns
+    weights from its chunked form too.
     """
     global _preferred
     previous, _preferred = _preferred, RoutingForm(form)
@@ -44,16 +44,16 @@ def use_routing_form(form: RoutingForm | str) -> RoutingForm:
 
 
 def choose_form(votes: torch.Tensor, *, return_weights: bool, detach_routing: bool) -> RoutingForm:
-    """The plain form where someone looks inside (weights, cut gradients) or a compiler will fuse it."""
+    """Return the plain form for weights, detached weights and compilers, else the preferred one."""
     if return_weights or detach_routing or torch.compiler.is_compiling() or votes.device.type == "meta":
         return RoutingForm.PLAIN
     return _preferred
 
 
 def on_chunk(function: Callable[..., Any], num_rows: int, votes: torch.Tensor) -> Callable[..., Any]:
-    """The function that does the work on a chunk of so many rows: compiled, if that is preferred.
+    """Return the function for a chunk of `num_rows`: compiled, if that form is preferred.
 
-    The last chunk of a batch is shorter than the others; it is not worth a compilation of its own.
+    The last chunk of a batch is shorter than the others and not worth a compilation of its own.
     """
     if _preferred is RoutingForm.COMPILED and num_rows == chunk_rows(votes):
         return _compiled(function)

@@ -28,7 +28,7 @@ class GuidedScorer(NamedTuple):
 
 
 class GuidedVotes(NamedTuple):
-    """What is the same for all queries, with the output capsules in front, so that weighted sums are matrix products.
+    """The votes, shared by all queries, with the output capsules in front: weighted sums are then matrix products.
 
     votes: V [..., M, N, D], zero where the mask is False.
     projected: W_v V [..., M, N, D].
@@ -116,7 +116,7 @@ def route_guided_votes(
     mask: torch.Tensor | None = None,
     return_weights: bool = True,
 ) -> RoutingOutput:
-    """Route what `project_votes` returned, by the same mask [..., N], as `guided_routing` does.
+    """Route votes that `project_votes` prepared with the same mask [..., N], as `guided_routing` does.
 
     Args:
         prepared: V and W_v V, each [..., M, N, D].

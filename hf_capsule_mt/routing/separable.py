@@ -32,7 +32,7 @@ def separable_routing(
     inputs: torch.Tensor | None = None,
     scoring: ScoringNetwork | None = None,
 ) -> RoutingOutput:
-    """Routes N input capsules (words) to M output capsules, with votes of each iteration's own.
+    """Route N input capsules (words) to M output capsules, with separate votes for each iteration.
 
     With B = 0 at the start, iteration t of T computes, for inputs n and outputs m,
 

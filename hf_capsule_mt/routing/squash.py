@@ -6,7 +6,7 @@ SQUASH_EPSILON = 1e-9
 
 
 def squash(capsules: torch.Tensor) -> torch.Tensor:
-    """Shrinks each capsule [..., D] to a length below one, keeping its direction.
+    """Shrink each capsule [..., D] to a length below one, keeping its direction.
 
     squash(s) = |s|^2 / (1 + |s|^2) * s / |s|, written as s * sqrt(|s|^2 + 1e-9) / (1 + |s|^2), whose gradient is
     finite at s = 0, where the usual form gives NaN.
@@ -20,7 +20,7 @@ def squash(capsules: torch.Tensor) -> torch.Tensor:
 
 
 def squash_backward(capsules: torch.Tensor, grad_squashed: torch.Tensor) -> torch.Tensor:
-    """The gradient by s [..., D] of `squash(s)`, given the gradient by its result."""
+    """Return the gradient by s [..., D] of `squash(s)`, given the gradient by its result."""
     squared_norm = capsules.square().sum(dim=-1, keepdim=True)  # [..., 1]
     norm = (squared_norm + SQUASH_EPSILON).sqrt()
     scale = norm / (1 + squared_norm)
