@@ -22,7 +22,7 @@ ALLOWED = {
     "analysis": {"modeling", "evaluation"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
     "demo": {"pipelines", "analysis"},
-    "__init__": {"configuration", "modeling", "pipelines"},
+    "__init__": {"configuration", "fast", "modeling", "pipelines"},
     "__main__": {"capsule_mt"},
 }
 PACKAGE_ROOMS = set(ALLOWED)

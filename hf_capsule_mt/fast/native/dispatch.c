@@ -1,0 +1,52 @@
+/* Which tier of kernels this processor runs. */
+#include "kernels.h"
+
+#include <string.h>
+
+#if defined(__x86_64__) || defined(_M_X64)
+#define ON_X86
+#include <cpuid.h>
+#endif
+
+extern const kernels_t kernels_portable;
+#if defined(ON_X86)
+extern const kernels_t kernels_avx2, kernels_avx512;
+
+/* cpuid and xgetbv themselves: __builtin_cpu_supports answers 0 under some runtimes. */
+static int x86_level(void) {
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    int fma = c >> 12 & 1, saves = c >> 27 & 1;
+    if (!saves || !fma) return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    int avx2 = b >> 5 & 1;
+    int avx512 = (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1);
+    if (avx2 && avx512 && (low & 0xe6) == 0xe6) return 2;
+    return avx2;
+}
+#elif defined(__aarch64__)
+extern const kernels_t kernels_dotprod;
+#if defined(__linux__)
+#include <sys/auxv.h>
+static int has_dotprod(void) { return getauxval(AT_HWCAP) >> 20 & 1; }
+#else
+static int has_dotprod(void) { return 1; } /* every arm64 Mac has it */
+#endif
+#endif
+
+const kernels_t *choose_kernels(const char *name) {
+    const kernels_t *available[3];
+    int count = 0;
+#if defined(ON_X86)
+    int level = x86_level();
+    if (level >= 2) available[count++] = &kernels_avx512;
+    if (level >= 1) available[count++] = &kernels_avx2;
+#elif defined(__aarch64__)
+    if (has_dotprod()) available[count++] = &kernels_dotprod;
+#endif
+    available[count++] = &kernels_portable;
+    for (int i = 0; i < count; i++)
+        if (!name || !strcmp(name, available[i]->name)) return available[i];
+    return NULL;
+}

@@ -1,0 +1,64 @@
+/* The arithmetic of the engine: one table of functions per instruction-set tier.
+ *
+ * kernels.c is compiled once per tier; dispatch.c picks the best tier that the processor has. Legend: N inputs of a
+ * routing, M output capsules, D width of a capsule.
+ */
+#ifndef CAPSULE_MT_KERNELS_H
+#define CAPSULE_MT_KERNELS_H
+
+#include <stdint.h>
+
+enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
+
+/* y = x W' + b. `packed` is W in the layout of the tier that packed it, in float or in int8 with a scale per output. */
+typedef struct {
+    long outputs, inputs;
+    int int8;
+    void *packed;
+    float *bias;    /* zeros where there is none */
+    float *scales;  /* int8: of each output, divided by 127 */
+    int32_t *sums;  /* int8: what unsigned activations add to each output */
+} linear_t;
+
+typedef struct {
+    const char *name;
+    /* Returns 0, or -1 where memory is short. `bias` may be NULL. */
+    int (*pack)(linear_t *linear, const float *weight, const float *bias);
+    /* Bytes of `scratch` that `multiply` needs for this many rows. */
+    long (*scratch)(const linear_t *linear, long rows);
+    /* x [rows, inputs] -> y [rows, outputs]. */
+    void (*multiply)(const linear_t *linear, const float *x, long rows, float *y, int activation, void *scratch);
+    /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
+    void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
+                     float epsilon);
+    /* One query [heads * head_width]; key j is at keys[j], its value `value_offset` numbers after it. */
+    void (*attend)(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
+                   long heads, long head_width, float *scores);
+    /* Votes [N, M, D], activations of the inputs [N, M] or NULL -> capsules [M, D]; see routing/em.py. */
+    void (*em_routing)(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
+                       const float *lambdas, long iterations, float min_variance, long num_inputs, long num_outputs,
+                       long width, float *capsules, float *scratch);
+    /* Votes [N, M, D] -> capsules [M, D]; see routing/dynamic.py. */
+    void (*dynamic_routing)(const float *votes, long iterations, int normalize, long num_inputs, long num_outputs,
+                            long width, float *capsules, float *scratch);
+    /* values = exp(2 * clamp(values, -20, 20)) */
+    void (*exp_twice)(float *values, long count);
+    /* sum_d w_d tanh(a_d + b_d) of exponentials E = exp(2 a), F = exp(2 b): tanh(a + b) = 1 - 2 / (1 + E F). */
+    float (*tanh_score)(const float *e, const float *f, const float *weight, float weight_sum, long width);
+    /* sums += weight * values */
+    void (*add_scaled)(float *sums, const float *values, float weight, long count);
+    /* Gates [4, width] of an LSTM (input, forget, cell, output) -> its hidden state and cell, in place. */
+    void (*lstm)(const float *gates, float *hidden, float *cell, long width);
+    /* Parts [3, width] of a GRU (reset, update, new) from the input and from the state -> its next state. */
+    void (*gru)(const float *from_input, const float *from_state, const float *state, float *next, long width);
+    void (*apply)(float *values, long count, int activation);
+    /* log(sum(exp(values))) */
+    float (*log_sum_exp)(const float *values, long count);
+    /* The `wanted` largest values, largest first, the lower index first where they are equal; returns how many. */
+    long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
+} kernels_t;
+
+/* The table of a tier, or of the best tier that this processor has if `name` is NULL; NULL if it has no such tier. */
+const kernels_t *choose_kernels(const char *name);
+
+#endif

@@ -1,0 +1,353 @@
+"""Programs run in PyTorch: the backend that needs no compiler, and the reference of the native one.
+
+Rows are padded: a buffer is [B, S, width] for words, [B, width] for sources and [B, K, width] for hypotheses. Keys and
+values of the target are kept at slot t K + beam and never moved; a mask of ancestors is reordered in their place.
+
+Legend: B sources, S words of the longest source, K hypotheses of a source, H heads.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hf_capsule_mt.fast.int8 import Int8Weight, largest_exact_weight
+from hf_capsule_mt.fast.linear import PackedWeight
+from hf_capsule_mt.fast.programs import ACTIVATIONS, Operation, Program, Space
+from hf_capsule_mt.fast.requests import Answer, Request
+from hf_capsule_mt.fast.search import Search
+from hf_capsule_mt.routing import dynamic_routing, em_routing, squash
+
+NAMES = {number: name for name, number in ACTIVATIONS.items()}  # of two names, the last
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda values: values,
+    "relu": torch.relu,
+    "swish": F.silu,
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class TorchModel:
+    """A program with its weights packed for oneDNN."""
+
+    name = "torch"
+
+    def __init__(self, program: Program, *, int8: bool) -> None:
+        self.program = program
+        largest = largest_exact_weight() if int8 else 0
+        self.products = [Int8Weight(largest) if int8 else PackedWeight() for _ in program.linears]
+
+    @torch.no_grad()
+    def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer:
+        run = _Run(self, request)
+        run.execute(self.program.encoder)
+        search = Search(request)
+        first_logits = None
+        while search.active:
+            run.step, run.tokens = search.step, search.last_tokens
+            run.execute(self.program.decoder)
+            logits = run.buffers[self.program.logits]  # [B, K, V]
+            if return_first_logits and first_logits is None:
+                first_logits = logits[:, 0].clone()
+            run.reorder(search.advance(logits.float()))
+        return Answer(*search.results(), first_logits)
+
+
+class _Run:
+    """The buffers of one translation."""
+
+    def __init__(self, model: TorchModel, request: Request) -> None:
+        self.program, self.products = model.program, model.products
+        lengths = torch.tensor([len(source) for source in request.sources])
+        self.words = nn.utils.rnn.pad_sequence([torch.tensor(source) for source in request.sources], batch_first=True)
+        self.lengths = lengths
+        self.mask = torch.arange(self.words.shape[1]) < lengths[:, None]  # [B, S]
+        self.attention_mask = None if bool(self.mask.all()) else self.mask[:, None, None]  # [B, 1, 1, S]
+        self.buffers: dict[int, torch.Tensor] = {}
+        self.tokens = torch.empty(0)
+        self.step = 0
+        self.longest, self.num_beams = request.longest, request.num_beams
+        self.keys: dict[int, torch.Tensor] = {}
+        self.values: dict[int, torch.Tensor] = {}
+        self.ancestors = torch.empty(0)  # [B, 1, K, slots], 0 for those of a hypothesis, else -inf
+        if model.program.num_caches:
+            self.ancestors = torch.full((len(lengths), 1, 1, 0), 0.0)
+
+    def execute(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            getattr(self, operation.kind.name.lower())(operation)
+
+    def reorder(self, parents: torch.Tensor) -> None:
+        """Follow the hypotheses: `parents` [B, K] are their rows before."""
+        for number, (space, _) in enumerate(self.program.buffers):
+            if space is Space.STATES and number in self.buffers:
+                self.buffers[number] = self.buffers[number].take_along_dim(parents[..., None], dim=1)
+        if self.program.num_caches:
+            self.ancestors = self.ancestors.take_along_dim(parents[:, None, :, None], dim=2)
+
+    def space(self, buffer: int) -> Space:
+        return self.program.buffers[buffer][0]
+
+    def matrix(self, number: int, values: torch.Tensor) -> torch.Tensor:
+        linear = self.program.linears[number]
+        return self.products[number](values, linear.weight, linear.bias)
+
+    def state(self, buffer: int) -> torch.Tensor:
+        """A state [B, K, width]; zero before the first step."""
+        if buffer not in self.buffers:
+            self.buffers[buffer] = torch.zeros(*self.tokens.shape, self.program.width(buffer))
+        return self.buffers[buffer]
+
+    # ------------------------------------------------------------------------------------------------- operations
+    def embed(self, op: Operation) -> None:
+        of_words = self.space(op.out) is Space.WORDS
+        width = self.program.width(op.out)
+        tokens = self.words if of_words else self.tokens
+        hidden = op.f[0] * F.embedding(tokens, self.program.vectors[op.w[0]].view(-1, width))
+        if op.w[1] >= 0:
+            positions = self.program.vectors[op.w[1]].view(-1, width)
+            hidden = hidden + (positions[: tokens.shape[1]] if of_words else positions[self.step])
+        self.buffers[op.out] = hidden
+
+    def linear(self, op: Operation) -> None:
+        activation, fold = op.n
+        values = self.state(op.a) if self.space(op.a) is Space.STATES else self.buffers[op.a]
+        if fold > 1:
+            values = values.unflatten(-1, (fold, -1))
+        result = FUNCTIONS[NAMES[activation]](self.matrix(op.w[0], values))
+        self.buffers[op.out] = result.flatten(-2) if fold > 1 else result
+
+    def norm(self, op: Operation) -> None:
+        hidden = self.buffers[op.out]
+        if op.a >= 0:
+            hidden = hidden + self.buffers[op.a]
+        gain, bias = (self.program.vectors[number] for number in op.w)
+        self.buffers[op.out] = F.layer_norm(hidden, gain.shape, gain, bias, op.f[0])
+
+    def add(self, op: Operation) -> None:
+        self.buffers[op.out] = self.buffers[op.out] + self.buffers[op.a]
+
+    def copy(self, op: Operation) -> None:
+        start, only_first, from_column, count = (*op.n, 0, 0, 0, 0)[:4]
+        if only_first and self.step:
+            return
+        values = self.buffers[op.a]
+        if self.space(op.a) is Space.SOURCES and self.space(op.out) is not Space.SOURCES:
+            values = values[:, None].expand(-1, self.tokens.shape[1] if self.tokens.numel() else 1, -1)
+        if count:
+            values = values[..., from_column : from_column + count]
+        width = self.program.width(op.out)
+        if values.shape[-1] == width:
+            self.buffers[op.out] = values
+            return
+        whole = self.buffers.get(op.out)
+        if whole is None or whole.shape[:-1] != values.shape[:-1]:
+            whole = values.new_empty(*values.shape[:-1], width)
+        whole[..., start : start + values.shape[-1]] = values
+        self.buffers[op.out] = whole
+
+    def attend_words(self, op: Operation) -> None:
+        query, keys, values = (_heads(part, op.n[0]) for part in self.buffers[op.a].chunk(3, dim=-1))
+        self.buffers[op.out] = _join(F.scaled_dot_product_attention(query, keys, values, self.attention_mask))
+
+    def attend_source(self, op: Operation) -> None:
+        heads, first, offset = op.n
+        if (op.b, first) not in self.source_heads:
+            width = self.program.width(op.a)
+            memory = self.buffers[op.b]
+            keys, values = (memory[..., start : start + width] for start in (first, first + offset))
+            self.source_heads[op.b, first] = _heads(keys, heads).contiguous(), _heads(values, heads).contiguous()
+        keys, values = self.source_heads[op.b, first]
+        query = _heads(self.buffers[op.a], heads)
+        self.buffers[op.out] = _join(F.scaled_dot_product_attention(query, keys, values, self.attention_mask))
+
+    @property
+    def source_heads(self) -> dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of the sources, split into heads once."""
+        if not hasattr(self, "_source_heads"):
+            self._source_heads: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
+        return self._source_heads
+
+    def attend_past(self, op: Operation) -> None:
+        heads, cache = op.n
+        query, keys, values = (_heads(part, heads) for part in self.buffers[op.a].chunk(3, dim=-1))
+        batch, _, beams, width = query.shape
+        if cache not in self.keys:
+            slots = 1 + (self.longest - 1) * self.num_beams
+            self.keys[cache] = query.new_empty(batch, heads, slots, width)
+            self.values[cache] = torch.empty_like(self.keys[cache])
+        start = 0 if self.step == 0 else 1 + (self.step - 1) * self.num_beams
+        end = start + beams
+        self.keys[cache][:, :, start:end], self.values[cache][:, :, start:end] = keys, values
+        if self.ancestors.shape[-1] < end:  # the first layer of this step
+            own = torch.full((beams, beams), -torch.inf).fill_diagonal_(0).expand(batch, 1, -1, -1)
+            self.ancestors = torch.cat([self.ancestors, own], dim=-1)
+        mask = None if self.num_beams == 1 else self.ancestors
+        attended = F.scaled_dot_product_attention(
+            query, self.keys[cache][:, :, :end], self.values[cache][:, :, :end], mask
+        )
+        self.buffers[op.out] = _join(attended)
+
+    def em_routing(self, op: Operation) -> None:
+        shape, iterations, activations = op.n[:3], op.n[3], op.n[4]
+        joined = self.buffers[op.a]
+        num_votes = shape[0] * shape[1] * shape[2]
+        activation = None if activations < 0 else joined[..., activations:].unflatten(-1, shape[:2])
+        beta_a, beta_u, lambdas = (self.program.vectors[number] for number in op.w)
+        routed = em_routing(
+            joined[..., :num_votes].unflatten(-1, shape),
+            num_iterations=iterations,
+            input_activation=activation,
+            beta_a=beta_a,
+            beta_u=beta_u,
+            lambda_schedule=lambdas.tolist(),
+            min_variance=op.f[0],
+            return_weights=False,
+        )
+        self.buffers[op.out] = routed.capsules.flatten(-2)
+
+    def dynamic_routing(self, op: Operation) -> None:
+        votes = self.buffers[op.a].unflatten(-1, op.n[:3])
+        routed = dynamic_routing(
+            votes, num_iterations=op.n[3], normalize_total_input=bool(op.n[4]), return_weights=False
+        )
+        self.buffers[op.out] = routed.capsules.flatten(-2)
+
+    def guided_start(self, op: Operation) -> None:
+        votes = self.buffers[op.a] * self.mask[..., None]
+        self.buffers[op.out] = squash((votes.sum(dim=1) / op.n[0]).unflatten(-1, op.n)).flatten(-2)
+
+    def exp_twice(self, op: Operation) -> None:
+        self.buffers[op.out] = (2 * self.buffers[op.out].clamp(-20, 20)).exp()
+
+    def guided_routing(self, op: Operation) -> None:
+        capsules, width, iterations, kept = op.n
+        score = self.program.vectors[op.w[1]]
+        votes = self.buffers[op.b].unflatten(-1, (capsules, width)).transpose(1, 2)  # [B, M, S, D]
+        projected = self.buffers[op.c].unflatten(-1, (capsules, width)).transpose(1, 2)
+        guide = self.buffers[op.d].unflatten(-1, (1, capsules, width))  # [B, 1, M, D]
+        query = self.buffers[op.a][:, :, None]  # [B, K, 1, D]
+        logits = torch.zeros(())
+        routed = guide
+        for iteration in range(1, iterations):
+            exponentials = (2 * (guide + query).clamp(-20, 20)).exp()  # [B, K, M, D]
+            gates = torch.addcmul(torch.ones(()), exponentials[..., None, :], projected[:, None]).reciprocal_()
+            logits = logits + (score.sum() - 2 * torch.matmul(gates, score))  # [B, K, M, S]
+            shares = logits.softmax(dim=2) * self.mask[:, None, None]
+            routed = squash(torch.matmul(shares.transpose(1, 2), votes)).transpose(1, 2)  # [B, K, M, D]
+            if iteration < iterations - 1:
+                guide = self.matrix(op.w[0], routed)
+        self.buffers[op.out] = routed[:, :, :kept].flatten(-2)
+
+    def lstm_words(self, op: Operation) -> None:
+        self._recur_over_words(op, is_lstm=True)
+
+    def gru_words(self, op: Operation) -> None:
+        self._recur_over_words(op, is_lstm=False)
+
+    def _recur_over_words(self, op: Operation, is_lstm: bool) -> None:
+        reverse, column = op.n
+        inputs = self.buffers[op.a]  # [B, S, gates]
+        width = inputs.shape[-1] // (4 if is_lstm else 3)
+        out = self.buffers.setdefault(op.out, inputs.new_zeros(*inputs.shape[:2], self.program.width(op.out)))
+        state = cell = inputs.new_zeros(len(inputs), width)
+        rows = torch.arange(len(inputs))
+        for position in range(inputs.shape[1]):
+            alive = (position < self.lengths)[:, None]
+            place = (self.lengths - 1 - position).clamp(min=0) if reverse else torch.full_like(self.lengths, position)
+            from_state = self.matrix(op.w[0], state)
+            if is_lstm:
+                state, cell = _lstm(inputs[rows, place] + from_state, cell)
+            else:
+                state = _gru(inputs[rows, place], from_state, state)
+            kept = alive.expand(-1, width)
+            out[rows, place, column : column + width] = torch.where(
+                kept, state, out[rows, place, column : column + width]
+            )
+
+    def lstm_step(self, op: Operation) -> None:
+        self.buffers[op.out], self.buffers[op.b] = _lstm(self.buffers[op.a], self.state(op.b))
+
+    def gru_step(self, op: Operation) -> None:
+        self.buffers[op.out] = _gru(self.buffers[op.a], self.buffers[op.b], self.buffers[op.c])
+
+    def additive(self, op: Operation) -> None:
+        score = self.program.vectors[op.w[1]]
+        gates = (1 + self.buffers[op.a][:, :, None] * self.buffers[op.b][:, None]).reciprocal()  # [B, K, S, D]
+        scores = -2 * torch.matmul(gates, score)  # but for a constant, to which the softmax is blind
+        weights = scores.masked_fill(~self.mask[:, None], -torch.inf).softmax(dim=-1)
+        self.buffers[op.out] = torch.matmul(weights, self.buffers[op.c] * self.mask[..., None])
+
+    def mean_words(self, op: Operation) -> None:
+        words = self.buffers[op.a] * self.mask[..., None]
+        self.buffers[op.out] = words.sum(dim=1) / self.lengths[:, None]
+
+    def pool_words(self, op: Operation) -> None:
+        words, keep = self.buffers[op.a], self.mask[..., None]
+        largest = words.masked_fill(~keep, -torch.inf).amax(dim=1)
+        mean = (words * keep).sum(dim=1) / self.lengths[:, None]
+        last = words[torch.arange(len(words)), self.lengths - 1]
+        self.buffers[op.out] = torch.cat([largest, mean, words[:, 0], last], dim=-1)
+
+    def separable_routing(self, op: Operation) -> None:
+        capsules, iterations, sets = op.n
+        votes = self.buffers[op.b].unflatten(-1, (sets, capsules, -1))  # [B, S, sets, M, D]
+        keep = self.mask[..., None]
+        logits = torch.zeros(*self.mask.shape, capsules)
+        for iteration in range(iterations):
+            own = votes[:, :, iteration if sets > 1 else 0] * keep[..., None]  # [B, S, M, D]
+            shares = logits.softmax(dim=-1) * keep
+            routed = squash(torch.einsum("bsm,bsmd->bmd", shares, own))
+            if iteration == iterations - 1:
+                break
+            placed = routed
+            if op.w[0] >= 0:
+                placed = placed + self.program.vectors[op.w[0]].view(capsules, -1)
+            if op.c >= 0:
+                compared = self.matrix(op.w[2], self.matrix(op.w[1], placed).relu())
+                logits = logits + torch.matmul(self.buffers[op.c] * keep, compared.transpose(1, 2))
+            else:
+                logits = logits + torch.einsum("bsmd,bmd->bsm", own, placed)
+        self.buffers[op.out] = routed.flatten(-2)
+
+    def add_positions(self, op: Operation) -> None:
+        hidden = self.buffers[op.out]
+        positions = self.program.vectors[op.w[0]].view(-1, hidden.shape[-1])
+        self.buffers[op.out] = hidden + positions[: hidden.shape[1]]
+
+    def activate(self, op: Operation) -> None:
+        start, activation = op.n
+        values = self.buffers[op.out]
+        self.buffers[op.out] = torch.cat(
+            [values[..., :start], FUNCTIONS[NAMES[activation]](values[..., start:])], dim=-1
+        )
+
+    def weighted_sum(self, op: Operation) -> None:
+        product = self.buffers[op.a] * self.buffers[op.b]
+        self.buffers[op.out] = product.unflatten(-1, (op.n[0], -1)).sum(dim=-2)
+
+
+def _heads(hidden: torch.Tensor, heads: int) -> torch.Tensor:
+    """[B, T, d] -> [B, H, T, d / H]."""
+    return hidden.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _join(hidden: torch.Tensor) -> torch.Tensor:
+    """[B, H, T, d / H] -> [B, T, d]."""
+    return hidden.transpose(1, 2).flatten(-2)
+
+
+def _lstm(gates: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    input_gate, forget_gate, new, output_gate = gates.chunk(4, dim=-1)
+    cell = input_gate.sigmoid() * new.tanh() + forget_gate.sigmoid() * cell
+    return output_gate.sigmoid() * cell.tanh(), cell
+
+
+def _gru(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    reset, update, new = from_input.chunk(3, dim=-1)
+    state_reset, state_update, state_new = from_state.chunk(3, dim=-1)
+    new = torch.tanh(new + (reset + state_reset).sigmoid() * state_new)
+    return new + (update + state_update).sigmoid() * (state - new)

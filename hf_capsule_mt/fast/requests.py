@@ -1,0 +1,69 @@
+"""What a backend is asked: sources, and how to search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class Request:
+    """Sources and the settings of a search.
+
+    sources: the token ids of each source, without padding.
+    limits: how many tokens may follow the start token, for each source.
+    forced: for each source, whether the end token is forced at its limit.
+    suppressed: tokens that are never written.
+    early_stopping: 0 (False), 1 (True) or 2 ("never"), as in transformers.
+    """
+
+    sources: Sequence[Sequence[int]]
+    limits: Sequence[int]
+    forced: Sequence[bool]
+    suppressed: Sequence[int]
+    num_beams: int
+    num_returned: int
+    least_tokens: int
+    no_repeat_ngram: int
+    start_token: int
+    end_token: int
+    pad_token: int
+    length_penalty: float
+    early_stopping: int
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def longest(self) -> int:
+        return max(self.limits)
+
+    def part(self, rows: Sequence[int]) -> "Request":
+        """Return the request for some of the sources."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("sources", "limits", "forced"):
+            fields[name] = [fields[name][row] for row in rows]
+        return Request(**fields)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a search.
+
+    tokens: [sources, returned, longest] after the start token, padded.
+    scores: [sources, returned], of beam search.
+    first_logits: [sources, vocabulary] of the first position, if they were asked for.
+    """
+
+    tokens: torch.Tensor
+    scores: torch.Tensor
+    first_logits: torch.Tensor | None = None
+
+
+class Backend(Protocol):
+    """A model that answers requests."""
+
+    name: str
+
+    def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer: ...

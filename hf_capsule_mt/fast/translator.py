@@ -1,0 +1,298 @@
+"""`to_fast`: a translation model that decodes many times faster, with the interface of `generate()`."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
+from transformers.utils import logging
+
+from hf_capsule_mt.fast.marian_program import UnsupportedModelError, marian_program
+from hf_capsule_mt.fast.native import NativeModel, NativeUnavailableError
+from hf_capsule_mt.fast.programs import Program
+from hf_capsule_mt.fast.recurrent_programs import capsnmt_program, rnmt_program
+from hf_capsule_mt.fast.reference import TorchModel
+from hf_capsule_mt.fast.requests import Answer, Backend, Request
+
+fast_logger = logging.get_logger("hf_capsule_mt.fast")
+
+BackendName = Literal["auto", "torch", "native"]
+PROGRAMS: dict[str, Callable[[Any], Program]] = {
+    "marian": marian_program,
+    "capsule_marian": marian_program,
+    "capsnmt": capsnmt_program,
+    "capsule_rnmt": rnmt_program,
+}
+# fields of a generation config that a backend obeys, or that do not change what is generated
+KNOWN_FIELDS = frozenset(
+    {
+        *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
+        *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "bad_words_ids", "suppress_tokens"),
+        *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+        *("use_cache", "return_dict_in_generate", "do_sample", "transformers_version", "cache_implementation"),
+        *("temperature", "top_k", "top_p"),  # without `do_sample` they do nothing
+    }
+)
+DEFAULT_MAX_LENGTH = 20  # of transformers
+EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
+
+
+class UnsupportedOptionError(ValueError):
+    """An option of `generate()` that no backend obeys."""
+
+
+def to_fast(model: PreTrainedModel, *, int8: bool = True, backend: BackendName = "auto") -> "FastTranslator":
+    """Return a translator that decodes with packed copies of a model's weights, on a CPU.
+
+    It takes every model of this package and transformers' `MarianMTModel` (OPUS-MT):
+
+        fast = to_fast(model)
+        tokens = fast.generate(input_ids, attention_mask=attention_mask, num_beams=5)
+
+    Args:
+        int8: multiply in int8, with a scale for each row and each output. With False the results are those of
+            `generate()`, token for token.
+        backend: "native" (C), "torch" (no compiled code), or "auto": native where it is there. With "auto" an option
+            that the backends do not know is left to `generate()`, with a line in the log; else it is a ValueError.
+    """
+    if backend not in ("auto", "torch", "native"):
+        raise ValueError(f'`backend` must be "auto", "torch" or "native", got {backend!r}')
+    return FastTranslator(model, int8=int8, backend=backend)
+
+
+class FastTranslator:
+    """A model and the backend that decodes for it: see `to_fast`."""
+
+    def __init__(self, model: PreTrainedModel, *, int8: bool, backend: BackendName) -> None:
+        self.model: Any = model
+        self.int8 = int8
+        self.wanted = backend
+        self._made_of: list[tuple[int, int]] = []
+        self._backend: Backend | None = None
+        self._reported: set[str] = set()
+        try:
+            self._refresh()
+        except (UnsupportedModelError, NativeUnavailableError) as error:
+            if backend != "auto":
+                raise
+            self._report(str(error))
+
+    @property
+    def backend(self) -> str:
+        """What decodes: "native", "torch", or "transformers" if no backend takes the model."""
+        return "transformers" if self._backend is None else self._backend.name
+
+    def generate(
+        self,
+        inputs: torch.Tensor | None = None,
+        *,
+        attention_mask: torch.Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        limits: torch.Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Generate like `model.generate()`, with its names and results.
+
+        Args:
+            inputs: source tokens [B, S].
+            attention_mask: [B, S].
+            generation_config: settings, in the place of the model's own.
+            limits: [B], how many tokens may follow the start token of each source; at the limit the end token is
+                forced, unless `max_new_tokens` or `max_length` is reached at the same token.
+            **options: settings that take precedence. With `return_dict_in_generate` the result of beam search has
+                `sequences_scores`.
+
+        Returns:
+            Sequences [B * returned, T] that begin with the start token, padded on the right.
+        """
+        inputs = options.pop("input_ids", None) if inputs is None else inputs
+        try:
+            if self._backend is None:
+                raise UnsupportedOptionError(f"the model ({self.model.config.model_type})")
+            config = self._config(generation_config, options)
+            request = self._request(inputs, attention_mask, config, limits)
+        except UnsupportedOptionError as error:
+            if self.wanted != "auto":
+                raise ValueError(
+                    f'`backend="{self.wanted}"` does not take {error}: leave it out, or use `backend="auto"`, which '
+                    "falls back to transformers"
+                ) from None
+            if limits is not None:
+                raise ValueError(f"`limits` need a fast backend, which does not take {error}") from None
+            self._report(f"{error} is left to transformers' generate().")
+            return self.model.generate(
+                inputs, attention_mask=attention_mask, generation_config=generation_config, **options
+            )
+        self._refresh()
+        answer = self._backend.translate(request)
+        sequences = _with_start(answer, request)
+        if not config.return_dict_in_generate:
+            return sequences
+        if request.num_beams == 1:
+            return GenerateEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences))
+        scores = cast(torch.FloatTensor, answer.scores.flatten())
+        return GenerateBeamEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences), sequences_scores=scores)
+
+    def _report(self, message: str) -> None:
+        """Log a line, once."""
+        if message not in self._reported:
+            self._reported.add(message)
+            fast_logger.warning(message)
+
+    def _refresh(self) -> None:
+        """Pack the weights again if they have changed since. A change through `.data` is not seen."""
+        made_of = [
+            (parameter.data_ptr(), -1 if parameter.is_inference() else parameter._version)
+            for parameter in self.model.parameters()
+        ]
+        if made_of == self._made_of:
+            return
+        weight = next(self.model.parameters())
+        if not weight.is_cpu:
+            raise UnsupportedModelError(f"fast decoding is for models on a CPU, got {weight.device}")
+        write = PROGRAMS.get(self.model.config.model_type)
+        if write is None:
+            raise UnsupportedModelError(
+                f"`to_fast` takes {', '.join(PROGRAMS)}, got a model of type {self.model.config.model_type}"
+            )
+        with torch.no_grad():
+            program = write(self.model)
+        self._backend = self._pack(program)
+        self._made_of = made_of
+
+    def _pack(self, program: Program) -> Backend:
+        if self.wanted != "torch":
+            try:
+                return NativeModel(program, int8=self.int8)
+            except NativeUnavailableError as error:
+                if self.wanted == "native":
+                    raise
+                self._report(str(error))
+        return TorchModel(program, int8=self.int8)
+
+    def _config(self, given: GenerationConfig | None, options: dict[str, Any]) -> Any:
+        """The settings of this call; refuse what no backend obeys."""
+        config = copy.deepcopy(self.model.generation_config if given is None else given)
+        unused = config.update(**{name: value for name, value in options.items() if name != "generation_config"})
+        for name, value in unused.items():
+            if value is not None and value is not False:
+                raise UnsupportedOptionError(f"`{name}`")
+        defaults = GenerationConfig().to_dict()
+        for name, value in config.to_dict().items():
+            if name.startswith("_") or name in KNOWN_FIELDS or value in (None, False, defaults.get(name)):
+                continue
+            if name in _NEUTRAL and value == _NEUTRAL[name]:
+                continue
+            raise UnsupportedOptionError(f"`{name}={value!r}`")
+        if config.do_sample:
+            raise UnsupportedOptionError("`do_sample=True`")
+        return config
+
+    def _request(
+        self, inputs: Any, attention_mask: torch.Tensor | None, config: Any, limits: torch.Tensor | None
+    ) -> Request:
+        settings = self.model.config
+        if self.model.training:
+            raise UnsupportedOptionError("a model in training mode")
+        if not isinstance(inputs, torch.Tensor) or inputs.dim() != 2 or not inputs.numel():
+            raise UnsupportedOptionError("an input that is not `input_ids` [batch, source]")
+        end = _single(config.eos_token_id if config.eos_token_id is not None else settings.eos_token_id)
+        pad = config.pad_token_id if config.pad_token_id is not None else settings.pad_token_id
+        start = config.decoder_start_token_id
+        start = settings.decoder_start_token_id if start is None else start
+        if isinstance(start, list) or start is None:
+            raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
+        if attention_mask is None:
+            keep = inputs.ne(pad) if pad is not None and pad != end else torch.ones_like(inputs, dtype=torch.bool)
+        else:
+            keep = attention_mask.bool()
+        positions = getattr(settings, "max_position_embeddings", None)
+        if keep.shape != inputs.shape or not bool(keep.any(dim=1).all()):
+            raise UnsupportedOptionError("a source without a word")
+        if positions is not None and bool((keep[:, 1:] > keep[:, :-1]).any()):
+            raise UnsupportedOptionError("padding on the left")
+        vocabulary = self.model.get_input_embeddings().num_embeddings
+        if int(inputs.max()) >= vocabulary or int(inputs.min()) < 0:
+            raise UnsupportedOptionError(f"a token outside of the vocabulary of {vocabulary}")
+        if config.max_new_tokens is not None:
+            longest = int(config.max_new_tokens)
+        else:
+            longest = int(config.max_length or DEFAULT_MAX_LENGTH) - 1
+        num_beams, returned = int(config.num_beams or 1), int(config.num_return_sequences or 1)
+        if longest < 1 or returned > num_beams or 2 * num_beams > self._vocabulary:
+            raise UnsupportedOptionError(f"{longest} tokens, {num_beams} beams and {returned} returned sequences")
+        if positions is not None and (longest > positions or int(keep.sum(dim=1).max()) > positions):
+            raise UnsupportedOptionError(f"a length beyond the model's {positions} positions")
+        at_end = config.forced_eos_token_id
+        at_end = _single(at_end) if at_end is not None else None
+        if at_end is not None and at_end != end:
+            raise UnsupportedOptionError(f"`forced_eos_token_id={at_end}`")
+        by_source = [longest] * len(inputs) if limits is None else [min(int(limit), longest) for limit in limits]
+        return Request(
+            sources=[row[kept].tolist() for row, kept in zip(inputs, keep, strict=True)],
+            limits=by_source,
+            forced=[limit < longest or at_end is not None for limit in by_source],
+            suppressed=_suppressed(config),
+            num_beams=num_beams,
+            num_returned=returned,
+            least_tokens=max(int(config.min_length or 0) - 1, int(config.min_new_tokens or 0)),
+            no_repeat_ngram=int(config.no_repeat_ngram_size or 0),
+            start_token=int(start),
+            end_token=end,
+            pad_token=_padding(pad, end, num_beams),
+            length_penalty=1.0 if config.length_penalty is None else float(config.length_penalty),
+            early_stopping=EARLY_STOPPING[config.early_stopping],
+        )
+
+    @property
+    def _vocabulary(self) -> int:
+        return len(self.model.get_output_embeddings().weight)
+
+
+# values that change nothing
+_NEUTRAL: dict[str, Any] = {
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "guidance_scale": 1.0,
+    "output_attentions": False,
+}
+
+
+def _single(token: Any) -> int:
+    """The one end token; -1 if there is none."""
+    if isinstance(token, (list, tuple)):
+        if len(token) > 1:
+            raise UnsupportedOptionError(f"`eos_token_id={list(token)}`")
+        token = token[0] if token else None
+    return -1 if token is None else int(token)
+
+
+def _padding(pad: Any, end: int, num_beams: int) -> int:
+    """What follows the end token. transformers' beam search takes a padding token of 0 for none."""
+    if pad is None or (num_beams > 1 and not pad):
+        return max(end, 0)
+    return int(pad)
+
+
+def _suppressed(config: Any) -> list[int]:
+    banned = config.bad_words_ids or []
+    if any(len(words) != 1 for words in banned):
+        raise UnsupportedOptionError("`bad_words_ids` of several tokens")
+    return [*(words[0] for words in banned), *(config.suppress_tokens or [])]
+
+
+def _with_start(answer: Answer, request: Request) -> torch.Tensor:
+    """[B, returned, longest] -> [B * returned, T], with the start token, as long as the longest that was generated."""
+    limits = torch.tensor(request.limits)[:, None]
+    before_end = answer.tokens.ne(request.end_token).cumprod(dim=-1).sum(dim=-1)  # [B, returned]
+    longest = int(torch.minimum(before_end + 1, limits).max())
+    tokens = answer.tokens[..., :longest].flatten(0, 1)
+    return torch.cat([torch.full((len(tokens), 1), request.start_token), tokens], dim=1)

@@ -1,0 +1,222 @@
+"""Both backends against `generate()`: every family and seam, every tier of kernels, every setting of the search."""
+
+import json
+import logging
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.fast import to_fast
+from hf_capsule_mt.fast.native import NativeUnavailableError, load_library, native_tier
+from tests.fast.models import END, NAMES, PAD, SOURCES, batch, build
+from tests.golden.make import EXPECTED, FAMILIES, FOLDER
+
+
+def available_tiers() -> list[str]:
+    try:
+        load_library()
+    except NativeUnavailableError:
+        return []
+    tiers = []
+    for tier in ("avx512", "avx2", "dotprod", "portable"):
+        try:
+            tiers.append(native_tier(tier))
+        except NativeUnavailableError:
+            continue
+    return tiers
+
+
+TIERS = available_tiers()
+BACKENDS = ["torch", *TIERS]
+SEARCHES = {
+    "greedy": {},
+    "beam": {"num_beams": 4},
+    "n_best": {"num_beams": 5, "num_return_sequences": 3, "length_penalty": 0.6},
+    "long": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": "never"},
+    "early": {"num_beams": 3, "early_stopping": True, "min_new_tokens": 4},
+    "ngrams": {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [3, 4]},
+    "forced": {"forced_eos_token_id": END, "max_new_tokens": 5},
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request, monkeypatch):
+    if request.param == "torch":
+        return "torch"
+    monkeypatch.setenv("HF_CAPSULE_MT_TIER", request.param)
+    return "native"
+
+
+def test_the_engine_was_built():
+    """`make test` installs the package with its build requirements, on every platform that they have a wheel for."""
+    assert "portable" in TIERS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_equals_generate(name, backend):
+    model = build(name)
+    fast = to_fast(model, int8=False, backend=backend)
+    assert fast.backend == backend
+    for search in SEARCHES.values():
+        settings = {**search, "return_dict_in_generate": True, "output_scores": search.get("num_beams", 1) > 1}
+        expected = model.generate(**batch(), **settings)
+        settings.pop("output_scores")
+        found = fast.generate(**batch(), **settings)
+        assert torch.equal(found.sequences, expected.sequences), search
+        if search.get("num_beams", 1) > 1:
+            torch.testing.assert_close(found.sequences_scores, expected.sequences_scores, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["plain", "em", "guided", "capsules", "rnmt_guided"])
+def test_translations_that_end_at_different_steps(name, backend):
+    """Any token may be the end token: here one that some hypotheses write early and others late."""
+    model = build(name)
+    free = model.generate(**batch(), num_beams=4, num_return_sequences=4)[:, 1:]
+    steps = {int(token): (free == token).int().argmax(dim=1)[(free == token).any(dim=1)] for token in free.unique()}
+    end = max(steps, key=lambda token: len(steps[token].unique()))
+    fast = to_fast(model, int8=False, backend=backend)
+    for search in ({}, {"num_beams": 4, "num_return_sequences": 2}, {"num_beams": 3, "early_stopping": True}):
+        expected = model.generate(**batch(), **search, eos_token_id=end)
+        assert torch.equal(fast.generate(**batch(), **search, eos_token_id=end), expected), search
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trained_models(family, backend):
+    """Real sentences with real ends, in float32 token for token and in int8 with the same words."""
+    folder = FOLDER / family
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    pairs = json.loads((folder / EXPECTED).read_text(encoding="utf-8"))["pairs"]
+    sources = tokenizer([pair["source"] for pair in pairs], padding=True, return_tensors="pt")
+    sources.pop("token_type_ids", None)
+    exact, rounded = (to_fast(model, int8=int8, backend=backend) for int8 in (False, True))
+    for search in ({}, {"num_beams": 4, "num_return_sequences": 2}, {"num_beams": 5, "length_penalty": 0.6}):
+        expected = model.generate(**sources, **search)
+        assert torch.equal(exact.generate(**sources, **search), expected), search
+    translations = tokenizer.batch_decode(rounded.generate(**sources), skip_special_tokens=True)
+    targets = tokenizer.batch_decode(model.generate(**sources), skip_special_tokens=True)
+    same = sum(one == other for one, other in zip(translations, targets, strict=True))
+    assert same >= 0.8 * len(targets)
+
+
+@pytest.mark.parametrize("name", ["plain", "em", "guided", "capsules", "rnmt_guided"])
+def test_logits_equal(name, backend):
+    model = build(name)
+    fast = to_fast(model, int8=False, backend=backend)
+    request = fast._request(batch()["input_ids"], batch()["attention_mask"], fast._config(None, {}), None)
+    found = fast._backend.translate(request, return_first_logits=True).first_logits
+    start = torch.full((len(SOURCES), 1), PAD)
+    with torch.no_grad():
+        expected = model(**batch(), decoder_input_ids=start).logits[:, 0]
+    torch.testing.assert_close(found, expected, atol=1e-4 * float(expected.abs().max()), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["plain", "em", "guided", "capsules", "rnmt_guided"])
+def test_in_int8_a_batch_equals_its_sentences(name, backend):
+    model = build(name)
+    fast = to_fast(model, int8=True, backend=backend)
+    together = fast.generate(**batch(), num_beams=3, return_dict_in_generate=True)
+    for number, source in enumerate(SOURCES):
+        alone = fast.generate(**batch([source]), num_beams=3, return_dict_in_generate=True)
+        length = alone.sequences.shape[1]
+        assert torch.equal(together.sequences[number, :length], alone.sequences[0])
+        assert bool((together.sequences[number, length:] == PAD).all())
+        if backend == "native":
+            assert together.sequences_scores[number] == alone.sequences_scores[0]
+
+
+@pytest.mark.parametrize("name", ["plain", "em", "guided", "capsules", "rnmt_guided"])
+def test_int8_is_close(name, backend):
+    model = build(name)
+    exact, rounded = (to_fast(model, int8=int8, backend=backend) for int8 in (False, True))
+    logits = []
+    for fast in (exact, rounded):
+        request = fast._request(batch()["input_ids"], batch()["attention_mask"], fast._config(None, {}), None)
+        logits.append(fast._backend.translate(request, return_first_logits=True).first_logits)
+    assert float((logits[1] - logits[0]).norm() / logits[0].norm()) < 0.1
+
+
+def test_limits_by_source(backend):
+    fast = to_fast(build("plain"), int8=False, backend=backend)
+    found = fast.generate(**batch(), num_beams=2, limits=torch.tensor([3, 5, 14, 1]), min_new_tokens=14)
+    assert found[3, 1] == END
+    assert found[0, 3] == END
+    assert bool((found[3, 2:] == PAD).all())
+    assert bool((found[0, 1:3] != END).all())
+
+
+def test_changed_weights_are_noticed(backend):
+    model = build("plain")
+    fast = to_fast(model, int8=False, backend=backend)
+    before = fast.generate(**batch())
+    with torch.no_grad():
+        model.model.decoder.layers[0].fc1.weight.mul_(-1)
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+    assert not torch.equal(before, model.generate(**batch()))
+
+
+def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model = build("plain")
+    fast = to_fast(model, int8=False)
+    with caplog.at_level(logging.WARNING):
+        found = fast.generate(**batch(), repetition_penalty=1.3)
+        fast.generate(**batch(), repetition_penalty=1.3)
+    assert torch.equal(found, model.generate(**batch(), repetition_penalty=1.3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repetition_penalty": 1.3}, "repetition_penalty=1.3"),
+        ({"do_sample": True}, "do_sample=True"),
+        ({"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences"),
+        ({"streamer": object()}, "streamer"),
+        ({"max_new_tokens": 1000}, "60 positions"),
+        ({"eos_token_id": [0, 1]}, r"eos_token_id=\[0, 1\]"),
+        ({"output_scores": True}, "output_scores"),
+    ],
+)
+def test_an_explicit_backend_names_what_it_does_not_know(options, message):
+    fast = to_fast(build("plain"), int8=False, backend="torch")
+    with pytest.raises(ValueError, match=message):
+        fast.generate(**batch(), **options)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match='"auto", "torch" or "native", got'):
+        to_fast(build("plain"), backend="fast")
+    model = CapsuleMarianMTModel.from_marian(build("plain"), guided_routing="classifier")
+    with pytest.raises(ValueError, match="ClassifierGuidance"):
+        to_fast(model, backend="torch")
+
+
+def test_without_the_engine_it_falls_back_to_torch(monkeypatch):
+    def missing():
+        raise NativeUnavailableError("the native engine was not built")
+
+    monkeypatch.setattr("hf_capsule_mt.fast.native.load_library", missing)
+    model = build("plain")
+    assert to_fast(model).backend == "torch"
+    with pytest.raises(NativeUnavailableError):
+        to_fast(model, backend="native")
+
+
+@pytest.mark.skipif(not TIERS, reason="the native engine was not built here")
+def test_threads_give_what_one_gives(monkeypatch):
+    fast = to_fast(build("guided"), backend="native")
+    results = []
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        results.append(fast.generate(**batch(), num_beams=3, return_dict_in_generate=True))
+    assert torch.equal(results[0].sequences, results[1].sequences)
+    assert torch.equal(results[0].sequences_scores, results[1].sequences_scores)
+
+
+@pytest.mark.skipif(not TIERS, reason="the native engine was not built here")
+def test_an_unknown_tier_is_named(monkeypatch):
+    monkeypatch.setenv("HF_CAPSULE_MT_TIER", "nonsense")
+    with pytest.raises(NativeUnavailableError, match="nonsense"):
+        native_tier()
