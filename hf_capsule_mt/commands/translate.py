@@ -85,8 +85,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="numbers of the model"
     )
+    parser.add_argument("--int8", action="store_true", help="multiply in int8: faster, on a CPU")
     parser.add_argument(
-        "--int8", action="store_true", help="multiply by int8 copies of the large matrices: faster, on a CPU"
+        "--backend",
+        choices=("auto", "native", "torch", "transformers"),
+        default="auto",
+        help="what decodes: the engine in C, the one in PyTorch, or generate(); auto takes the fastest there is",
     )
     parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
     parser.add_argument("--speed-result", type=Path, metavar="FILE", help="write a result file with the speed")
@@ -108,6 +112,7 @@ def load_translator(arguments: argparse.Namespace, state: PartialState) -> Any:
         tokenizer=arguments.model[0],
         ensemble=others,
         int8=arguments.int8,
+        backend=arguments.backend,
         device=state.device,
     )
 

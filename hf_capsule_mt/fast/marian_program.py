@@ -6,12 +6,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from hf_capsule_mt.fast.programs import ACTIVATIONS, Kind, Linear, Program, Space, Writer, merged
+from hf_capsule_mt.fast.programs import (
+    ACTIVATIONS,
+    Kind,
+    Linear,
+    Program,
+    Space,
+    UnsupportedModelError,
+    Writer,
+    check_plain,
+    merged,
+)
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing
-
-
-class UnsupportedModelError(ValueError):
-    """A setting of a model that no program can be written for."""
 
 
 def marian_program(model: Any) -> Program:
@@ -128,6 +134,7 @@ def _routed_layers(writer: Writer, joined: int, aggregation: Any) -> int:
 def _dense(module: Any) -> Linear:
     """A linear map, or the maps of each capsule as one block-diagonal map."""
     if isinstance(module, nn.Linear):
+        check_plain(module)
         return Linear(module.weight.detach(), None if module.bias is None else module.bias.detach())
     bias = None if module.bias is None else module.bias.detach()
     return Linear(torch.block_diag(*module.weight.detach()), bias)

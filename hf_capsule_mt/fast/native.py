@@ -188,7 +188,7 @@ class NativeModel:
             request.early_stopping,
             request.longest,
             tokens.data_ptr(),
-            scores.data_ptr() if request.num_beams > 1 else None,
+            scores.data_ptr() if request.num_beams > 1 or request.scored else None,
             None if first_logits is None else first_logits.data_ptr(),
         )
         if self._library.engine_translate(self._model, ctypes.byref(packed)):

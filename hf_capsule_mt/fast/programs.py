@@ -92,6 +92,8 @@ class Program:
 
     def linear(self, *modules: nn.Linear | Linear) -> int:
         """Add the linear maps of one input, stacked; return their number."""
+        for module in modules:
+            check_plain(module)
         weights = [module.weight.detach().float() for module in modules]
         biases = [_bias(module) for module in modules]
         self.linears.append(Linear(torch.cat(weights).contiguous(), torch.cat(biases).contiguous()))
@@ -107,6 +109,17 @@ class Program:
 
     def width(self, buffer: int) -> int:
         return self.buffers[buffer][1]
+
+
+class UnsupportedModelError(ValueError):
+    """A model or a setting that no program can be written for."""
+
+
+def check_plain(module: object) -> None:
+    """Refuse a linear map that computes more than its weight says, such as an adapter's or a quantised one."""
+    plain = type(module) in (nn.Linear, Linear) or type(module).__module__.startswith("hf_capsule_mt.fast.")
+    if not plain:
+        raise UnsupportedModelError(f"a {type(module).__module__}.{type(module).__name__} has no fast form")
 
 
 def _bias(module: nn.Linear | Linear) -> torch.Tensor:
@@ -151,6 +164,8 @@ class Writer:
 
 def merged(first: nn.Linear | Linear, *then: nn.Linear | Linear) -> Linear:
     """The maps `then`, stacked, after the map `first`: one product, computed in float64."""
+    for module in (first, *then):
+        check_plain(module)
     weight = torch.cat([module.weight.detach() for module in then]).double()
     bias = torch.cat([_bias(module) for module in then]).double()
     inner_bias = _bias(first).double()

@@ -16,6 +16,7 @@ class Request:
     forced: for each source, whether the end token is forced at its limit.
     suppressed: tokens that are never written.
     early_stopping: 0 (False), 1 (True) or 2 ("never"), as in transformers.
+    scored: compute scores, which beam search does anyway.
     """
 
     sources: Sequence[Sequence[int]]
@@ -31,6 +32,7 @@ class Request:
     pad_token: int
     length_penalty: float
     early_stopping: int
+    scored: bool
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -52,7 +54,8 @@ class Answer:
     """The result of a search.
 
     tokens: [sources, returned, longest] after the start token, padded.
-    scores: [sources, returned], of beam search.
+    scores: [sources, returned], the log-probability over the length to the power of the length penalty; undefined
+        unless asked for or with beams.
     first_logits: [sources, vocabulary] of the first position, if they were asked for.
     """
 

@@ -41,7 +41,7 @@ class Search:
     def advance(self, logits: torch.Tensor) -> torch.Tensor:
         """Choose the next tokens by logits [B, K, V]; return the row [B, K] that each hypothesis continues."""
         request, num_beams = self.request, self.request.num_beams
-        if num_beams > 1:
+        if num_beams > 1 or request.scored:
             logits = logits.log_softmax(dim=-1)
         logits = self._forbid(logits)
         best, tokens = logits.topk(1 if num_beams == 1 else 2 * num_beams, dim=-1)

@@ -1,7 +1,7 @@
 """`to_fast`: a translation model that decodes many times faster, with the interface of `generate()`."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import torch
@@ -9,9 +9,9 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
 
-from hf_capsule_mt.fast.marian_program import UnsupportedModelError, marian_program
+from hf_capsule_mt.fast.marian_program import marian_program
 from hf_capsule_mt.fast.native import NativeModel, NativeUnavailableError
-from hf_capsule_mt.fast.programs import Program
+from hf_capsule_mt.fast.programs import Program, UnsupportedModelError
 from hf_capsule_mt.fast.recurrent_programs import capsnmt_program, rnmt_program
 from hf_capsule_mt.fast.reference import TorchModel
 from hf_capsule_mt.fast.requests import Answer, Backend, Request
@@ -62,6 +62,15 @@ def to_fast(model: PreTrainedModel, *, int8: bool = True, backend: BackendName =
     return FastTranslator(model, int8=int8, backend=backend)
 
 
+def takes_fast(model: PreTrainedModel) -> bool:
+    """Whether a program can be written for this model."""
+    try:
+        FastTranslator.program_of(model)
+    except UnsupportedModelError:
+        return False
+    return True
+
+
 class FastTranslator:
     """A model and the backend that decodes for it: see `to_fast`."""
 
@@ -109,24 +118,15 @@ class FastTranslator:
         """
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
-            if self._backend is None:
-                raise UnsupportedOptionError(f"the model ({self.model.config.model_type})")
             config = self._config(generation_config, options)
-            request = self._request(inputs, attention_mask, config, limits)
+            answer, request = self._answer(inputs, attention_mask, config, limits)
         except UnsupportedOptionError as error:
-            if self.wanted != "auto":
-                raise ValueError(
-                    f'`backend="{self.wanted}"` does not take {error}: leave it out, or use `backend="auto"`, which '
-                    "falls back to transformers"
-                ) from None
+            self.report_unsupported(error)
             if limits is not None:
                 raise ValueError(f"`limits` need a fast backend, which does not take {error}") from None
-            self._report(f"{error} is left to transformers' generate().")
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
-        self._refresh()
-        answer = self._backend.translate(request)
         sequences = _with_start(answer, request)
         if not config.return_dict_in_generate:
             return sequences
@@ -134,6 +134,47 @@ class FastTranslator:
             return GenerateEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences))
         scores = cast(torch.FloatTensor, answer.scores.flatten())
         return GenerateBeamEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences), sequences_scores=scores)
+
+    def decode(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        limits: torch.Tensor | None,
+        options: Mapping[str, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sequences [B * returned, T] and their mean log-probabilities of a token [B * returned].
+
+        The arguments are those of `generate`. What the backend does not take is an `UnsupportedOptionError`.
+        """
+        settings = dict(options)
+        config = self._config(settings.pop("generation_config", None), settings)
+        answer, request = self._answer(input_ids, attention_mask, config, limits, scored=True)
+        sequences = _with_start(answer, request)
+        lengths = _lengths(answer, request).clamp(min=1).float()
+        return sequences, (answer.scores * lengths ** (request.length_penalty - 1)).flatten()
+
+    def report_unsupported(self, error: "UnsupportedOptionError") -> None:
+        """Log that transformers takes over; with an explicit backend, raise a ValueError."""
+        if self.wanted != "auto":
+            raise ValueError(
+                f'`backend="{self.wanted}"` does not take {error}: leave it out, or use `backend="auto"`, which falls '
+                "back to transformers"
+            ) from None
+        self._report(f"{error} is left to transformers' generate().")
+
+    def _answer(
+        self,
+        inputs: Any,
+        attention_mask: torch.Tensor | None,
+        config: Any,
+        limits: torch.Tensor | None,
+        scored: bool = False,
+    ) -> tuple[Answer, Request]:
+        if self._backend is None:
+            raise UnsupportedOptionError(f"a model of type {self.model.config.model_type}")
+        self._refresh()
+        request = self._request(inputs, attention_mask, config, limits, scored)
+        return self._backend.translate(request), request
 
     def _report(self, message: str) -> None:
         """Log a line, once."""
@@ -149,18 +190,25 @@ class FastTranslator:
         ]
         if made_of == self._made_of:
             return
-        weight = next(self.model.parameters())
-        if not weight.is_cpu:
-            raise UnsupportedModelError(f"fast decoding is for models on a CPU, got {weight.device}")
-        write = PROGRAMS.get(self.model.config.model_type)
-        if write is None:
-            raise UnsupportedModelError(
-                f"`to_fast` takes {', '.join(PROGRAMS)}, got a model of type {self.model.config.model_type}"
-            )
-        with torch.no_grad():
-            program = write(self.model)
+        program = self.program_of(self.model)
         self._backend = self._pack(program)
         self._made_of = made_of
+
+    @staticmethod
+    @torch.no_grad()
+    def program_of(model: PreTrainedModel) -> Program:
+        """Write the program of a model, or refuse what no program can say."""
+        weight = next(model.parameters())
+        if not weight.is_cpu or not weight.is_floating_point():
+            raise UnsupportedModelError(f"fast decoding is for models on a CPU, got {weight.dtype} on {weight.device}")
+        write = PROGRAMS.get(model.config.model_type)
+        if write is None:
+            raise UnsupportedModelError(
+                f"`to_fast` takes {', '.join(PROGRAMS)}, got a model of type {model.config.model_type}"
+            )
+        if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+            raise UnsupportedModelError("a model with forward hooks has no fast form")
+        return write(model)
 
     def _pack(self, program: Program) -> Backend:
         if self.wanted != "torch":
@@ -191,7 +239,12 @@ class FastTranslator:
         return config
 
     def _request(
-        self, inputs: Any, attention_mask: torch.Tensor | None, config: Any, limits: torch.Tensor | None
+        self,
+        inputs: Any,
+        attention_mask: torch.Tensor | None,
+        config: Any,
+        limits: torch.Tensor | None,
+        scored: bool = False,
     ) -> Request:
         settings = self.model.config
         if self.model.training:
@@ -244,6 +297,7 @@ class FastTranslator:
             pad_token=_padding(pad, end, num_beams),
             length_penalty=1.0 if config.length_penalty is None else float(config.length_penalty),
             early_stopping=EARLY_STOPPING[config.early_stopping],
+            scored=scored,
         )
 
     @property
@@ -291,8 +345,11 @@ def _suppressed(config: Any) -> list[int]:
 
 def _with_start(answer: Answer, request: Request) -> torch.Tensor:
     """[B, returned, longest] -> [B * returned, T], with the start token, as long as the longest that was generated."""
-    limits = torch.tensor(request.limits)[:, None]
-    before_end = answer.tokens.ne(request.end_token).cumprod(dim=-1).sum(dim=-1)  # [B, returned]
-    longest = int(torch.minimum(before_end + 1, limits).max())
-    tokens = answer.tokens[..., :longest].flatten(0, 1)
+    tokens = answer.tokens[..., : int(_lengths(answer, request).max())].flatten(0, 1)
     return torch.cat([torch.full((len(tokens), 1), request.start_token), tokens], dim=1)
+
+
+def _lengths(answer: Answer, request: Request) -> torch.Tensor:
+    """The tokens after the start token [B, returned]: to the first end token, which counts, or to the limit."""
+    before_end = answer.tokens.ne(request.end_token).cumprod(dim=-1).sum(dim=-1)
+    return torch.minimum(before_end + 1, torch.tensor(request.limits)[:, None])

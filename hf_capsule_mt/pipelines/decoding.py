@@ -8,9 +8,16 @@ import torch
 from transformers import LogitsProcessorList, PreTrainedModel
 from transformers.utils import ModelOutput
 
+from hf_capsule_mt.fast import FastTranslator, UnsupportedOptionError
 from hf_capsule_mt.modeling.losses import token_log_probs
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
-from hf_capsule_mt.pipelines.limits import end_token_ids, generated_lengths, given_limit, with_limits
+from hf_capsule_mt.pipelines.limits import (
+    end_token_ids,
+    generated_lengths,
+    given_limit,
+    limits_for_backend,
+    with_limits,
+)
 
 
 class TokenCoverage(NamedTuple):
@@ -106,6 +113,7 @@ class BatchDecoder:
 
     model: PreTrainedModel
     members: list[PreTrainedModel]
+    fast: FastTranslator | None = None
 
     @torch.no_grad()
     def __call__(
@@ -127,20 +135,19 @@ class BatchDecoder:
         returned = self.num_returned(settings)
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
-        if scores or coverage:
-            settings["encoder_outputs"] = batch.encoded(self.model)
-        output = self.model.generate(**inputs, **{**batch.settings, **settings})  # type: ignore[operator]
-        sequences = output if isinstance(output, torch.Tensor) else output["sequences"]  # [B * R, T]
+        sequences, log_probs = self._decode(batch, settings, encodes=scores or coverage)
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
             limit = given_limit(self.model, settings)
             limits = torch.full((len(batch.input_ids),), torch.iinfo(torch.long).max if limit is None else limit)
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
-        log_probs = token_coverage = None
+        token_coverage = None
         if coverage:
             log_probs, token_coverage = score_coverage(self.model, batch, sequences)
-        elif scores:
+        elif not scores:
+            log_probs = None
+        elif log_probs is None:
             log_probs = score_sequences(self.model, batch, sequences, lengths)
         found = Hypotheses(
             sequences.unflatten(0, (-1, copies)),
@@ -153,6 +160,22 @@ class BatchDecoder:
         # beam search's own score, which divides by a power of the length
         powers = lengths.clamp(min=1).reshape_as(found.log_probs) ** (1 - self._length_penalty(settings))
         return found.select((found.log_probs * powers - weight * found.coverage.left).topk(returned, dim=1).indices)
+
+    def _decode(
+        self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Search: sequences [B * R, T] and, from a fast backend, the mean log-probability of a token [B * R]."""
+        if self.fast is not None:
+            try:
+                options, limits = limits_for_backend({**batch.settings, **settings})
+                return self.fast.decode(batch.input_ids, batch.attention_mask, limits, options)
+            except UnsupportedOptionError as error:
+                self.fast.report_unsupported(error)
+        if encodes:
+            settings = {**settings, "encoder_outputs": batch.encoded(self.model)}
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        output = self.model.generate(**inputs, **{**batch.settings, **settings})  # type: ignore[operator]
+        return (output if isinstance(output, torch.Tensor) else output["sequences"]), None
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""

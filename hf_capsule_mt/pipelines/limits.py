@@ -40,6 +40,19 @@ class SourceLengthLimit(LogitsProcessor):
         return torch.where(at_limit[:, None], ended, scores)
 
 
+def limits_for_backend(settings: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor | None]:
+    """Turn a `SourceLengthLimit` among the settings of `generate()` into the `limits` of a fast backend."""
+    processors = list(settings.get("logits_processor") or ())
+    if len(processors) != 1 or not isinstance(processors[0], SourceLengthLimit):
+        return settings, None
+    limit = processors[0]
+    longest = settings.get("max_new_tokens") or settings["max_length"] - 1
+    kept = {name: value for name, value in settings.items() if name not in ("logits_processor", "max_length")}
+    # below the checkpoint's limit the end token is forced for the longest translation, too
+    kept["max_new_tokens"] = longest + int(longest != limit.last_limit)
+    return kept, limit.limits
+
+
 def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the longest source in tokens that the model has positions for, or `None` if neither knows one."""
     known = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))

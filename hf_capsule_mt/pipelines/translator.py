@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.fast import use_fast_linears
+from hf_capsule_mt.fast import FastTranslator, takes_fast, to_fast, use_fast_linears
 from hf_capsule_mt.pipelines.coverage import coverage_of, token_offsets, words_of
 from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses, SourceBatch
 from hf_capsule_mt.pipelines.ensemble import load_members
@@ -27,7 +27,7 @@ from hf_capsule_mt.pipelines.segments import (
 from hf_capsule_mt.pipelines.sentences import Span
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
-BACKENDS = ("auto", "transformers")
+BACKENDS = ("auto", "native", "torch", "transformers")
 # of FUTURE against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
 
@@ -43,9 +43,10 @@ class Translator:
         model: the model, which is put into evaluation mode.
         tokenizer: its tokenizer.
         ensemble: further models (or paths) of the same vocabulary, whose probabilities are averaged with the model's.
-        int8: multiply by int8 copies of the large matrices, which is faster on a CPU.
-        backend: "auto" uses faster kernels for float32 models on a CPU, which trains and saves as before;
-            "transformers" leaves the model unchanged.
+        int8: multiply by int8 copies of the matrices, which is faster on a CPU.
+        backend: what decodes. "native" and "torch" are those of `to_fast`, which copies the weights; "transformers" is
+            `generate()`; "auto" takes the fastest that there is for a float32 model on a CPU. Models that `to_fast`
+            does not take, and ensembles, get faster linear maps in place, which train and save as before.
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
     """
 
@@ -63,8 +64,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.task = task
         self.members = load_members(model, ensemble)
-        for member in (model, *self.members):
-            _choose_kernels(member, int8, backend)
+        self.fast = _choose_backend(model, self.members, int8, backend)
 
     @classmethod
     def from_pretrained(
@@ -190,7 +190,7 @@ class Translator:
 
     @property
     def _decoder(self) -> BatchDecoder:
-        return BatchDecoder(self.model, self.members)
+        return BatchDecoder(self.model, self.members, self.fast)
 
     def _generate_kwargs(self, options: TranslationOptions) -> dict[str, object]:
         settings = {**self._task_settings, **options.generate_kwargs}
@@ -288,14 +288,28 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
     return (None, None) if languages is None else (languages["source"], languages["target"])
 
 
-def _choose_kernels(model: PreTrainedModel, int8: bool, backend: str) -> None:
+def _choose_backend(
+    model: PreTrainedModel, members: list[PreTrainedModel], int8: bool, backend: str
+) -> FastTranslator | None:
+    """Return what decodes in the place of `generate()`, if anything does."""
     if backend not in BACKENDS:
-        raise ValueError(f'`backend` must be "auto" or "transformers", got "{backend}"')
-    if int8 and backend == "transformers":
-        raise ValueError('`int8=True` needs `backend="auto"`, got `backend="transformers"`')
+        raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
+    if backend == "transformers":
+        if int8:
+            raise ValueError('`int8=True` needs another `backend` than "transformers"')
+        return None
+    if backend != "auto":
+        if members:
+            raise ValueError(f'an ensemble needs `backend="auto"` or "transformers", got {backend!r}')
+        return to_fast(model, int8=int8, backend="native" if backend == "native" else "torch")
     weight = next(model.parameters())
-    if int8 or (backend == "auto" and weight.is_cpu and weight.dtype == torch.float32):
-        use_fast_linears(model, int8=int8)
+    if not int8 and not (weight.is_cpu and weight.dtype == torch.float32):
+        return None
+    if not members and takes_fast(model):
+        return to_fast(model, int8=int8)
+    for member in (model, *members):
+        use_fast_linears(member, int8=int8)
+    return None
 
 
 def _enter(pieces: list[Piece], batch: SourceBatch, found: Hypotheses) -> None:
