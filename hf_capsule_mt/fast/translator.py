@@ -121,7 +121,7 @@ class FastTranslator:
             config = self._config(generation_config, options)
             answer, request = self._answer(inputs, attention_mask, config, limits)
         except UnsupportedOptionError as error:
-            self.report_unsupported(error)
+            self._report_unsupported(error)
             if limits is not None:
                 raise ValueError(f"`limits` need a fast backend, which does not take {error}") from None
             return self.model.generate(
@@ -141,19 +141,24 @@ class FastTranslator:
         attention_mask: torch.Tensor,
         limits: torch.Tensor | None,
         options: Mapping[str, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return sequences [B * returned, T] and their mean log-probabilities of a token [B * returned].
 
-        The arguments are those of `generate`. What the backend does not take is an `UnsupportedOptionError`.
+        The arguments are those of `generate`. The result is `None`, with a line in the log, where "auto" leaves an
+        option to transformers.
         """
         settings = dict(options)
-        config = self._config(settings.pop("generation_config", None), settings)
-        answer, request = self._answer(input_ids, attention_mask, config, limits, scored=True)
+        try:
+            config = self._config(settings.pop("generation_config", None), settings)
+            answer, request = self._answer(input_ids, attention_mask, config, limits, scored=True)
+        except UnsupportedOptionError as error:
+            self._report_unsupported(error)
+            return None
         sequences = _with_start(answer, request)
         lengths = _lengths(answer, request).clamp(min=1).float()
         return sequences, (answer.scores * lengths ** (request.length_penalty - 1)).flatten()
 
-    def report_unsupported(self, error: "UnsupportedOptionError") -> None:
+    def _report_unsupported(self, error: "UnsupportedOptionError") -> None:
         """Log that transformers takes over; with an explicit backend, raise a ValueError."""
         if self.wanted != "auto":
             raise ValueError(

@@ -8,8 +8,8 @@ import torch
 from transformers import LogitsProcessorList, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from hf_capsule_mt.fast import FastTranslator, UnsupportedOptionError
 from hf_capsule_mt.modeling.losses import token_log_probs
+from hf_capsule_mt.pipelines.backends import FastDecoder
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
     end_token_ids,
@@ -113,7 +113,7 @@ class BatchDecoder:
 
     model: PreTrainedModel
     members: list[PreTrainedModel]
-    fast: FastTranslator | None = None
+    fast: FastDecoder | None = None
 
     @torch.no_grad()
     def __call__(
@@ -166,11 +166,10 @@ class BatchDecoder:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Search: sequences [B * R, T] and, from a fast backend, the mean log-probability of a token [B * R]."""
         if self.fast is not None:
-            try:
-                options, limits = limits_for_backend({**batch.settings, **settings})
-                return self.fast.decode(batch.input_ids, batch.attention_mask, limits, options)
-            except UnsupportedOptionError as error:
-                self.fast.report_unsupported(error)
+            options, limits = limits_for_backend({**batch.settings, **settings})
+            decoded = self.fast.decode(batch.input_ids, batch.attention_mask, limits, options)
+            if decoded is not None:
+                return decoded
         if encodes:
             settings = {**settings, "encoder_outputs": batch.encoded(self.model)}
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}

@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.fast import FastTranslator, takes_fast, to_fast, use_fast_linears
+from hf_capsule_mt.pipelines.backends import choose_backend
 from hf_capsule_mt.pipelines.coverage import coverage_of, token_offsets, words_of
 from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses, SourceBatch
 from hf_capsule_mt.pipelines.ensemble import load_members
@@ -27,7 +27,6 @@ from hf_capsule_mt.pipelines.segments import (
 from hf_capsule_mt.pipelines.sentences import Span
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
-BACKENDS = ("auto", "native", "torch", "transformers")
 # of FUTURE against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
 
@@ -64,7 +63,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.task = task
         self.members = load_members(model, ensemble)
-        self.fast = _choose_backend(model, self.members, int8, backend)
+        self.fast = choose_backend(model, self.members, int8, backend)
 
     @classmethod
     def from_pretrained(
@@ -286,30 +285,6 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
     """Return the languages of a task such as "translation_en_to_de", if it names any."""
     languages = TASK_WITH_LANGUAGES.fullmatch(task)
     return (None, None) if languages is None else (languages["source"], languages["target"])
-
-
-def _choose_backend(
-    model: PreTrainedModel, members: list[PreTrainedModel], int8: bool, backend: str
-) -> FastTranslator | None:
-    """Return what decodes in the place of `generate()`, if anything does."""
-    if backend not in BACKENDS:
-        raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
-    if backend == "transformers":
-        if int8:
-            raise ValueError('`int8=True` needs another `backend` than "transformers"')
-        return None
-    if backend != "auto":
-        if members:
-            raise ValueError(f'an ensemble needs `backend="auto"` or "transformers", got {backend!r}')
-        return to_fast(model, int8=int8, backend="native" if backend == "native" else "torch")
-    weight = next(model.parameters())
-    if not int8 and not (weight.is_cpu and weight.dtype == torch.float32):
-        return None
-    if not members and takes_fast(model):
-        return to_fast(model, int8=int8)
-    for member in (model, *members):
-        use_fast_linears(member, int8=int8)
-    return None
 
 
 def _enter(pieces: list[Piece], batch: SourceBatch, found: Hypotheses) -> None:

@@ -191,6 +191,7 @@ def test_sources_beyond_the_positions(translator, caplog):
 
 def test_work_is_done_in_order_of_length(translator, monkeypatch):
     shapes = []
+    monkeypatch.setattr(translator.translator, "fast", None)
     generate = translator.model.generate
 
     def recorded(**inputs):
@@ -244,7 +245,9 @@ def test_int8(word_for_word, monkeypatch):
     expected = pipeline("translation", model=path)(texts, **settings)
     alone = pipeline("translation", model=path, int8=True)
     ensemble = pipeline("translation", model=path, ensemble=[path], int8=True)
-    assert all(uses_int8(model) for model in (alone.model, ensemble.model, ensemble.members[0]))
+    assert alone.translator.fast.int8
+    assert alone.translator.fast.backend in ("native", "torch")
+    assert all(uses_int8(model) for model in (ensemble.model, ensemble.members[0]))
     for translator in (alone, ensemble):
         pairs = list(zip(translator(texts, **settings), expected, strict=True))
         assert sum(one["translation_text"] == other["translation_text"] for one, other in pairs) >= 0.9 * len(texts)

@@ -129,6 +129,7 @@ def test_coverage_equals_the_pipelines(translator, pipe, options, keys):
 
 
 def test_the_encoder_and_the_tokenizer_run_once(translator, monkeypatch):
+    monkeypatch.setattr(translator, "fast", None)
     encoder_calls = count_calls(monkeypatch, translator.model.get_encoder(), "forward")
     tokenizer_class = type(translator.tokenizer)
     tokenizer_calls = count_calls(monkeypatch, tokenizer_class, "__call__")
@@ -145,6 +146,14 @@ def test_the_encoder_and_the_tokenizer_run_once(translator, monkeypatch):
         assert len(encoder_calls) == 2  # batches
         assert sum(len(kwargs["input_ids"]) for _, kwargs in encoder_calls) == len(TEXTS)
         assert len(tokenizer_calls) == len(TEXTS)
+
+
+def test_a_fast_backend_leaves_the_encoder_to_coverage(translator, monkeypatch):
+    encoder_calls = count_calls(monkeypatch, translator.model.get_encoder(), "forward")
+    translator(TEXTS, batch_size=6, num_beams=3)
+    assert encoder_calls == []
+    translator(TEXTS, batch_size=6, num_beams=3, coverage=CoverageOptions())
+    assert len(encoder_calls) == 2  # batches
 
 
 def test_a_sentence_in_pieces_is_tokenised_once_a_piece(translator, monkeypatch):
@@ -181,18 +190,33 @@ def test_backends(plain):
     text = "An old man buys twenty-three red apples at the market."
     fast = Translator.from_pretrained(plain, device="cpu")
     slow = Translator.from_pretrained(plain, device="cpu", backend="transformers")
-    assert has_fast_linears(fast.model)
+    assert fast.fast.backend in ("native", "torch")
+    assert slow.fast is None
+    assert not has_fast_linears(fast.model)
     assert not has_fast_linears(slow.model)
-    assert fast(text).text == slow(text).text
-    assert not has_fast_linears(Translator.from_pretrained(plain, device="cpu", dtype=torch.bfloat16).model)
+    torch_backend = Translator.from_pretrained(plain, device="cpu", backend="torch")
+    assert torch_backend.fast.backend == "torch"
+    for settings in ({}, {"num_beams": 4}):
+        translations = [translator(text, **settings) for translator in (fast, torch_backend, slow)]
+        assert len({translation.text for translation in translations}) == 1
+        scores = [translation.score for translation in translations]
+        assert scores == pytest.approx([scores[0]] * 3, abs=1e-4)
+    in_bfloat16 = Translator.from_pretrained(plain, device="cpu", dtype=torch.bfloat16)
+    assert in_bfloat16.fast is None
+    assert not has_fast_linears(in_bfloat16.model)
+    with pytest.raises(ValueError, match="an ensemble needs"):
+        Translator.from_pretrained(plain, device="cpu", backend="torch", ensemble=[plain])
+    with pytest.raises(ValueError, match=r'`backend="torch"` does not take `repetition_penalty=1.5`'):
+        torch_backend(text, repetition_penalty=1.5)
+    assert fast(text, repetition_penalty=1.5).text == slow(text, repetition_penalty=1.5).text
     piped = pipeline("translation", model=plain, device="cpu", backend="transformers", ensemble=[plain])
     assert not has_fast_linears(piped.model)
     piped = pipeline("translation", model=plain, device="cpu", ensemble=[plain])
     assert has_fast_linears(piped.model)
     assert has_fast_linears(piped.members[0])
-    with pytest.raises(ValueError, match='`backend` must be "auto" or "transformers", got "onnx"'):
+    with pytest.raises(ValueError, match="`backend` must be 'auto', 'native', 'torch' or 'transformers', got 'onnx'"):
         Translator.from_pretrained(plain, backend="onnx")
-    with pytest.raises(ValueError, match='`int8=True` needs `backend="auto"`'):
+    with pytest.raises(ValueError, match="`int8=True` needs another `backend`"):
         Translator.from_pretrained(plain, backend="transformers", int8=True)
 
 

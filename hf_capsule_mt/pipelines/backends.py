@@ -1,0 +1,66 @@
+"""What decodes in the place of `generate()`: the fast backends of the package."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+BACKENDS = ("auto", "native", "torch", "transformers")
+FAST_ROOM = "hf_capsule_mt.fast"
+
+
+class FastDecoder(Protocol):
+    """What the pipelines need of a `hf_capsule_mt.fast.FastTranslator`."""
+
+    int8: bool
+
+    @property
+    def backend(self) -> str: ...
+
+    def decode(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        limits: torch.Tensor | None,
+        options: Mapping[str, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor] | None: ...
+
+
+def choose_backend(
+    model: PreTrainedModel, members: list[PreTrainedModel], int8: bool, backend: str
+) -> FastDecoder | None:
+    """Return what decodes in the place of `generate()`, if anything does."""
+    if backend not in BACKENDS:
+        raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
+    if backend == "transformers":
+        if int8:
+            raise ValueError('`int8=True` needs another `backend` than "transformers"')
+        return None
+    weight = next(model.parameters())
+    if backend == "auto" and not int8 and not (weight.is_cpu and weight.dtype == torch.float32):
+        return None
+    if backend != "auto" and members:
+        raise ValueError(f'an ensemble needs `backend="auto"` or "transformers", got {backend!r}')
+    fast = _fast_room()
+    if fast is None:
+        if int8 or backend != "auto":
+            raise ImportError(
+                "`int8` and `backend` need hf-capsule-mt, which is not installed: pip install hf-capsule-mt"
+            )
+        return None
+    if backend != "auto" or (not members and fast.takes_fast(model)):
+        translator: FastDecoder = fast.to_fast(model, int8=int8, backend=backend)
+        return translator
+    for member in (model, *members):
+        fast.use_fast_linears(member, int8=int8)
+    return None
+
+
+def _fast_room() -> Any:
+    """Import `hf_capsule_mt.fast`, which an exported checkpoint does not bring along."""
+    try:
+        return importlib.import_module(FAST_ROOM)
+    except ImportError:
+        return None
