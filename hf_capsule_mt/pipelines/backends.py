@@ -39,7 +39,10 @@ def choose_backend(
             raise ValueError('`int8=True` needs another `backend` than "transformers"')
         return None
     weight = next(model.parameters())
-    if backend == "auto" and not int8 and not (weight.is_cpu and weight.dtype == torch.float32):
+    if not (weight.is_cpu and weight.dtype == torch.float32):
+        if int8 or backend != "auto":
+            wanted = "int8" if int8 else f"`backend={backend!r}`"
+            raise ValueError(f"{wanted} is for float32 models on a CPU, got {weight.dtype} on {weight.device}")
         return None
     if backend != "auto" and members:
         raise ValueError(f'an ensemble needs `backend="auto"` or "transformers", got {backend!r}')
