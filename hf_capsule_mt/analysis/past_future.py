@@ -95,7 +95,9 @@ def overlap_rates(
     )
     embeddings = model.get_output_embeddings().weight
     past, future = (states @ embeddings.t() for states in losses.word_states(output.guided_capsules))
-    special = {model.config.pad_token_id, model.config.bos_token_id, model.config.decoder_start_token_id} - {None}
+    config = model.config
+    ids = (config.pad_token_id, config.bos_token_id, config.decoder_start_token_id)
+    special = {token for token in ids if token is not None}
     rates = []
     for sentence, row in enumerate(labels.tolist()):
         words = [word for word in row if word != IGNORE_INDEX]
