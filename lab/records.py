@@ -1,11 +1,11 @@
-"""The laboratory's results: a JSON object on a line, and for each setting one archive of all its translations.
+"""The laboratory's results: a JSON object on a line, and beside them the translations of the runs trained here.
 
 `embedded.jsonl`, `multi30k.jsonl` and `tatoeba.jsonl` hold the runs of a setting, by `run` and `seed`, and its other
 measurements, by `name`. `studies.jsonl` holds everything else by `name`. A line has all that `write_result` keeps: the
-command, the date, the machine, the software and the commit.
+command, the date, the machine, the software and the commit. A large file is stored as `NAME.jsonl.xz`.
 
-`embedded.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
-of them. Side by side they compress to a fortieth.
+`SETTING.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
+of them. Git ignores it: only the machine that trained a run has its translations.
 """
 
 import itertools
@@ -31,12 +31,14 @@ class Records:
         self.folder = Path(folder)
 
     def path(self, file: str) -> Path:
-        return self.folder / f"{file}.jsonl"
+        """Return where a file is, or would be: compressed if it is stored so."""
+        compressed = self.folder / f"{file}.jsonl.xz"
+        return compressed if compressed.exists() else self.folder / f"{file}.jsonl"
 
     def read(self, file: str) -> list[dict[str, Any]]:
         """Return all lines of a file, none if there is no such file."""
         path = self.path(file)
-        return _lines(path.read_bytes()) if path.exists() else []
+        return _lines(_content(path)) if path.exists() else []
 
     def runs(self, setting: str) -> Runs:
         """Return the runs of a setting: {run: {seed: result}}."""
@@ -63,10 +65,10 @@ class Records:
 
     def translations(self, setting: str) -> dict[tuple[str, int], list[str]]:
         """Return the translations of the test set by {(run, seed): sentences}."""
-        path = self._archive(setting)
+        path = self.archive(setting)
         if not path.exists():
             return {}
-        names, *rows = _lines(lzma.decompress(path.read_bytes()))
+        names, *rows = _lines(_content(path))
         columns = zip(*rows, strict=True) if rows else ([] for _ in names)
         return {
             (run, seed): [sentence for sentence in column if sentence is not None]
@@ -75,9 +77,10 @@ class Records:
 
     def keep_translations(self, setting: str, run: str, seed: int, sentences: list[str]) -> None:
         with self._locked(setting):
-            write_translations(self._archive(setting), self.translations(setting) | {(run, seed): sentences})
+            write_translations(self.archive(setting), self.translations(setting) | {(run, seed): sentences})
 
-    def _archive(self, setting: str) -> Path:
+    def archive(self, setting: str) -> Path:
+        """Return the file with the translations of the setting's runs."""
         return self.folder / f"{setting}.hyp.xz"
 
     def _locked(self, file: str) -> FileLock:
@@ -90,8 +93,7 @@ def write_translations(path: Path, translations: Mapping[tuple[str, int], list[s
     names = sorted(translations)
     rows = [names, *itertools.zip_longest(*(translations[name] for name in names))]
     text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 25}]
-    _replace(path, lzma.compress(text.encode(), filters=filters))
+    _replace(path, text.encode())
 
 
 def _lines(content: bytes) -> list[Any]:
@@ -104,7 +106,16 @@ def _key(record: Mapping[str, Any]) -> tuple[bool, str, int]:
     return ("name" in record, record["name"], 0) if "name" in record else (False, record["run"], record["seed"])
 
 
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    return lzma.decompress(content) if path.suffix == ".xz" else content
+
+
 def _replace(path: Path, content: bytes) -> None:
+    """Write a file at once; compressed, the same bytes for the same content."""
+    if path.suffix == ".xz":
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 25}]
+        content = lzma.compress(content, filters=filters)
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)
     partial.replace(path)

@@ -1,4 +1,4 @@
-"""Train the rows of the papers' tables at our size, score them, and keep results and translations in lab/results.
+"""Train the rows of the papers' tables at our size, score them, and keep the results in lab/results.
 
     python -m lab.reproduce dou1 --budget 30                      # on the embedded corpus, one seed
     python -m lab.reproduce all --seeds 1 2 3 --budget 600
@@ -7,10 +7,10 @@
     python -m lab.reproduce dou1 --against linear                 # trained rows against any other, with p
 
 Run it from the repository, then `python -m lab.report`. A row with a result is never computed again. A training that
-the budget or a signal stops resumes in the next call. Translations are kept, so rows that were trained at different
-times can be compared: a budget of 0 trains nothing, but adds missing comparisons, and replaces those with an older
-training of the baseline. The speeds of all models are measured in turns after the last row. Each row is a recipe of
-its setting with some fields changed (lab/paper_tables.py).
+the budget or a signal stops resumes in the next call. Translations are kept beside the results, outside of git, so
+rows that were trained here at different times can be compared: a budget of 0 trains nothing, but adds missing
+comparisons, and replaces those with an older training of the baseline. The speeds of all models are measured in turns
+after the last row. Each row is a recipe of its setting with some fields changed (lab/paper_tables.py).
 """
 
 import argparse
@@ -251,11 +251,19 @@ class Reproduction:
 
     def against(self, baseline: str) -> str:
         """Return the runs of the tables against any other, as Markdown."""
-        names = tqdm(self.wanted(), desc=f"Against {baseline}")
-        table = RunsOverSeeds(self.records, self.setting).table(names, baseline, self.test_set[1])
+        wanted, over_seeds = self.wanted(), RunsOverSeeds(self.records, self.setting)
+        table = ""
+        if any(over_seeds.seeds_of_both(name, baseline) for name in wanted if name != baseline):
+            names = tqdm(wanted, desc=f"Against {baseline}")
+            table = over_seeds.table(names, baseline, self.test_set[1])
         if not table:
-            tables = ", ".join(self.arguments.tables)
-            raise SystemExit(f"lab.reproduce --against {baseline}: no row of {tables} has a seed in common with it")
+            tables = " ".join(self.arguments.tables)
+            raise SystemExit(
+                f"lab.reproduce --against {baseline}: no row of {tables} has a seed in common with it in "
+                f"{self.records.archive(self.setting)}, which has the translations of runs trained here only. Train "
+                f"{baseline} and the rows with the same seed into an empty folder (--runs, --seeds, --results "
+                "FOLDER), then give --against the same --results"
+            )
         return table
 
     def measure_speeds(self, names: list[str]) -> None:

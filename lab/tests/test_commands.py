@@ -106,7 +106,7 @@ def test_probe_keeps_what_is_done(command):
 WRONG = {
     "align --text nofile test.en": "nofile: no such file",
     "draw lengths bad.json --output out": "bad.json: no JSON",
-    "draw lengths list.json --output out": "list.json: a result file must hold a JSON object",
+    "draw lengths list.json --output out": "list.json: a result file is an object of names and values",
     "draw lengths other.json --output out": "other.json: a result without by_length",
     "draw sweep other.json --field dropout --output out": "other.json: a result without recipe, scores",
     "draw auc other.json --output out": "other.json: a result without auc",

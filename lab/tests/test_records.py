@@ -1,6 +1,7 @@
-"""Results on lines, translations in an archive: what is kept is read, sorted, and the same bytes each time."""
+"""Results on lines, translations in an archive: read back as written, sorted, the same bytes each time."""
 
 import json
+import lzma
 
 import pytest
 
@@ -50,12 +51,28 @@ def test_a_result_names_its_origin_and_keeps_it(records):
     assert records.run("embedded", "em", 1) == first | {"command": "python -m lab.reproduce"}
 
 
+def test_a_compressed_file_stays_compressed(records):
+    records.keep("embedded", run_of("em", 1, 3.0))
+    plain = records.path("embedded")
+    compressed = plain.with_suffix(".jsonl.xz")
+    compressed.write_bytes(lzma.compress(plain.read_bytes()))
+    plain.unlink()
+    records.keep("embedded", run_of("plain", 1, 4.0))
+    assert records.path("embedded") == compressed
+    assert not plain.exists()
+    assert set(records.runs("embedded")) == {"em", "plain"}
+    before = compressed.read_bytes()
+    records.keep("embedded", records.run("embedded", "em", 1))
+    assert compressed.read_bytes() == before
+
+
 def test_translations(records):
     assert records.translations("embedded") == {}
     records.keep_translations("embedded", "plain", 1, SENTENCES)
     records.keep_translations("embedded", "em", 2, ["kürzer\u2028"])  # another test set
     assert records.translations("embedded") == {("plain", 1): SENTENCES, ("em", 2): ["kürzer\u2028"]}
-    archive = records.folder / "embedded.hyp.xz"
+    archive = records.archive("embedded")
+    assert archive == records.folder / "embedded.hyp.xz"
     before = archive.read_bytes()
     records.keep_translations("embedded", "plain", 1, SENTENCES)
     assert archive.read_bytes() == before

@@ -40,6 +40,10 @@ def test_every_run_is_a_recipe_of_every_setting(setting, data_dir):
 def test_wrong_input(command):
     with pytest.raises(SystemExit, match="--against: no such folder: nofolder"):
         command("reproduce", "dou1 --against plain --results nofolder")
+    Records("results").keep("embedded", {"run": "plain", "seed": 1, "scores": {"bleu": {"score": 1.0}}})
+    Records("results").keep("embedded", {"run": "em_routing", "seed": 1, "scores": {"bleu": {"score": 1.0}}})
+    with pytest.raises(SystemExit, match=r"results/embedded\.hyp\.xz, which has the translations of runs trained here"):
+        command("reproduce", "dou1 --against plain --results results")
     with pytest.raises(SystemExit, match="no such folder: nofolder"):
         command("report", "--results nofolder --report out --page page.md")
     with pytest.raises(SystemExit, match=r"needs tables of headline, .*; got \[\]"):
