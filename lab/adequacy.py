@@ -17,7 +17,7 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint_folder, run
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel

@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from hf_capsule_mt.commands.command_line import HelpFormatter, run
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.links import align_by_command
 from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel

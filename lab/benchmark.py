@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint, positive, run
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
 from lab.lengths import measure_lengths

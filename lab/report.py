@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.commands.command_line import HelpFormatter, run
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result
 from lab import studies
 from lab.effects import draw_effects, effects_table

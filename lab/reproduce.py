@@ -34,7 +34,7 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.commands.command_line import HelpFormatter, keep_freed_memory, positive, run
+from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, positive, run
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus

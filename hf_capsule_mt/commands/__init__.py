@@ -3,7 +3,7 @@
 import importlib
 import os
 
-from hf_capsule_mt.commands.command_line import run
+from hf_capsule_mt.command_line import run
 
 
 def start(name: str) -> None:

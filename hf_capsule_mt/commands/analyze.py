@@ -24,7 +24,7 @@ from hf_capsule_mt.analysis.pictures import (
     draw_word_map,
 )
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
-from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint_folder, positive
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.text_files import read_parallel
 

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401 - registers its models
-from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 

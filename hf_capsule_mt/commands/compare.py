@@ -10,7 +10,7 @@ Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is
 import argparse
 from pathlib import Path
 
-from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
 from hf_capsule_mt.evaluation.text_files import read_parallel

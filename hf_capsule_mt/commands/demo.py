@@ -12,7 +12,7 @@ import argparse
 import os
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
-from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.demo import serve
 
 MODELS = "CAPSULE_MODELS"

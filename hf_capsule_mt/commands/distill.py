@@ -16,7 +16,7 @@ from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401 - registers its models
-from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 import hf_capsule_mt
-from hf_capsule_mt.commands.command_line import HelpFormatter
-from hf_capsule_mt.commands.extras import EXTRAS, install_line, missing_modules
+from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import describe_environment
+from hf_capsule_mt.extras import EXTRAS, install_line, missing_modules
 
 PACKAGES = ("torch", "transformers", "tokenizers", "huggingface_hub", "accelerate", "sentencepiece", "safetensors")
 # flags of /proc/cpuinfo that decide how fast a product of matrices is

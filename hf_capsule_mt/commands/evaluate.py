@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length

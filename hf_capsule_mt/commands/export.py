@@ -8,7 +8,7 @@ The folder holds the weights, the tokenizer, the code of the model in one file, 
 import argparse
 from pathlib import Path
 
-from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint_folder
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.commands.push import add_card_options, export_and_check
 
 

@@ -15,7 +15,7 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  registers the models
-from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint_folder
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.hub import check_export, export, model_card, push
 

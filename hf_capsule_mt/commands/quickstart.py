@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_capsule_mt.analysis.pictures import draw_layer_routing
-from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe

@@ -15,7 +15,7 @@ import sys
 
 import yaml
 
-from hf_capsule_mt.commands.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.training import load_recipe, recipe_names
 
 

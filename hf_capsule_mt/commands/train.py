@@ -14,7 +14,7 @@ section.name. hf_capsule_mt/training/recipes.py describes the keys.
 import argparse
 import os
 
-from hf_capsule_mt.commands.command_line import HelpFormatter, keep_freed_memory
+from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory
 from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
 
 

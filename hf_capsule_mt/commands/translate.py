@@ -26,7 +26,7 @@ from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
-from hf_capsule_mt.commands.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.text_files import decode_lines
 from hf_capsule_mt.pipelines.files import (

@@ -42,7 +42,9 @@ def test_wrong_input(command):
         command("reproduce", "dou1 --against plain --results nofolder")
     Records("results").keep("embedded", {"run": "plain", "seed": 1, "scores": {"bleu": {"score": 1.0}}})
     Records("results").keep("embedded", {"run": "em_routing", "seed": 1, "scores": {"bleu": {"score": 1.0}}})
-    with pytest.raises(SystemExit, match=r"results/embedded\.hyp\.xz, which has the translations of runs trained here"):
+    with pytest.raises(
+        SystemExit, match=r"results/embedded\.hyp\.xz, which has the translations of runs trained here"
+    ):
         command("reproduce", "dou1 --against plain --results results")
     with pytest.raises(SystemExit, match="no such folder: nofolder"):
         command("report", "--results nofolder --report out --page page.md")

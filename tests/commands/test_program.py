@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import capsule_mt
-from hf_capsule_mt import commands
-from hf_capsule_mt.commands import extras
+from hf_capsule_mt import commands, extras
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = {"__init__", "command_line", "extras"}
+SHARED = {"__init__"}
 SCRIPTS = {
     "train": "train",
     "translate": "translate",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import capsule_mt
-from hf_capsule_mt.commands.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
+from hf_capsule_mt.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -135,7 +135,7 @@ def test_freed_memory_is_kept():
     """A block larger than any that glibc keeps by itself is had again without a page fault."""
     code = """
 import resource, torch
-from hf_capsule_mt.commands.command_line import keep_freed_memory
+from hf_capsule_mt.command_line import keep_freed_memory
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def touched():
@@ -157,7 +157,7 @@ print(touched(), keep_freed_memory(), touched())
 
 @pytest.mark.parametrize("said", ["print('a' * 10**6)", "print('a')", "sys.stdout.buffer.write(b'a' * 10**6)"])
 def test_a_reader_that_is_gone(said):
-    code = "import sys\nfrom hf_capsule_mt.commands.command_line import run\n"
+    code = "import sys\nfrom hf_capsule_mt.command_line import run\n"
     code += f"sys.stdin.read()\nrun(lambda: {said} and None)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""What the commands share: help with defaults, errors on one line, types of arguments, memory."""
+"""What `commands` and the laboratory share: help with defaults, errors on one line, types of arguments, memory."""
 
 import argparse
 import ctypes
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hf_capsule_mt.commands.extras import explain
+from hf_capsule_mt.extras import explain
 
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
 CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
