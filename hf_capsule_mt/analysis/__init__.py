@@ -1,1 +1,1 @@
-"""What a model's routings do: statistics, PAST and FUTURE, pictures."""
+"""Analyse a model's routings: statistics, PAST and FUTURE, pictures."""

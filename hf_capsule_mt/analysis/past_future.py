@@ -1,4 +1,4 @@
-"""What PAST and FUTURE hold during forced decoding (Zheng et al. 2019, section 4.3).
+"""Measure PAST and FUTURE during forced decoding (Zheng et al. 2019, section 4.3).
 
 Legend: B sentences, S source words, T target words, V vocabulary.
 """
@@ -13,7 +13,7 @@ from hf_capsule_mt.modeling.coverage import PastFutureCurves, past_future_curves
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
 GuidedModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration
-TIMES = 5  # so many times as many words as the bag are the most probable ones
+TIMES = 5  # Top holds 5 words for each word of the bag
 
 
 class OverlapRate(NamedTuple):

@@ -1,4 +1,4 @@
-"""Pictures of what routings do: assignments, entropy and diversity, PAST and FUTURE."""
+"""Draw routings: assignments, entropy and diversity, PAST and FUTURE."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def draw_past_future(
     target: Sequence[str],
     path: str | os.PathLike[str],
 ) -> Path:
-    """Draw heat maps of what is translated and what is not: PAST and FUTURE, a pair of columns per target word.
+    """Draw heat maps of PAST and FUTURE, a pair of columns per target word.
 
     This is Figure 4 of Zheng et al. 2019. A pair shows the assignments that predict its target word, before the
     decoder reads that word.
@@ -66,7 +66,7 @@ def draw_past_future(
 
     if not past.shape == future.shape == (len(source), len(target)):
         raise ValueError(
-            f"`past` and `future` must be [{len(source)}, {len(target)}] for so many words, got {list(past.shape)} "
+            f"`past` and `future` must be [{len(source)}, {len(target)}] for these words, got {list(past.shape)} "
             f"and {list(future.shape)}"
         )
     figure, axes = plt.subplots(

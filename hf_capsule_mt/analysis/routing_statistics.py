@@ -92,7 +92,7 @@ def routings_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> Routi
     """Return the assignments of every routing of a model during forced decoding of the batch's labels."""
     weights = model.eval()(**batch, output_routing_weights=True).routing_weights
     if not weights:
-        raise ValueError(f"{type(model).__name__} with this configuration has no routing to look at")
+        raise ValueError(f"{type(model).__name__} with this configuration has no routing")
     return weights
 
 

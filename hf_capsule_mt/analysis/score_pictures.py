@@ -1,4 +1,4 @@
-"""Pictures of scores by source length."""
+"""Draw scores by source length."""
 
 import os
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ def draw_by_length(systems: dict[str, Sequence[dict[str, Any]]], path: str | os.
     """Draw score and length of the translations by source length: Figure 5 of Dou et al. and of Zheng et al. 2019.
 
     Args:
-        systems: {name: the buckets of `score_by_length` as dicts}. Empty buckets are left out. The number of
-            sentences stands below each bucket.
+        systems: {name: the buckets of `score_by_length` as dicts}. Empty buckets are left out. The number
+            of sentences is printed below each bucket.
     """
     from matplotlib import pyplot as plt
 

@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 @dataclass
 class Cleaning:
-    """The rules, in the order of their checks; a pair is dropped by the first rule that it breaks.
+    """The rules of cleaning, in the order of their checks; the first broken rule drops a pair.
 
     Args:
         drop_empty: drop pairs with an empty side.

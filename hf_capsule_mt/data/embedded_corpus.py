@@ -1,4 +1,4 @@
-"""The embedded corpus: English-German sentence pairs from a small grammar, as many as requested, from a seed.
+"""The embedded corpus: as many English-German sentence pairs as requested, drawn from a small grammar by seed.
 
 Translating it takes real reordering: German verbs come second in a main clause and last in a subordinate one, their
 prefixes and participles close the clause, numbers are read from the units up, and articles, adjectives and verbs

@@ -15,7 +15,7 @@ BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 # A space becomes "▁", so escape a "▁" of the text as this character and "1", and the character itself as it and "0"
 ESCAPE = "\uf8ff"
 PRINTABLE = [chr(code) for code in range(33, 127)]
-NEVER = -1e4  # score of the unigram pieces that no text may be segmented into
+NEVER = -1e4  # score of unigram pieces that segmentation must never choose
 
 SubwordModel = Literal["bpe", "unigram"]
 FastTokenizer = TypeVar("FastTokenizer", bound=PreTrainedTokenizerFast)
@@ -24,7 +24,7 @@ FastTokenizer = TypeVar("FastTokenizer", bound=PreTrainedTokenizerFast)
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, model: SubwordModel = "bpe", *, show_progress: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer of NFKC-normalised text that falls back to UTF-8 bytes for unseen characters.
+    """Train a tokenizer for NFKC-normalised text with UTF-8 bytes as the fallback for unseen characters.
 
     Train it on both sides of the parallel text for a joint vocabulary. Ids: 0 is `<pad>`, which also starts the
     decoder, 1 is `</s>`, which ends every text, 2 is `<unk>`, then come the 256 bytes. Special tokens that occur in a

@@ -1,4 +1,4 @@
-"""The page on which to type a sentence and see what the capsules make of it; needs the extra `demo`."""
+"""The web page that translates a sentence and shows its coverage and routings; needs the extra `demo`."""
 
 from hf_capsule_mt.demo.page import build_page, serve
 

@@ -1,4 +1,4 @@
-"""What the page shows of one translation: words, their shares of PAST and FUTURE as it grows, pictures of routings."""
+"""Explain one translation: source words with their PAST and FUTURE shares by step, and pictures of the routings."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class SourceWord:
 
 @dataclass
 class Explanation:
-    """A translation and what is known of it. `score` is `None` for a model without PAST and FUTURE."""
+    """A translation and its explanation. `score` is `None` for a model without PAST and FUTURE."""
 
     source: str
     translation: str
@@ -36,12 +36,12 @@ class Explanation:
     target_words: list[str]
     score: float | None = None
     repetitions: list[str] = field(default_factory=list)
-    pictures: list[tuple[str, str]] = field(default_factory=list)  # the file of each and what it shows
+    pictures: list[tuple[str, str]] = field(default_factory=list)  # (file, caption) of each
 
 
 @torch.no_grad()
 def explain(translator: Translator, text: str, folder: str | os.PathLike[str]) -> Explanation:
-    """Translate one text as one sentence, and look inside. Pictures go into `folder`."""
+    """Translate one text as one sentence and explain it; write pictures into `folder`."""
     model, tokenizer = translator.model, translator.tokenizer
     has_coverage = bool(getattr(model, "has_coverage", False))
     coverage = CoverageOptions() if has_coverage else None

@@ -1,4 +1,4 @@
-"""The page: a Gradio app that stays on this machine unless told otherwise."""
+"""The Gradio app; it serves on this machine only, unless `host` names another address."""
 
 import base64
 import functools
@@ -87,7 +87,7 @@ def render(explanation: Explanation | None, step: int) -> str:
 
 
 def summary(explanation: Explanation) -> str:
-    """Sum the colours up in a sentence or two."""
+    """Summarise coverage in a sentence or two."""
     if explanation.score is None:
         return ""
     missing = [word.text for word in explanation.source_words if word.untranslated]
@@ -113,7 +113,7 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
             with tempfile.TemporaryDirectory() as folder:
                 explanation = checked(load(name), text, folder)
                 said, pictures = summary(explanation), figures(explanation)
-        except Exception as error:  # whatever it is, the visitor reads a sentence
+        except Exception as error:  # show any error as a sentence on the page
             said = f"⚠️ {str(error) or type(error).__name__}"
         words = len(explanation.target_words) if explanation else 1
         return (
@@ -148,7 +148,7 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
 
 
 def figures(explanation: Explanation) -> str:
-    """Return the pictures as HTML that needs their files no longer."""
+    """Return the pictures as HTML with the files embedded."""
     shown = []
     for path, title in explanation.pictures:
         data = base64.b64encode(Path(path).read_bytes()).decode()
@@ -160,7 +160,7 @@ def figures(explanation: Explanation) -> str:
 
 
 def checked(translator: Translator, text: str, folder: str) -> Explanation:
-    """Explain a text, and refuse one that is blank or too long."""
+    """Explain a text; raise an error if it is blank or too long."""
     if not text or not text.strip():
         raise ValueError("Type a sentence first.")
     if len(text) > LONGEST_TEXT:
@@ -169,7 +169,7 @@ def checked(translator: Translator, text: str, folder: str) -> Explanation:
 
 
 def serve(models: Mapping[str, str], host: str | None = None, port: int | None = None, **settings: Any) -> gr.Blocks:
-    """Build the page and serve it, on this machine alone unless `host` or GRADIO_SERVER_NAME says otherwise."""
+    """Build and serve the page at `host`, else GRADIO_SERVER_NAME, else 127.0.0.1."""
     page = build_page(models)
     fonts = ["system-ui", "sans-serif"]
     page.launch(

@@ -1,4 +1,4 @@
-"""The Trainer's arguments, and those that translation needs beside them."""
+"""The Trainer's arguments, extended for translation."""
 
 import importlib.util
 from dataclasses import dataclass, field
@@ -9,18 +9,16 @@ from transformers import Seq2SeqTrainingArguments
 
 @dataclass
 class TranslationTrainingArguments(Seq2SeqTrainingArguments):
-    """[`~transformers.Seq2SeqTrainingArguments`] and token-budget batches, early stopping, BPE-dropout, averaging."""
+    """Extend [`~transformers.Seq2SeqTrainingArguments`] by token budgets, early stopping, BPE-dropout, averaging."""
 
     max_tokens_per_batch: int | None = field(
         default=None,
         metadata={
-            "help": "Largest number of tokens of a batch on one device: source and target, padding counted. "
-            "`per_device_train_batch_size` is then without effect."
+            "help": "Limit on the tokens of a batch on one device: source and target, padding included. "
+            "Overrides `per_device_train_batch_size`."
         },
     )
-    bpe_dropout: float = field(
-        default=0.0, metadata={"help": "Share of the merges of BPE that are left out, at random, while training."}
-    )
+    bpe_dropout: float = field(default=0.0, metadata={"help": "Probability of dropping a BPE merge during training."})
     pad_to_multiple_of: int = field(
         default=1, metadata={"help": "Round lengths up to this; 8 suits the tensor cores of a GPU."}
     )
@@ -31,21 +29,21 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         },
     )
     average_last: int = field(
-        default=0, metadata={"help": "At the end, save the mean of the weights of this many last checkpoints."}
+        default=0, metadata={"help": "At the end, average the weights of this many last checkpoints."}
     )
     average_best: int = field(
-        default=0, metadata={"help": "At the end, save the mean of the weights of this many best checkpoints."}
+        default=0, metadata={"help": "At the end, average the weights of this many best checkpoints."}
     )
     float32_matmul_precision: str | None = field(
         default=None,
         metadata={
-            "help": "What `torch.set_float32_matmul_precision` gets. `high` is TF32 on a GPU. `medium` takes the "
-            "products of oneDNN on a CPU with AVX512-BF16: without AMX as exact as the default and, on AMD, twice as "
-            "fast; with AMX those of bfloat16."
+            "help": "Argument of `torch.set_float32_matmul_precision`. `high` is TF32 on a GPU. `medium` uses "
+            "oneDNN's matrix products on a CPU with AVX512-BF16: without AMX as precise as the default and twice as "
+            "fast on AMD; with AMX in bfloat16."
         },
     )
     report_to: str | list[str] | None = field(
-        default="auto", metadata={"help": 'Where logs go: "auto" is TensorBoard where it is installed.'}
+        default="auto", metadata={"help": 'Where logs go; "auto" is TensorBoard if it is installed.'}
     )
 
     def __post_init__(self) -> None:
@@ -60,13 +58,14 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             torch.set_float32_matmul_precision(self.float32_matmul_precision)
         if self.label_smoothing_factor:
             raise ValueError(
-                f"`label_smoothing_factor` ({self.label_smoothing_factor}) must stay 0: the Trainer would take the "
-                "labels away from the model, and with them its auxiliary losses. Set `config.label_smoothing` (in a "
-                "recipe: `model: {label_smoothing: ...}`) instead."
+                f"`label_smoothing_factor` ({self.label_smoothing_factor}) must stay 0: the Trainer would remove "
+                "the labels from the inputs, and the model would compute no auxiliary losses. Set "
+                "`config.label_smoothing` (in a recipe: `model: {label_smoothing: ...}`) instead."
             )
         if not self.average_tokens_across_devices:
             raise ValueError(
-                "`average_tokens_across_devices` must be True: losses are divided by the targets of a step"
+                "`average_tokens_across_devices` must be True: losses are divided by the number of "
+                "target tokens in a step"
             )
         for name in ("average_last", "average_best"):
             if getattr(self, name) < 0:
@@ -76,7 +75,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 f"either `average_last` ({self.average_last}) or `average_best` ({self.average_best}) must be 0"
             )
         if self.early_stopping_patience is not None and self.eval_strategy == "no":
-            raise ValueError("`early_stopping_patience` needs `eval_strategy` to be steps or epoch, it is no")
+            raise ValueError("`early_stopping_patience` needs `eval_strategy` to be steps or epoch, got no")
         if self.eval_strategy == "epoch" and self.save_strategy == "steps":
             raise ValueError(
                 "`eval_strategy` epoch with `save_strategy` steps: a run that is killed between the two would miss an "

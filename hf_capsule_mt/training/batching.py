@@ -8,25 +8,25 @@ from torch.utils.data import Sampler
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
-    """Yields lists of indices whose padded source and target together have at most `max_tokens` tokens.
+    """Yield batches of indices whose padded source and target together have at most `max_tokens` tokens.
 
-    What is fixed once, from the lengths alone, is the plan: how many examples of which lengths stand in which batch.
-    Every epoch deals the examples anew among the places of their lengths and puts the batches in a new order. So the
-    number of batches never changes, which is what the Trainer builds its schedule on; every example comes exactly
-    once in an epoch; and the batches are a pure function of the seed and the epoch, whatever happened before.
+    Plan the batches once, from the lengths alone: which batch holds how many examples of which lengths. Each epoch
+    shuffles examples of similar length among their slots and shuffles the batches. Thus the number of batches is
+    constant, as the Trainer's schedule requires, each example occurs once per epoch, and the batches depend only on
+    the seed and the epoch.
 
-    The batches of all processes come out of one list: accelerate gives batch i to process i modulo their number.
-    That number, and the accumulation steps, divide the number of batches.
+    All processes share one list of batches: accelerate gives batch i to process i modulo the number of processes.
+    The number of batches is a multiple of processes x accumulation steps.
 
     Args:
         source_lengths, target_lengths: the number of tokens of each example, end tokens included.
-        max_tokens: the largest (longest source + longest target) x number of examples of a batch.
-        multiple_of: divides the number of batches: processes x accumulation steps.
-        seed: of the shuffling.
-        pad_to_multiple_of: lengths are counted as rounded up to this.
+        max_tokens: the limit on (longest source + longest target) x number of examples in a batch.
+        multiple_of: make the number of batches a multiple of this: processes x accumulation steps.
+        seed: the seed of the shuffling.
+        pad_to_multiple_of: round lengths up to a multiple of this.
     """
 
-    # accelerate reads these three: batches vary in size, none is dropped, and `set_epoch` is found at `sampler`
+    # accelerate reads these two and `sampler`, on which it calls `set_epoch`: batches vary in size, none is dropped
     batch_size = None
     drop_last = False
 
@@ -55,7 +55,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self.sampler = self
         cells = _cells(lengths)
-        self.order = _snake_order(lengths, cells)  # the places, sorted by length
+        self.order = _snake_order(lengths, cells)  # the slots, sorted by length
         self.cell_of_example = _merge_small_cells(lengths, cells, self.order, max_tokens)
         self.sizes = _batch_sizes(lengths[:, self.order], max_tokens, self.cell_of_example[self.order], multiple_of)
 
@@ -67,25 +67,25 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         chance = np.random.default_rng([self.seed, self.epoch])
-        # Sorting by (cell, random number) deals the examples of a cell to the places of that cell
+        # Sorting by (cell, random number) shuffles the examples of each cell among its slots
         shuffled = np.lexsort((chance.random(self.order.size), self.cell_of_example))
-        places = np.argsort(self.cell_of_example[self.order], kind="stable")
+        slots = np.argsort(self.cell_of_example[self.order], kind="stable")
         dealt = np.empty_like(self.order)
-        dealt[places] = shuffled
+        dealt[slots] = shuffled
         batches = np.split(dealt, np.cumsum(self.sizes)[:-1])
         for batch in chance.permutation(len(batches)):
             yield batches[batch].tolist()
 
 
 def _cells(lengths: np.ndarray) -> np.ndarray:
-    """[examples]: the number of the cell of alike lengths that an example is in; they grow with the length."""
+    """Return the cell of each example [examples]: cells group similar lengths and are numbered by length."""
     bucket = np.where(lengths < 16, lengths, 16 + np.floor(8 * np.log2(np.maximum(lengths, 16) / 16)).astype(int))
     _, cells = np.unique(bucket, axis=1, return_inverse=True)
     return cells.reshape(-1)
 
 
 def _largest_of_cell(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """[2, examples]: the largest lengths in the cell of each example."""
+    """Return the longest source and target in the cell of each example [2, examples]."""
     largest = np.zeros((2, cells.max() + 1), dtype=lengths.dtype)
     for side in (0, 1):
         np.maximum.at(largest[side], cells, lengths[side])
@@ -93,14 +93,14 @@ def _largest_of_cell(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
 
 
 def _snake_order(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Examples by source length, those of alike sources by target length, up and down in turn."""
+    """Sort examples by source length, then by target length, alternately ascending and descending."""
     source, target = _largest_of_cell(lengths, cells)
     _, row = np.unique(source, return_inverse=True)
     return np.lexsort((cells, np.where(row.reshape(-1) % 2, -target, target), source))
 
 
 def _merge_small_cells(lengths: np.ndarray, cells: np.ndarray, order: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Cells that stand one after the other, merged until they fill a batch: else its examples would never part."""
+    """Merge neighbouring cells until each fills a batch; otherwise its examples would share a batch in every epoch."""
     in_order = cells[order]
     first = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
     merged, number, tokens = [], 0, 0
@@ -115,7 +115,7 @@ def _merge_small_cells(lengths: np.ndarray, cells: np.ndarray, order: np.ndarray
 
 
 def _batch_sizes(lengths: np.ndarray, max_tokens: int, cells: np.ndarray, multiple_of: int) -> np.ndarray:
-    """How many places, of those in order, stand in each batch; any example of a cell must fit into its places."""
+    """Return the number of slots in each batch; every example of a cell must fit into any slot of the cell."""
     sizes: list[int] = []
     count = longest_source = longest_target = 0
     for source, target in zip(*_largest_of_cell(lengths, cells).tolist(), strict=True):
@@ -129,7 +129,7 @@ def _batch_sizes(lengths: np.ndarray, max_tokens: int, cells: np.ndarray, multip
 
 
 def _split_to_multiple(sizes: list[int], multiple_of: int) -> np.ndarray:
-    """Halves the batches of the most examples until the number of batches is a multiple."""
+    """Halve the largest batches until their number is a multiple of `multiple_of`."""
     wanted = math.ceil(len(sizes) / multiple_of) * multiple_of
     if wanted > sum(sizes):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or do not count, which of them are kept, and the mean of several."""
+"""Mark checkpoints complete, find and choose them, and average their weights."""
 
 import json
 import os
@@ -18,7 +18,7 @@ TRAINER_STATE = "trainer_state.json"
 
 
 def mark_complete(folder: str | os.PathLike[str]) -> None:
-    """Notes the sizes of all files of a checkpoint, in a file that appears at once: the last thing to be written."""
+    """Record the sizes of all files of a checkpoint in a marker, written atomically after everything else."""
     folder = Path(folder)
     sizes = {
         str(file.relative_to(folder)): file.stat().st_size
@@ -31,7 +31,7 @@ def mark_complete(folder: str | os.PathLike[str]) -> None:
 
 
 def is_complete(folder: str | os.PathLike[str]) -> bool:
-    """Whether a checkpoint was marked complete and has all its files, of the sizes that they had then."""
+    """Return whether a checkpoint has its marker, and all files in the recorded sizes."""
     folder = Path(folder)
     try:
         sizes = json.loads((folder / MARKER).read_text(encoding="utf-8"))
@@ -41,13 +41,13 @@ def is_complete(folder: str | os.PathLike[str]) -> bool:
 
 
 def remove_checkpoint(folder: str | os.PathLike[str]) -> None:
-    """The marker first: a checkpoint that is half deleted does not count."""
+    """Delete a checkpoint, its marker first, so that a half-deleted one counts as incomplete."""
     (Path(folder) / MARKER).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_checkpoints(output_dir: str | os.PathLike[str], complete: bool = True) -> list[Path]:
-    """The (in)complete checkpoints of a run, by step."""
+    """Return the complete (or incomplete) checkpoints of a run, sorted by step."""
     found = [
         (int(match.group(1)), folder)
         for folder in Path(output_dir).glob("checkpoint-*")
@@ -66,7 +66,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def scores_by_step(log_history: Sequence[dict[str, Any]], metric: str) -> dict[int, float]:
-    """The values of a metric of the evaluations so far, by step."""
+    """Return the values of an evaluation metric by step."""
     key = metric if metric.startswith("eval_") else f"eval_{metric}"
     return {entry["step"]: entry[key] for entry in log_history if key in entry}
 
@@ -74,7 +74,7 @@ def scores_by_step(log_history: Sequence[dict[str, Any]], metric: str) -> dict[i
 def best_checkpoints(
     checkpoints: Sequence[Path], scores: dict[int, float], number: int, greater_is_better: bool
 ) -> list[Path]:
-    """Those with the best scores, the best first; of equal ones the earlier."""
+    """Return the `number` best-scored checkpoints, best first; the earlier one wins a tie."""
     scored = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) in scores]
     sign = -1 if greater_is_better else 1
     return sorted(scored, key=lambda checkpoint: (sign * scores[step_of(checkpoint)], step_of(checkpoint)))[:number]
@@ -88,7 +88,7 @@ def choose_checkpoints(
     metric: str = "bleu",
     greater_is_better: bool = True,
 ) -> list[Path]:
-    """The last or the best checkpoints of a run, which must have as many."""
+    """Return the last or the best checkpoints of a run; raise an error if it has too few."""
     checkpoints = find_checkpoints(run)
     if (last is None) == (best is None):
         raise ValueError(f"either `last` or `best` must be given, got {last} and {best}")
@@ -107,7 +107,7 @@ def choose_checkpoints(
 
 
 def read_weights(checkpoint: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint in safetensors, in one file or several."""
+    """Read all tensors of a safetensors checkpoint, sharded or not."""
     folder = Path(checkpoint)
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
@@ -116,12 +116,12 @@ def read_weights(checkpoint: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     weights: dict[str, torch.Tensor] = {}
     for name in names:
         with safe_open(folder / name, framework="pt") as file:
-            weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no mapping
+            weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
     return weights
 
 
 def average_weights(checkpoints: Sequence[str | os.PathLike[str]]) -> dict[str, torch.Tensor]:
-    """The mean of each floating-point tensor, summed in float64; of others the last checkpoint's value."""
+    """Average each floating-point tensor in float64; take other tensors from the last checkpoint."""
     total: dict[str, torch.Tensor] = {}
     for checkpoint in tqdm(checkpoints, desc="Averaging", unit=" checkpoints", disable=len(checkpoints) < 3):
         weights = read_weights(checkpoint)
@@ -142,7 +142,7 @@ def average_weights(checkpoints: Sequence[str | os.PathLike[str]]) -> dict[str, 
 
 
 def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> None:
-    """Saves the model with the mean weights, and the tokenizer of the last checkpoint."""
+    """Save a model with the average weights, and the last checkpoint's tokenizer."""
     if not checkpoints:
         raise ValueError("there is no checkpoint to average")
     model = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[-1])
@@ -151,7 +151,7 @@ def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: s
 
 
 def load_weights(model: Any, weights: dict[str, torch.Tensor]) -> None:
-    """Into a model, all of them; those that a checkpoint leaves out must be tied to others."""
+    """Load all weights into a model; weights missing from the checkpoint must be tied to others."""
     unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
     if unexpected:
         raise ValueError(f"the model has no place for {unexpected[:3]}")
@@ -160,7 +160,7 @@ def load_weights(model: Any, weights: dict[str, torch.Tensor]) -> None:
 
 
 def save_atomically(output: str | os.PathLike[str], *savers: Any) -> None:
-    """Lets each saver write into a folder beside the files of the output, then moves what they wrote, file by file."""
+    """Let each saver write into a temporary subfolder of the output, then move its files into place one by one."""
     output = Path(output)
     partial = output / "partial"
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Learning from a teacher: word-level distillation in the loss, sequence-level distillation of a training set."""
+"""Distill a teacher: word-level in the loss, sequence-level by translating the training set."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -17,15 +17,15 @@ SUMMARY_FILE = "distilled.json"
 
 
 class WordDistillation:
-    """Word-level knowledge distillation (Kim and Rush 2016, section 3.1): the teacher's distribution as the target.
+    """Word-level knowledge distillation (Kim and Rush 2016, section 3.1): train towards the teacher's distribution.
 
-    loss = (1 - weight) * loss of the model + weight * temperature^2 * cross entropy of the model's and the teacher's
-    distribution over the next word, both softened by the temperature, per target word.
+    loss = (1 - weight) * model loss + weight * temperature^2 * cross entropy(teacher, student), per target word; the
+    temperature softens both distributions over the next word.
 
     Args:
         teacher: a model with the vocabulary of the student, source and target.
-        weight: the share of the teacher, 0 to 1.
-        temperature: divides the logits of both.
+        weight: the weight of the distillation term, 0 to 1.
+        temperature: the divisor of both models' logits.
     """
 
     def __init__(self, teacher: Any, weight: float = 0.5, temperature: float = 1.0) -> None:
@@ -44,7 +44,7 @@ class WordDistillation:
         inputs: dict[str, torch.Tensor],
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The mixed loss, and its new part by name; normalised as the model normalises its own."""
+        """Return the mixed loss and the distillation term by name, normalised like the model's own loss."""
         labels = inputs["labels"]
         logits = outputs["logits"]  # [B, T, V]
         self.teacher.to(logits.device)
@@ -79,23 +79,23 @@ def distill(
     words_per_batch: int | None = None,
     show_progress: bool = True,
 ) -> dict[str, Any]:
-    """Sequence-level distillation: a teacher translates all sources, into files that are a data source for training.
+    """Translate all sources with a teacher into files to train on (sequence-level distillation).
 
-    The longest sources come first. Each file `part-*.jsonl` holds `lines_per_file` of them, in lines
-    `{"index": ..., "translation": {...}}`, and appears when it is complete; the processes take turns. So a run that
-    was killed goes on with the files that are not there yet, with any number of processes: no line is lost and none is
-    there twice, which is checked at the end. Train on it with `data: {train: {jsonl: "folder/part-*.jsonl"}}`.
+    Train on the result with `data: {train: {jsonl: "folder/part-*.jsonl"}}`. Each file `part-*.jsonl` holds
+    `lines_per_file` lines `{"index": ..., "translation": {...}}`, longest sources first, and appears once complete.
+    Processes take files in turn. A killed run resumes with the missing files, on any number of processes. A check at
+    the end raises an error if a line is missing or occurs twice.
 
     Args:
-        translate: source texts -> translations, in the same order.
-        settings: whatever the translations depend on; a folder is not continued with others.
-        words_per_batch: a bound on the words of a batch, counted as the longest source times their number.
+        translate: a function from source texts to their translations, in order.
+        settings: what the translations depend on; resuming a folder with other settings raises an error.
+        words_per_batch: the limit on longest source (in words) x number of sources in a batch.
 
     Returns:
-        What `distilled.json` says: the number of lines and files, and the settings.
+        The content of `distilled.json`: the number of lines and files, and the settings.
     """
     output = Path(output)
-    # without being told, processes on a machine that has only CPUs would each think that they are alone
+    # without `cpu=True`, each process on a CPU-only machine takes itself for the only one
     processes = PartialState(cpu=not torch.accelerator.is_available())
     order = sorted(range(len(sources)), key=lambda index: (-len(sources[index].split()), index))
     files = -(-len(order) // lines_per_file)
@@ -141,7 +141,7 @@ def distill(
 
 
 def check_distilled(output: Path, lines: int, files: int) -> None:
-    """Every line is there once."""
+    """Check that every line occurs exactly once."""
     seen = bytearray(lines)
     for number in range(files):
         with open(_part(output, number), encoding="utf-8", newline="\n") as stream:
@@ -174,7 +174,7 @@ def _same_settings_as_before(output: Path, facts: dict[str, Any], write: bool) -
 
 
 def _batches(indices: Sequence[int], sources: Sequence[str], sentences: int, words: int | None) -> Iterator[list[int]]:
-    """Neighbours in the order of length, as many as the bounds allow."""
+    """Group neighbours, which are sorted by length, into batches within both limits."""
     batch: list[int] = []
     for index in indices:
         longest = len(sources[(batch or [index])[0]].split())
@@ -187,11 +187,11 @@ def _batches(indices: Sequence[int], sources: Sequence[str], sentences: int, wor
 
 
 class Teacher:
-    """Any sequence-to-sequence checkpoint, as a function from texts to translations.
+    """Wrap any sequence-to-sequence model as a function from texts to translations.
 
     Args:
-        generation: keywords of `generate`, such as `num_beams`.
-        max_source_tokens: longer sources are cut.
+        generation: arguments of `generate`, such as `num_beams`.
+        max_source_tokens: truncate longer sources.
     """
 
     def __init__(self, model: Any, tokenizer: Any, max_source_tokens: int | None = None, **generation: Any) -> None:
@@ -206,6 +206,6 @@ class Teacher:
         batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
         with torch.inference_mode():
             ids = self.model.generate(**batch, **self.generation)
-        # a line of the result is a line: a teacher that writes line ends must not break the file in two
+        # keep each translation on one line, also if the teacher generates line breaks
         decoded = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [" ".join(text.split("\n")) for text in decoded]

@@ -36,15 +36,15 @@ LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
 
 
 class TranslationTrainer(Seq2SeqTrainer):
-    """[`~transformers.Seq2SeqTrainer`] with what `TranslationTrainingArguments` offers.
+    """Train as `TranslationTrainingArguments` asks, on top of [`~transformers.Seq2SeqTrainer`].
 
     Token-budget batches need the columns `source_length` and `target_length` in the training set (or attributes
     `source_lengths` and `target_lengths`). `train(resume_from_checkpoint="last")` resumes from the last complete
-    checkpoint of `output_dir`, if there is one. On a CPU a killed and resumed run ends with the bits of an
+    checkpoint of `output_dir`, if there is one. On a CPU, a killed and resumed run ends bit for bit like an
     uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`.
 
     Args:
-        word_distillation: a teacher whose distribution over the next word is a second target.
+        word_distillation: adds a distillation term to the loss.
     """
 
     args: TranslationTrainingArguments
@@ -56,7 +56,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.keep_checkpoints = self.args.save_total_limit
         self.args.save_total_limit = None
         if self.args.device.type == "cpu" and (self.args.bf16 or self.args.float32_matmul_precision == "medium"):
-            unwrapped(self.model).set_attn_implementation("eager")  # oneDNN is slow at the blocks of torch's attention
+            unwrapped(self.model).set_attn_implementation("eager")  # oneDNN is slow on sdpa's blocks
         self.word_distillation = word_distillation
         self.stopped = False
         self.stop_signal: int | None = None
@@ -100,7 +100,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
         )
-        # every process has the same number of batches; their sizes differ and need no evening out
+        # every process has the same number of batches, so accelerate need not pad the last ones
         even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
         try:
             return self.accelerator.prepare(loader)
@@ -161,7 +161,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if lost and not self.args.fp16:
             raise FloatingPointError(
                 f"{lost[0]} is not finite at step {self.state.global_step}: the training has diverged. A lower "
-                "`learning_rate` or more `warmup_steps` may help; the checkpoints before are as they were"
+                "`learning_rate` or more `warmup_steps` may help; earlier checkpoints are unharmed"
             )
 
     def _restart_meter(self) -> None:
@@ -240,8 +240,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Return whether any process got a signal, the same on all of them."""
         if self.accelerator.num_processes == 1:
             return self.stop_signal is not None
-        told = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
-        return bool(self.accelerator.reduce(told, "sum").item())
+        stopping = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
+        return bool(self.accelerator.reduce(stopping, "sum").item())
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save as the Trainer does, mark the checkpoint complete, then delete those to be rotated out."""
@@ -311,7 +311,7 @@ def _same_random_numbers() -> Iterator[None]:
 
 
 class _RunCallback(TrainerCallback):
-    """Handle epochs, signals and early stopping, all from what a checkpoint keeps."""
+    """Handle epochs, signals and early stopping from the state that a checkpoint keeps."""
 
     def __init__(self, trainer: TranslationTrainer) -> None:
         self.trainer = trainer

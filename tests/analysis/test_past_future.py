@@ -46,5 +46,5 @@ def test_curves_and_picture(batch, method, tmp_path):
     words = list("abcdef"), list("vwxyz")
     path = draw_past_future(curves.past[0], curves.future[0], *words, tmp_path / "picture.png")
     assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"must be \[6, 4\] for so many words, got \[6, 5\]"):
+    with pytest.raises(ValueError, match=r"must be \[6, 4\] for these words, got \[6, 5\]"):
         draw_past_future(curves.past[0], curves.future[0], words[0], words[1][:4], tmp_path / "picture.png")
