@@ -4,14 +4,15 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
+from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 MARKER = "complete.json"
 TRAINER_STATE = "trainer_state.json"
@@ -150,16 +151,16 @@ def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: s
     save_atomically(output, model.save_pretrained, AutoTokenizer.from_pretrained(checkpoints[-1]).save_pretrained)
 
 
-def load_weights(model: Any, weights: dict[str, torch.Tensor]) -> None:
+def load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
     """Load all weights into a model; weights missing from the checkpoint must be tied to others."""
     unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
     if unexpected:
         raise ValueError(f"the model has no place for {unexpected[:3]}")
     if hasattr(model, "tie_weights"):
-        model.tie_weights()
+        cast(PreTrainedModel, model).tie_weights()
 
 
-def save_atomically(output: str | os.PathLike[str], *savers: Any) -> None:
+def save_atomically(output: str | os.PathLike[str], *savers: Callable[[str], object]) -> None:
     """Let each saver write into a temporary subfolder of the output, then move its files into place one by one."""
     output = Path(output)
     partial = output / "partial"

@@ -1,7 +1,7 @@
 """Distill a teacher: word-level in the loss, sequence-level by translating the training set."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from accelerate import PartialState
 from torch import nn
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
@@ -28,7 +29,7 @@ class WordDistillation:
         temperature: the divisor of both models' logits.
     """
 
-    def __init__(self, teacher: Any, weight: float = 0.5, temperature: float = 1.0) -> None:
+    def __init__(self, teacher: PreTrainedModel, weight: float = 0.5, temperature: float = 1.0) -> None:
         if not 0 <= weight <= 1:
             raise ValueError(f"`weight` must be in [0, 1], got {weight}")
         if temperature <= 0:
@@ -40,7 +41,7 @@ class WordDistillation:
     def __call__(
         self,
         loss: torch.Tensor,
-        outputs: Any,
+        outputs: Mapping[str, torch.Tensor],
         inputs: dict[str, torch.Tensor],
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -1,9 +1,16 @@
 """Build the model of a recipe: new, or on top of an earlier checkpoint."""
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from hf_capsule_mt.training.recipe_checks import config_class_of
@@ -11,7 +18,7 @@ from hf_capsule_mt.training.recipe_checks import config_class_of
 models_logger = logging.get_logger("hf_capsule_mt.training")
 
 
-def vocabulary_fields(tokenizer: Any) -> dict[str, Any]:
+def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return the configuration fields that a tokenizer decides."""
     facts = {
         "vocab_size": len(tokenizer),
@@ -39,7 +46,9 @@ def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any
     return config_class(**{key: value for key, value in tokenizer_fields.items() if key in known} | settings)
 
 
-def build_model(model: dict[str, Any], tokenizer: Any, init_from: str | None = None) -> PreTrainedModel:
+def build_model(
+    model: dict[str, Any], tokenizer: PreTrainedTokenizerBase, init_from: str | None = None
+) -> PreTrainedModel:
     """Return a new model, or one with all the weights of an earlier one plus what the recipe's fields add.
 
     Capsule Marian starts from any Marian checkpoint or from itself, every other family from itself.
@@ -48,19 +57,24 @@ def build_model(model: dict[str, Any], tokenizer: Any, init_from: str | None = N
         return AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
-    model_class: Any = AutoModelForSeq2SeqLM._model_mapping[config_class]
+    model_class = cast(type[PreTrainedModel], AutoModelForSeq2SeqLM._model_mapping[config_class])
     source_config = AutoConfig.from_pretrained(init_from)
     if hasattr(model_class, "from_marian") and source_config.model_type in ("marian", config_class.model_type):
         result = model_class.from_marian(init_from, **settings)
     else:
         result = _on_top_of(init_from, source_config, config_class, settings)
-    size = result.get_input_embeddings().num_embeddings
+    size = cast(nn.Embedding, result.get_input_embeddings()).num_embeddings
     if len(tokenizer) > size:
         raise ValueError(f"the tokenizer has {len(tokenizer)} words, but the vocabulary of {init_from} has {size}")
     return result
 
 
-def _on_top_of(init_from: str, source_config: Any, config_class: Any, settings: dict[str, Any]) -> PreTrainedModel:
+def _on_top_of(
+    init_from: str,
+    source_config: PreTrainedConfig,
+    config_class: type[PreTrainedConfig],
+    settings: dict[str, Any],
+) -> PreTrainedModel:
     if source_config.model_type != config_class.model_type:
         raise ValueError(
             f"a {config_class.model_type} cannot start from {init_from}, which is a {source_config.model_type}"

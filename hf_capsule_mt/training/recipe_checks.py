@@ -6,13 +6,16 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt.data import Cleaning
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+
+if TYPE_CHECKING:
+    from hf_capsule_mt.training.recipes import Recipe
 
 DATA_PARTS = ("train", "validation", "test")
 _TRAINING = typing.get_type_hints(TranslationTrainingArguments)
@@ -62,7 +65,7 @@ TYPE_NAMES = {
 }
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """Return "; did you mean `...`?", or nothing if no known word is near."""
     near = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
@@ -76,7 +79,7 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], place: str) -> Non
             raise ValueError(f"{place} has no key `{key}`{nearest(key, known) or f'; there are {sorted(known)}'}")
 
 
-def check_recipe(recipe: Any) -> None:
+def check_recipe(recipe: "Recipe") -> None:
     """Raise for an unknown key, a missing one, or a value that its key does not take."""
     for section in (*SECTIONS, "model"):
         if not isinstance(getattr(recipe, section), Mapping):
@@ -115,7 +118,7 @@ def _check_section(values: Mapping[str, Any], known: Mapping[str, Any], section:
             _check_value(value, known[key], f"`{section}.{key}`")
 
 
-def _check_value(value: Any, kind: Any, place: str) -> None:
+def _check_value(value: object, kind: object, place: str) -> None:
     """Raise unless a value is of a type, of a member of a union of types, or among the choices of an enumeration."""
     union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
     kinds = typing.get_args(kind) if union else (kind,)

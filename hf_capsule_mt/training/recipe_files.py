@@ -108,7 +108,7 @@ def _steps(method: str) -> list[str]:
 def _method(name: str, corpus: str) -> Values:
     """Return what a method changes, for a corpus."""
 
-    def filled(value: Any) -> Any:
+    def filled(value: object) -> object:
         if isinstance(value, dict):
             return {key: filled(entry) for key, entry in value.items()}
         return value.replace("{corpus}", corpus) if isinstance(value, str) else value
@@ -120,7 +120,7 @@ def _method(name: str, corpus: str) -> Values:
 class _RecipeLoader(yaml.SafeLoader):
     """YAML in which 7e-4 is a number, "no" is a word, and a key that stands twice is an error."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:

@@ -73,7 +73,7 @@ def load_recipe(recipe: str | Path, overrides: Mapping[str, Any] | None = None) 
         raise ValueError(f"{recipe}: {error}") from None
 
 
-def _override(values: Values, name: str, value: Any) -> None:
+def _override(values: Values, name: str, value: object) -> None:
     """Set one value in place, in the section that its name says or implies."""
     section, dot, key = name.partition(".")
     if not dot and name in FIELDS:

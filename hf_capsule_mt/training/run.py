@@ -2,14 +2,17 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 import yaml
 from datasets import Dataset
-from transformers import AutoModelForSeq2SeqLM, set_seed
+from torch import nn
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers.trainer_utils import EvalPrediction
 
 from hf_capsule_mt.data import (
     TranslationCollator,
@@ -121,7 +124,7 @@ MAY_CHANGE = {
 }
 
 
-def _is_embedded(*parts: Any) -> bool:
+def _is_embedded(*parts: object) -> bool:
     """Return whether a part is of the embedded corpus, whose training part is what the others leave."""
     sources = [source for part in parts if part for source in (part if isinstance(part, list) else [part])]
     return any(isinstance(source, dict) and "embedded" in source for source in sources)
@@ -143,7 +146,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str,
 
 
 # --------------------------------------------------------------------------------------------------- model, the ending
-def set_generation(model: Any, settings: dict[str, Any]) -> None:
+def set_generation(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     """Set how the model decodes by default; saved with it."""
     config = model.generation_config
     config._from_model_config = False
@@ -161,7 +164,9 @@ def _word_distillation(recipe: Recipe) -> WordDistillation | None:
     return WordDistillation(AutoModelForSeq2SeqLM.from_pretrained(settings.pop("teacher")), **settings)
 
 
-def _bleu_of(part: Dataset, tokenizer: Any, recipe: Recipe) -> Any:
+def _bleu_of(
+    part: Dataset, tokenizer: PreTrainedTokenizerBase, recipe: Recipe
+) -> Callable[[EvalPrediction], dict[str, float]]:
     references = [pair[recipe.languages["target"]] for pair in part["translation"]]
 
     def decode(predictions: np.ndarray) -> list[str]:
@@ -171,11 +176,13 @@ def _bleu_of(part: Dataset, tokenizer: Any, recipe: Recipe) -> Any:
     return bleu_metric(decode, references)
 
 
-def _finish(trainer: TranslationTrainer, recipe: Recipe, parts: Any, tokenizer: Any) -> dict[str, Any]:
+def _finish(
+    trainer: TranslationTrainer, recipe: Recipe, parts: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Any]:
     """Average if asked to, evaluate with the recipe's search, and save the model and a result file."""
     arguments = trainer.args
     output = Path(recipe.output_dir)
-    model = unwrapped(trainer.model)
+    model = unwrapped(cast(nn.Module, trainer.model))
     averaged = []
     if arguments.average_last or arguments.average_best:
         averaged = choose_checkpoints(

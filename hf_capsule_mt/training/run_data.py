@@ -1,13 +1,13 @@
 """The data of a recipe: from sources to encoded parts, and the tokenizer."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from accelerate import PartialState
 from datasets import Dataset, IterableDataset
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data import (
     BPEDropout,
@@ -24,6 +24,10 @@ from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import save_atomically
 from hf_capsule_mt.training.recipe_checks import DATA_PARTS
 from hf_capsule_mt.training.recipes import Recipe
+
+Source = Mapping[str, Any]
+Corpus = Mapping[str, Dataset | IterableDataset]
+Files = str | list["Files"]
 
 
 def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
@@ -54,14 +58,14 @@ def print_once(text: str) -> None:
         print(text)
 
 
-def _in_folder(sources: Any, folder: str | None) -> Any:
+def _in_folder(sources: Source | list[Source], folder: str | None) -> Source | list[Source]:
     """Put relative file names under a folder, except those that begin with "./"."""
     if folder is None:
         return sources
     if isinstance(sources, list):
-        return [_in_folder(source, folder) for source in sources]
+        return [cast(Source, _in_folder(source, folder)) for source in sources]
 
-    def under(value: Any) -> Any:
+    def under(value: Files) -> Files:
         if isinstance(value, list):
             return [under(entry) for entry in value]
         return value if value.startswith("./") else os.path.join(folder, value)
@@ -71,7 +75,7 @@ def _in_folder(sources: Any, folder: str | None) -> Any:
     }
 
 
-def load_or_train_tokenizer(recipe: Recipe, corpus: Any, folder: Path) -> Any:
+def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the run, or the one that the recipe names, or train one and save it in the folder."""
     if (folder / "tokenizer_config.json").exists():
         return AutoTokenizer.from_pretrained(folder)
@@ -84,10 +88,10 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Any, folder: Path) -> Any:
         train = train.take(settings["sentences"])
     sides = [recipe.languages["source"], recipe.languages["target"]]
 
-    def texts(*languages: str) -> Any:
+    def texts(*languages: str) -> Iterator[str]:
         return (row["translation"][language] for row in train for language in languages)
 
-    tokenizer: Any
+    tokenizer: PreTrainedTokenizerBase
     if settings.get("separate"):
         tokenizer = train_separate_tokenizers(
             texts(sides[0]), texts(sides[1]), size, settings.get("target_vocab_size"), model, show_progress=True
@@ -98,7 +102,7 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Any, folder: Path) -> Any:
     return tokenizer
 
 
-def encode_part(recipe: Recipe, corpus: Any, name: str, tokenizer: Any) -> Any:
+def encode_part(recipe: Recipe, corpus: Corpus, name: str, tokenizer: PreTrainedTokenizerBase) -> Any:
     """Encode a part. Held-out parts keep their texts and are sorted by length, which decodes faster."""
     languages = (recipe.languages["source"], recipe.languages["target"])
     max_length, training = recipe.data.get("max_length"), name == "train"
@@ -122,7 +126,12 @@ def encode_part(recipe: Recipe, corpus: Any, name: str, tokenizer: Any) -> Any:
     return encoded
 
 
-def training_set(recipe: Recipe, encoded: Any, tokenizer: Any, arguments: TranslationTrainingArguments) -> Any:
+def training_set(
+    recipe: Recipe,
+    encoded: Dataset | IterableDataset,
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TranslationTrainingArguments,
+) -> Dataset | IterableDataset | DropoutDataset:
     """Return the encoded training part, with BPE-dropout if asked for."""
     if not arguments.bpe_dropout:
         return encoded
@@ -132,6 +141,6 @@ def training_set(recipe: Recipe, encoded: Any, tokenizer: Any, arguments: Transl
     return DropoutDataset(encoded, dropout, recipe.languages["source"], recipe.languages["target"])
 
 
-def size_of(dataset: Any) -> str:
+def size_of(dataset: object) -> str:
     """Return the size of a dataset in words."""
     return f"{len(dataset):,} sentence pairs" if isinstance(dataset, Dataset) else "a stream"

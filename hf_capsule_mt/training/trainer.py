@@ -8,14 +8,23 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, Seq2SeqTrainer, TrainerCallback, TrainerState
+from transformers import (
+    PreTrainedModel,
+    Seq2SeqTrainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_callback import ProgressCallback
-from transformers.trainer_utils import TrainOutput
+from transformers.trainer_utils import EvalPrediction, TrainOutput
 
 from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -30,6 +39,9 @@ from hf_capsule_mt.training.checkpoints import (
     scores_by_step,
 )
 from hf_capsule_mt.training.distillation import WordDistillation
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEUScore
 
 # the parts of the loss in a model's output
 LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
@@ -56,7 +68,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.keep_checkpoints = self.args.save_total_limit
         self.args.save_total_limit = None
         if self.args.device.type == "cpu" and (self.args.bf16 or self.args.float32_matmul_precision == "medium"):
-            unwrapped(self.model).set_attn_implementation("eager")  # oneDNN is slow on sdpa's blocks
+            unwrapped(cast(nn.Module, self.model)).set_attn_implementation("eager")  # oneDNN is slow on sdpa's blocks
         self.word_distillation = word_distillation
         self.stopped = False
         self.stop_signal: int | None = None
@@ -117,7 +129,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     # ------------------------------------------------------------------------------------------------------------ loss
     def compute_loss(
         self,
-        model: Any,
+        model: nn.Module,
         inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
@@ -178,7 +190,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
         """Keep the `max_length` that the Trainer sets out of the generation config that is saved."""
-        model: Any = self.model
+        model = cast(PreTrainedModel, self.model)
         generation_config = copy.deepcopy(model.generation_config)
         try:
             return super().prediction_step(*args, **kwargs)
@@ -217,7 +229,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _signals(self) -> Iterator[None]:
         """Note SIGTERM and SIGINT to stop after the step; a second signal stops at once."""
 
-        def note(number: int, frame: Any) -> None:
+        def note(number: int, frame: FrameType | None) -> None:
             self.stop_signal = number
             restore()
 
@@ -249,7 +261,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         # a finite loss may have had an infinite gradient, so check the weights (of sharded ones the local part)
         weights = {
             name: weight.to_local() if hasattr(weight, "to_local") else weight
-            for name, weight in unwrapped(self.model).named_parameters()
+            for name, weight in unwrapped(cast(nn.Module, self.model)).named_parameters()
         }
         self._refuse_divergence({name: weight.sum(dtype=torch.float32).item() for name, weight in weights.items()})
         with self._meter.paused():
@@ -316,23 +328,36 @@ class _RunCallback(TrainerCallback):
     def __init__(self, trainer: TranslationTrainer) -> None:
         self.trainer = trainer
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         self.trainer._restart_meter()
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: DataLoader | None = None,
+        **kwargs: object,
+    ) -> None:
         if hasattr(train_dataloader, "__len__") and self.trainer._train_sampler is not None:
-            steps = -(-len(train_dataloader) // args.gradient_accumulation_steps)
+            steps = -(-len(cast(DataLoader, train_dataloader)) // args.gradient_accumulation_steps)
             self.trainer.set_epoch(state.global_step // steps)
         else:
             self.trainer.set_epoch(int(state.epoch or 0))
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         if self.trainer.any_rank_stopping():
             control.should_save = control.should_training_stop = True
             self.trainer.stopped = True
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if _is_out_of_patience(args, state.log_history):
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        if _is_out_of_patience(cast(TranslationTrainingArguments, args), state.log_history):
             control.should_training_stop = True
 
 
@@ -351,7 +376,14 @@ def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[di
 class TokensPerSecondProgress(ProgressCallback):
     """Show the loss and its parts and the tokens per second on the bar; print each evaluation."""
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: object,
+    ) -> None:
         if not state.is_world_process_zero or self.training_bar is None or not logs:
             return
         if "tokens_per_second" in logs:
@@ -363,21 +395,23 @@ class TokensPerSecondProgress(ProgressCallback):
             self.training_bar.write(f"step {state.global_step}: {numbers}")
 
 
-def bleu_metric(decode: Callable[[Any], list[str]], references: list[str]) -> Callable[[Any], dict[str, float]]:
+def bleu_metric(
+    decode: Callable[[Any], list[str]], references: list[str]
+) -> Callable[[EvalPrediction], dict[str, float]]:
     """Return `compute_metrics` for `predict_with_generate`: sacreBLEU against the references."""
 
-    def compute(prediction: Any) -> dict[str, float]:
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
         translations = decode(prediction.predictions)
         if len(translations) != len(references):
             raise ValueError(f"{len(translations)} translations for {len(references)} references")
-        score: Any = sacrebleu_metric("bleu").corpus_score(translations, [references])
+        score = cast("BLEUScore", sacrebleu_metric("bleu").corpus_score(translations, [references]))
         return {"bleu": score.score, "length_ratio": score.ratio}
 
     return compute
 
 
-def unwrapped(model: Any) -> PreTrainedModel:
+def unwrapped(model: nn.Module) -> PreTrainedModel:
     """Return the model inside wrappers for distribution and compilation."""
     while hasattr(model, "module") or hasattr(model, "_orig_mod"):
-        model = getattr(model, "module", None) or model._orig_mod
-    return model
+        model = getattr(model, "module", None) or cast(nn.Module, model._orig_mod)
+    return cast(PreTrainedModel, model)
