@@ -70,7 +70,7 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
     if name not in TARGETS:
         raise ValueError(f"`target` {name!r} is not known, choose among {', '.join(TARGETS)}")
     target = TARGETS[name]
-    flags = ["-std=gnu11", "-O3", "-fno-math-errno", "-fvisibility=hidden"]
+    flags = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden"]
     if "windows" not in name:
         flags.append("-fPIC")
     flags += ["-g", f"-fsanitize={sanitize}", "-fno-sanitize-recover"] if sanitize else ["-DNDEBUG"]

@@ -39,6 +39,11 @@ typedef int16_t rounded_t;
 #define ZERO_POINT 0
 #endif
 
+#if defined(__clang__)
+#define UNROLL_ALL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL_ALL _Pragma("GCC unroll 16")
+#endif
 #define BLOCK (2 * LANES)
 #define INLINE static inline __attribute__((always_inline))
 
@@ -55,6 +60,21 @@ INLINE vf choose(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)n
 INLINE vf max_of(vf a, vf b) { return choose(a > b, a, b); }
 INLINE vf min_of(vf a, vf b) { return choose(a < b, a, b); }
 INLINE vf abs_of(vf a) { return (vf)((vi)a & all_int(0x7fffffff)); }
+#if defined(TIER_AVX512)
+INLINE float sum_of(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+INLINE float largest_of(vf v) { return _mm512_reduce_max_ps((__m512)v); }
+#elif defined(TIER_AVX2)
+INLINE float sum_of(vf v) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+INLINE float largest_of(vf v) {
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+#else
 INLINE float sum_of(vf v) {
     float sum = 0;
     for (int i = 0; i < LANES; i++) sum += v[i];
@@ -65,6 +85,7 @@ INLINE float largest_of(vf v) {
     for (int i = 1; i < LANES; i++) largest = v[i] > largest ? v[i] : largest;
     return largest;
 }
+#endif
 
 /* To the nearest integer, for |x| < 2^22. */
 INLINE vf round_of(vf x) {
@@ -205,23 +226,38 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
     }
 }
 
-INLINE vi dot(vi sum, const rounded_t *x, const int8_t *weight) {
+/* DEPTH int8 weights of each of LANES outputs, as the products below take them. */
+#if defined(TIER_AVX512)
+typedef __m512i weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return _mm512_load_si512(p); }
+#elif defined(TIER_AVX2)
+typedef __m256i weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)p)); }
+#elif defined(TIER_DOTPROD)
+typedef int8x16_t weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return vld1q_s8(p); }
+#else
+typedef const int8_t *weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return p; }
+#endif
+
+/* sum + the products of DEPTH rounded inputs with the weights of each output. */
+INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
 #if defined(TIER_AVX512)
     int32_t four;
     memcpy(&four, x, 4);
-    return (vi)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32(four), _mm512_load_si512(weight));
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32(four), weights);
 #elif defined(TIER_AVX2)
     int32_t two;
     memcpy(&two, x, 4);
-    __m256i wide = _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)weight));
-    return (vi)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16(wide, _mm256_set1_epi32(two)));
+    return (vi)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16(weights, _mm256_set1_epi32(two)));
 #elif defined(TIER_DOTPROD)
     int32_t four;
     memcpy(&four, x, 4);
-    return (vi)vdotq_s32((int32x4_t)sum, vld1q_s8(weight), vreinterpretq_s8_s32(vdupq_n_s32(four)));
+    return (vi)vdotq_s32((int32x4_t)sum, weights, vreinterpretq_s8_s32(vdupq_n_s32(four)));
 #else
     for (int lane = 0; lane < LANES; lane++)
-        sum[lane] += (int32_t)weight[2 * lane] * x[0] + (int32_t)weight[2 * lane + 1] * x[1];
+        sum[lane] += (int32_t)weights[2 * lane] * x[0] + (int32_t)weights[2 * lane + 1] * x[1];
     return sum;
 #endif
 }
@@ -246,22 +282,24 @@ INLINE void tile_int8(const int rows, const linear_t *l, long output, const roun
     long stride = round_up(l->inputs, DEPTH);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
     vi first[MOST_ROWS], second[MOST_ROWS];
+    UNROLL_ALL
     for (int r = 0; r < rows; r++) first[r] = second[r] = all_int(0);
-#pragma GCC unroll 2
     for (long i = 0; i < stride; i += DEPTH, weight += BLOCK * DEPTH) {
         if (rows <= 6) {
             __builtin_prefetch(weight + 16 * BLOCK * DEPTH);
             __builtin_prefetch(weight + 16 * BLOCK * DEPTH + 64);
         }
-#pragma GCC unroll 16
+        weights_t weights0 = load_weights(weight), weights1 = load_weights(weight + LANES * DEPTH);
+        UNROLL_ALL
         for (int r = 0; r < rows; r++) {
-            first[r] = dot(first[r], x + r * stride + i, weight);
-            second[r] = dot(second[r], x + r * stride + i, weight + LANES * DEPTH);
+            first[r] = dot(first[r], x + r * stride + i, weights0);
+            second[r] = dot(second[r], x + r * stride + i, weights1);
         }
     }
     vi sum0 = *(const vi_any *)(l->sums + output), sum1 = *(const vi_any *)(l->sums + output + LANES);
     vf scale0 = load(l->scales + output), scale1 = load(l->scales + output + LANES);
     vf bias0 = load(l->bias + output), bias1 = load(l->bias + output + LANES);
+    UNROLL_ALL
     for (int r = 0; r < rows; r++) {
         vf top = all(largest[r]);
         finish(__builtin_convertvector(first[r] - sum0, vf) * scale0 * top + bias0,
@@ -273,19 +311,21 @@ INLINE void tile_int8(const int rows, const linear_t *l, long output, const roun
 INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
     const float *weight = (const float *)l->packed + output * l->inputs;
     vf first[MOST_ROWS], second[MOST_ROWS];
+    UNROLL_ALL
     for (int r = 0; r < rows; r++) {
         first[r] = load(l->bias + output);
         second[r] = load(l->bias + output + LANES);
     }
     for (long i = 0; i < l->inputs; i++, weight += BLOCK) {
         vf w0 = load(weight), w1 = load(weight + LANES);
-#pragma GCC unroll 16
+        UNROLL_ALL
         for (int r = 0; r < rows; r++) {
             vf one = all(x[r * l->inputs + i]);
             first[r] += one * w0;
             second[r] += one * w1;
         }
     }
+    UNROLL_ALL
     for (int r = 0; r < rows; r++)
         finish(first[r], second[r], y + r * l->outputs + output, l->outputs - output, relu);
 }
@@ -305,6 +345,25 @@ static void apply(float *values, long count, int activation) {
     }
 }
 
+/* A function of its own for each number of rows: inlined into one, they would share registers and spill. */
+#define TILE(n) \
+    static __attribute__((noinline)) void int8_##n(const linear_t *l, long output, const rounded_t *x, \
+                                                   const float *largest, float *y, int relu) { \
+        tile_int8(n, l, output, x, largest, y, relu); \
+    } \
+    static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
+                                                    int relu) { \
+        tile_float(n, l, output, x, y, relu); \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4)
+#if MOST_ROWS > 4
+TILE(5) TILE(6)
+#endif
+#if MOST_ROWS > 6
+TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#endif
+#undef TILE
+
 static void multiply(const linear_t *l, const float *x, long rows, float *y, int activation, void *memory) {
     rounded_t *rounded = memory;
     float *largest = NULL;
@@ -319,8 +378,8 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
             long left = rows - row;
 #define TILE(n) \
     case n: \
-        if (l->int8) tile_int8(n, l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
-        else tile_float(n, l, output, x + row * l->inputs, y + row * l->outputs, relu); \
+        if (l->int8) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
+        else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         row += n; \
         break;
             switch (left < MOST_ROWS ? left : MOST_ROWS) {
