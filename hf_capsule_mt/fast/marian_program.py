@@ -1,11 +1,13 @@
 """The program of Marian and of Capsule Marian, with every seam."""
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
 
+from hf_capsule_mt.configuration import CapsuleMarianConfig
 from hf_capsule_mt.fast.programs import (
     ACTIVATIONS,
     Kind,
@@ -17,13 +19,34 @@ from hf_capsule_mt.fast.programs import (
     check_plain,
     merged,
 )
+from hf_capsule_mt.modeling.head_aggregation import HeadAggregation
+from hf_capsule_mt.modeling.layer_aggregation import (
+    DynamicCombination,
+    LayerAggregation,
+    LinearCombination,
+    PerCapsuleLinear,
+    RoutedCombination,
+)
+from hf_capsule_mt.modeling.modeling_capsule_marian import (
+    CapsuleMarianDecoder,
+    CapsuleMarianEncoder,
+    CapsuleMarianModel,
+    CapsuleMarianMTModel,
+)
+from hf_capsule_mt.modeling.past_future_guidance import GuidedRoutingGuidance
+from hf_capsule_mt.modeling.transformer import DecoderLayer, EncoderLayer
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing
 
+if TYPE_CHECKING:
+    from transformers import MarianMTModel
 
-def marian_program(model: Any) -> Program:
+
+def marian_program(model: "CapsuleMarianMTModel | MarianMTModel") -> Program:
     """Return the program of a `CapsuleMarianMTModel` or of transformers' `MarianMTModel`."""
-    config = model.config
-    encoder, decoder = model.model.encoder, model.model.decoder
+    config, base = cast(CapsuleMarianConfig, model.config), cast(CapsuleMarianModel, model.model)
+    encoder, decoder = base.encoder, base.decoder
+    encoder_layers = cast(Iterable[EncoderLayer], encoder.layers)
+    decoder_layers = cast(Iterable[DecoderLayer], decoder.layers)
     if config.activation_function not in ("relu", "silu", "swish", "gelu"):
         raise UnsupportedModelError(f"`activation_function` {config.activation_function!r} has no fast form")
     program = Program(vocabulary=len(model.lm_head.weight))
@@ -31,16 +54,16 @@ def marian_program(model: Any) -> Program:
 
     words = Writer(program, program.encoder, Space.WORDS)
     hidden = _embed(words, encoder, config)
-    states = [_encoder_layer(words, hidden := _copy(words, hidden), layer, config) for layer in encoder.layers]
+    states = [_encoder_layer(words, hidden := _copy(words, hidden), layer, config) for layer in encoder_layers]
     source = _aggregate(words, states or [hidden], getattr(encoder, "layer_aggregation", None))
-    projections = [layer.encoder_attn.k_proj for layer in decoder.layers]
-    projections += [layer.encoder_attn.v_proj for layer in decoder.layers]
+    projections = [layer.encoder_attn.k_proj for layer in decoder_layers]
+    projections += [layer.encoder_attn.v_proj for layer in decoder_layers]
     memory = words.linear(source, *projections) if projections else source
 
     step = Writer(program, program.decoder, Space.HYPOTHESES)
     hidden = _embed(step, decoder, config)
     states = []
-    for number, layer in enumerate(decoder.layers):
+    for number, layer in enumerate(decoder_layers):
         hidden = _decoder_layer(step, _copy(step, hidden), layer, config, number, memory)
         states.append(hidden)
     hidden = _aggregate(step, states or [hidden], getattr(decoder, "layer_aggregation", None))
@@ -50,7 +73,7 @@ def marian_program(model: Any) -> Program:
     return program
 
 
-def _embed(writer: Writer, stack: Any, config: Any) -> int:
+def _embed(writer: Writer, stack: CapsuleMarianEncoder | CapsuleMarianDecoder, config: CapsuleMarianConfig) -> int:
     scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
     tables = (writer.program.vector(stack.embed_tokens.weight), writer.program.vector(stack.embed_positions.weight))
     return writer.run(Kind.EMBED, writer.new(config.d_model), w=tables, f=(scale,))
@@ -61,7 +84,7 @@ def _copy(writer: Writer, hidden: int) -> int:
     return writer.run(Kind.COPY, writer.new(writer.program.width(hidden)), a=hidden, n=(0,))
 
 
-def _encoder_layer(writer: Writer, hidden: int, layer: Any, config: Any) -> int:
+def _encoder_layer(writer: Writer, hidden: int, layer: EncoderLayer, config: CapsuleMarianConfig) -> int:
     attention = layer.self_attn
     joined = writer.linear(hidden, attention.q_proj, attention.k_proj, attention.v_proj)
     heads = writer.run(Kind.ATTEND_WORDS, writer.new(config.d_model), a=joined, n=(config.encoder_attention_heads,))
@@ -69,7 +92,9 @@ def _encoder_layer(writer: Writer, hidden: int, layer: Any, config: Any) -> int:
     return _feed_forward(writer, hidden, layer, config)
 
 
-def _decoder_layer(writer: Writer, hidden: int, layer: Any, config: Any, number: int, memory: int) -> int:
+def _decoder_layer(
+    writer: Writer, hidden: int, layer: DecoderLayer, config: CapsuleMarianConfig, number: int, memory: int
+) -> int:
     heads, width = config.decoder_attention_heads, config.d_model
     attention = layer.self_attn
     joined = writer.linear(hidden, attention.q_proj, attention.k_proj, attention.v_proj)
@@ -83,41 +108,46 @@ def _decoder_layer(writer: Writer, hidden: int, layer: Any, config: Any, number:
     return _feed_forward(writer, hidden, layer, config)
 
 
-def _feed_forward(writer: Writer, hidden: int, layer: Any, config: Any) -> int:
+def _feed_forward(writer: Writer, hidden: int, layer: EncoderLayer | DecoderLayer, config: CapsuleMarianConfig) -> int:
     inner = writer.linear(hidden, layer.fc1, activation=config.activation_function)
     return writer.norm(hidden, writer.linear(inner, layer.fc2), layer.final_layer_norm)
 
 
-def _project_heads(writer: Writer, heads: int, projection: Any) -> int:
+def _project_heads(writer: Writer, heads: int, projection: nn.Module) -> int:
     """Apply W^O, or route the heads."""
     if isinstance(projection, nn.Linear):
         return writer.linear(heads, projection)
-    activation = {torch.relu: "relu", torch.tanh: "tanh"}[projection.activation]
-    capsules = writer.linear(heads, projection.input_capsules, activation=activation)
-    votes = writer.linear(capsules, projection.votes)
-    return _route(writer, votes, projection, projection.num_heads, activations=-1)
+    routing = cast(HeadAggregation, projection)
+    names: dict[Callable[[torch.Tensor], torch.Tensor], str] = {torch.relu: "relu", torch.tanh: "tanh"}
+    activation = names[routing.activation]
+    capsules = writer.linear(heads, routing.input_capsules, activation=activation)
+    votes = writer.linear(capsules, routing.votes)
+    return _route(writer, votes, routing, routing.num_heads, activations=-1)
 
 
-def _aggregate(writer: Writer, states: list[int], aggregation: Any) -> int:
+def _aggregate(writer: Writer, states: list[int], aggregation: nn.Module | None) -> int:
     """Combine the outputs of a stack's layers."""
     if aggregation is None or not hasattr(aggregation, "layer_norm"):
         return states[-1]
+    combination = cast(LayerAggregation, aggregation)
     joined = writer.concatenate(*states)
     if hasattr(aggregation, "votes"):
-        aggregated = _routed_layers(writer, joined, aggregation)
+        aggregated = _routed_layers(writer, joined, cast(RoutedCombination, aggregation))
     elif type(aggregation).__name__ == "LinearCombination":
-        aggregated = writer.linear(joined, merged(aggregation.fc1, aggregation.fc2))
+        linear = cast(LinearCombination, aggregation)
+        aggregated = writer.linear(joined, merged(linear.fc1, linear.fc2))
     else:
-        gates = writer.linear(writer.linear(joined, aggregation.fc1, activation="relu"), aggregation.fc2)
-        aggregated = writer.new(aggregation.width)
-        writer.run(Kind.WEIGHTED_SUM, aggregated, a=gates, b=joined, n=(aggregation.num_layers,))
-    writer.norm(aggregated, -1, aggregation.layer_norm)
-    if aggregation.residual:
+        gated = cast(DynamicCombination, aggregation)
+        gates = writer.linear(writer.linear(joined, gated.fc1, activation="relu"), gated.fc2)
+        aggregated = writer.new(gated.width)
+        writer.run(Kind.WEIGHTED_SUM, aggregated, a=gates, b=joined, n=(gated.num_layers,))
+    writer.norm(aggregated, -1, combination.layer_norm)
+    if combination.residual:
         writer.run(Kind.ADD, aggregated, a=states[-1])
     return aggregated
 
 
-def _routed_layers(writer: Writer, joined: int, aggregation: Any) -> int:
+def _routed_layers(writer: Writer, joined: int, aggregation: RoutedCombination) -> int:
     maps = [_dense(aggregation.votes)]
     activation = getattr(aggregation, "input_activation", None)
     if activation is not None:
@@ -131,13 +161,14 @@ def _routed_layers(writer: Writer, joined: int, aggregation: Any) -> int:
     return _route(writer, votes, aggregation, aggregation.num_layers, activations=num_votes)
 
 
-def _dense(module: Any) -> Linear:
+def _dense(module: nn.Module) -> Linear:
     """A linear map, or the maps of each capsule as one block-diagonal map."""
     if isinstance(module, nn.Linear):
         check_plain(module)
         return Linear(module.weight.detach(), None if module.bias is None else module.bias.detach())
-    bias = None if module.bias is None else module.bias.detach()
-    return Linear(torch.block_diag(*module.weight.detach()), bias)
+    maps = cast(PerCapsuleLinear, module)
+    bias = None if maps.bias is None else maps.bias.detach()
+    return Linear(torch.block_diag(*maps.weight.detach()), bias)
 
 
 def _for_each_output(activation: Linear, num_votes: int) -> Linear:
@@ -147,7 +178,9 @@ def _for_each_output(activation: Linear, num_votes: int) -> Linear:
     return Linear(activation.weight.repeat_interleave(times, dim=0), bias)
 
 
-def _route(writer: Writer, votes: int, routing: Any, num_inputs: int, activations: int) -> int:
+def _route(
+    writer: Writer, votes: int, routing: HeadAggregation | RoutedCombination, num_inputs: int, activations: int
+) -> int:
     """Route votes [inputs, capsules, width] with the settings of a module of `layer_` or `head_aggregation.py`."""
     num_capsules, program, settings = routing.num_capsules, writer.program, routing.arguments
     width = program.width(votes) // num_inputs if activations < 0 else activations // num_inputs
@@ -159,16 +192,18 @@ def _route(writer: Writer, votes: int, routing: Any, num_inputs: int, activation
     if routing.method.route is not em_routing:
         raise UnsupportedModelError(f"routing by {routing.method.route.__name__} has no fast form")
     lambdas = torch.tensor(em_lambda_schedule(num_iterations, settings["lambda_final"]))
-    weights = tuple(map(program.vector, (routing.beta_a, routing.beta_u, lambdas)))
+    betas = cast(torch.Tensor, routing.beta_a), cast(torch.Tensor, routing.beta_u)
+    weights = tuple(map(program.vector, (*betas, lambdas)))
     return writer.run(Kind.EM_ROUTING, out, a=votes, w=weights, n=(*shape, activations), f=(settings["min_variance"],))
 
 
-def guide(words: Writer, step: Writer, source: int, hidden: int, guidance: Any) -> int:
+def guide(words: Writer, step: Writer, source: int, hidden: int, guidance: nn.Module | None) -> int:
     """Add PAST and FUTURE to the decoder's states."""
     if guidance is None or not hasattr(guidance, "fc1"):
         return hidden
     if not hasattr(guidance, "num_iterations"):
         raise UnsupportedModelError(f"{type(guidance).__name__} has no fast form")
+    guidance = cast(GuidedRoutingGuidance, guidance)
     program, width = words.program, guidance.capsule_dim
     num_outputs, kept = guidance.num_outputs, 2 * guidance.num_capsules
     votes = words.linear(source, guidance.votes)

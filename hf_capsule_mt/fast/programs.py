@@ -136,8 +136,20 @@ class Writer:
         self.operations = operations
         self.space = space
 
-    def run(self, kind: Kind, out: int, **arguments: object) -> int:
-        self.operations.append(Operation(kind, out, **arguments))  # type: ignore[arg-type]
+    def run(
+        self,
+        kind: Kind,
+        out: int,
+        *,
+        a: int = -1,
+        b: int = -1,
+        c: int = -1,
+        d: int = -1,
+        w: tuple[int, ...] = (),
+        n: tuple[int, ...] = (),
+        f: tuple[float, ...] = (),
+    ) -> int:
+        self.operations.append(Operation(kind, out, a, b, c, d, w, n, f))
         return out
 
     def new(self, width: int) -> int:

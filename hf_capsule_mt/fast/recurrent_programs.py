@@ -1,28 +1,37 @@
 """The programs of CapsNMT and of RNMT."""
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import cast
 
+import torch
 from torch import nn
 
+from hf_capsule_mt.configuration import CapsNMTConfig
 from hf_capsule_mt.fast.marian_program import guide
 from hf_capsule_mt.fast.programs import Kind, Linear, Program, Space, Writer
+from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.gru import GRULayer
+from hf_capsule_mt.modeling.modeling_capsnmt import CapsNMTForConditionalGeneration, RecurrentStack
+from hf_capsule_mt.modeling.modeling_capsule_rnmt import CapsuleRNMTForConditionalGeneration
+from hf_capsule_mt.modeling.recurrent import ResidualLSTM
+from hf_capsule_mt.modeling.source_aggregation import SourceCapsules
 from hf_capsule_mt.modeling.transformer import sinusoids
 
 
-def capsnmt_program(model: Any, longest_source: int = 1024) -> Program:
+def capsnmt_program(model: CapsNMTForConditionalGeneration, longest_source: int = 1024) -> Program:
     """Return the program of a `CapsNMTForConditionalGeneration`, for sources of at most `longest_source` tokens."""
     config, encoder, decoder = model.config, model.model.encoder, model.model.decoder
     program = Program(vocabulary=len(model.lm_head.weight))
     words = Writer(program, program.encoder, Space.WORDS)
     sources = Writer(program, program.encoder, Space.SOURCES)
     hidden = _embed(words, encoder, config)
-    for layer in encoder.layers:
+    for layer in cast(Iterable[ResidualLSTM], encoder.layers):
         hidden = _both_directions(words, hidden, layer.lstm, layer.norm, Kind.LSTM_WORDS, 4)
     if config.aggregation == "pooling":
         capsules = sources.run(Kind.POOL_WORDS, sources.new(4 * config.hidden_size), a=hidden)
     else:
-        capsules = _capsules(words, sources, hidden, encoder.aggregation, longest_source)
+        capsules = _capsules(words, sources, hidden, cast(SourceCapsules, encoder.aggregation), longest_source)
     projection = decoder.source_projection
     source = sources.linear(capsules, Linear(projection.weight.detach() * decoder.source_scale, projection.bias))
 
@@ -31,7 +40,7 @@ def capsnmt_program(model: Any, longest_source: int = 1024) -> Program:
     word = _embed(step, decoder, config)
     top = step.run(Kind.COPY, step.new(config.hidden_size), a=source, n=(0,))
     step.run(Kind.ADD, top, a=word)
-    for number, layer in enumerate(decoder.layers):
+    for number, layer in enumerate(cast(Iterable[ResidualLSTM], decoder.layers)):
         top = _lstm_step(step, states, top, layer)
         if number == 0 and decoder.source_attention is not None:
             attention = decoder.source_attention
@@ -41,14 +50,14 @@ def capsnmt_program(model: Any, longest_source: int = 1024) -> Program:
     return program
 
 
-def rnmt_program(model: Any) -> Program:
+def rnmt_program(model: CapsuleRNMTForConditionalGeneration) -> Program:
     """Return the program of a `CapsuleRNMTForConditionalGeneration`."""
     config, encoder, decoder = model.config, model.model.encoder, model.model.decoder
     program = Program(vocabulary=len(model.lm_head.weight))
     words = Writer(program, program.encoder, Space.WORDS)
     sources = Writer(program, program.encoder, Space.SOURCES)
     hidden = words.norm(_lookup(words, encoder.embed_tokens), -1, encoder.embed_layer_norm)
-    for layer in encoder.layers:
+    for layer in cast(Iterable[GRULayer], encoder.layers):
         hidden = _both_directions(words, hidden, layer.gru, layer.layer_norm, Kind.GRU_WORDS, 3)
     mean = sources.run(Kind.MEAN_WORDS, sources.new(config.hidden_size), a=hidden)
     first_states = sources.linear(mean, decoder.first_states, activation="tanh")
@@ -67,7 +76,7 @@ def rnmt_program(model: Any) -> Program:
     _gru_step(step, recurrence.context_gru, context, between, states[0])
     joined = step.concatenate(states[0], context, word)
     top = step.norm(step.linear(joined, attention_layer.readout, activation="tanh"), -1, attention_layer.layer_norm)
-    for layer, state in zip(decoder.layers, states[1:], strict=True):
+    for layer, state in zip(cast(Iterable[GRULayer], decoder.layers), states[1:], strict=True):
         weights = layer.gru.weights
         from_input = step.linear(top, Linear(weights[0], weights[2]))
         from_state = step.linear(state, Linear(weights[1], weights[3]))
@@ -84,14 +93,16 @@ def _lookup(writer: Writer, embedding: nn.Embedding, scale: float = 1.0) -> int:
     return writer.run(Kind.EMBED, writer.new(embedding.embedding_dim), w=(table, -1), f=(scale,))
 
 
-def _embed(writer: Writer, stack: Any, config: Any) -> int:
+def _embed(writer: Writer, stack: RecurrentStack, config: CapsNMTConfig) -> int:
     scale = math.sqrt(stack.embed_tokens.embedding_dim) if config.scale_embedding else 1.0
     embedded = _lookup(writer, stack.embed_tokens, scale)
     projection = stack.embedding_projection
-    return embedded if isinstance(projection, nn.Identity) else writer.linear(embedded, projection)
+    return embedded if isinstance(projection, nn.Identity) else writer.linear(embedded, cast(nn.Linear, projection))
 
 
-def _both_directions(words: Writer, hidden: int, layer: Any, norm: nn.LayerNorm, kind: Kind, num_gates: int) -> int:
+def _both_directions(
+    words: Writer, hidden: int, layer: nn.RNNBase, norm: nn.LayerNorm, kind: Kind, num_gates: int
+) -> int:
     """A bidirectional recurrent layer, added to what it reads where both are of one width, and normalised."""
     outputs = words.new(2 * layer.hidden_size)
     for number, suffix in enumerate(("", "_reverse")):
@@ -104,7 +115,7 @@ def _both_directions(words: Writer, hidden: int, layer: Any, norm: nn.LayerNorm,
     return words.norm(outputs, hidden if is_residual else -1, norm)
 
 
-def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: Any, longest_source: int) -> int:
+def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: SourceCapsules, longest_source: int) -> int:
     """Route the words to capsules, with votes, positions and scores of their own."""
     program, width = words.program, words.program.width(hidden)
     num_capsules, num_iterations = aggregation.num_capsules, aggregation.num_iterations
@@ -130,12 +141,14 @@ def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: Any, lon
     )
 
 
-def _lstm_step(step: Writer, states: Writer, hidden: int, layer: Any) -> int:
+def _lstm_step(step: Writer, states: Writer, hidden: int, layer: ResidualLSTM) -> int:
     """LayerNorm(x + LSTM(x))."""
     lstm, width = layer.lstm, layer.lstm.hidden_size
     state, cell = states.new(width), states.new(width)
-    gates = step.linear(hidden, Linear(lstm.weight_ih_l0.detach(), lstm.bias_ih_l0))
-    from_state = step.linear(state, Linear(lstm.weight_hh_l0.detach(), lstm.bias_hh_l0))
+    input_weight, input_bias = cast(torch.Tensor, lstm.weight_ih_l0), cast(torch.Tensor, lstm.bias_ih_l0)
+    state_weight, state_bias = cast(torch.Tensor, lstm.weight_hh_l0), cast(torch.Tensor, lstm.bias_hh_l0)
+    gates = step.linear(hidden, Linear(input_weight.detach(), input_bias))
+    from_state = step.linear(state, Linear(state_weight.detach(), state_bias))
     step.run(Kind.ADD, gates, a=from_state)
     states.run(Kind.LSTM_STEP, state, a=gates, b=cell)
     output = step.run(Kind.COPY, step.new(width), a=state, n=(0,))
@@ -148,7 +161,7 @@ def _gru_step(step: Writer, cell: nn.GRUCell, hidden: int, state: int, out: int)
     return step.run(Kind.GRU_STEP, out, a=from_input, b=from_state, c=state)
 
 
-def _attend(words: Writer, step: Writer, source: int, hidden: int, attention: Any) -> int:
+def _attend(words: Writer, step: Writer, source: int, hidden: int, attention: AdditiveAttention) -> int:
     """Additive attention of the states to the words."""
     keys = words.run(Kind.EXP_TWICE, words.linear(source, attention.key_projection))
     query = step.run(Kind.EXP_TWICE, step.linear(hidden, attention.query_projection))

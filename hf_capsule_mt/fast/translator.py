@@ -169,9 +169,9 @@ class FastTranslator:
 
     def _answer(
         self,
-        inputs: Any,
+        inputs: object,
         attention_mask: torch.Tensor | None,
-        config: Any,
+        config: GenerationConfig,
         limits: torch.Tensor | None,
         scored: bool = False,
     ) -> tuple[Answer, Request]:
@@ -225,7 +225,7 @@ class FastTranslator:
                 self._report(str(error))
         return TorchModel(program, int8=self.int8)
 
-    def _config(self, given: GenerationConfig | None, options: dict[str, Any]) -> Any:
+    def _config(self, given: GenerationConfig | None, options: dict[str, Any]) -> GenerationConfig:
         """The settings of this call; refuse what no backend obeys."""
         config = copy.deepcopy(self.model.generation_config if given is None else given)
         unused = config.update(**{name: value for name, value in options.items() if name != "generation_config"})
@@ -245,9 +245,9 @@ class FastTranslator:
 
     def _request(
         self,
-        inputs: Any,
+        inputs: object,
         attention_mask: torch.Tensor | None,
-        config: Any,
+        config: GenerationConfig,
         limits: torch.Tensor | None,
         scored: bool = False,
     ) -> Request:
@@ -325,7 +325,7 @@ _NEUTRAL: dict[str, Any] = {
 }
 
 
-def _single(token: Any) -> int:
+def _single(token: int | list[int] | tuple[int, ...] | None) -> int:
     """The one end token; -1 if there is none."""
     if isinstance(token, (list, tuple)):
         if len(token) > 1:
@@ -334,14 +334,14 @@ def _single(token: Any) -> int:
     return -1 if token is None else int(token)
 
 
-def _padding(pad: Any, end: int, num_beams: int) -> int:
+def _padding(pad: int | None, end: int, num_beams: int) -> int:
     """What follows the end token. transformers' beam search takes a padding token of 0 for none."""
     if pad is None or (num_beams > 1 and not pad):
         return max(end, 0)
     return int(pad)
 
 
-def _suppressed(config: Any) -> list[int]:
+def _suppressed(config: GenerationConfig) -> list[int]:
     banned = config.bad_words_ids or []
     if any(len(words) != 1 for words in banned):
         raise UnsupportedOptionError("`bad_words_ids` of several tokens")

@@ -145,17 +145,17 @@ def check_card(card: ModelCard) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- escaping text
-def _one_line(text: Any) -> str:
+def _one_line(text: object) -> str:
     """Join the lines of a text, which would end a heading, a list item or a code span."""
     return " ".join(str(text).split())
 
 
-def _code(text: Any) -> str:
+def _code(text: object) -> str:
     """Return a text as a code span."""
     return "`" + _one_line(text).replace("`", "'") + "`"
 
 
-def _in_cell(text: Any) -> str:
+def _in_cell(text: object) -> str:
     """Escape the bars of a text, which would begin new cells of a table."""
     return _one_line(text).replace("|", "\\|")
 

@@ -1,11 +1,17 @@
 """A linear map's own initial standard deviation, where the model's does not fit."""
 
+from typing import Protocol, cast
+
 from torch import nn
+
+
+class _HasInitialStd(Protocol):
+    init_std: float
 
 
 def set_initial_std(linear: nn.Linear, std: float) -> None:
     """Let the model draw this weight with `std` when it initialises its modules."""
-    linear.init_std = std  # type: ignore[assignment]
+    cast(_HasInitialStd, linear).init_std = std
 
 
 def get_initial_std(linear: nn.Linear) -> float | None:

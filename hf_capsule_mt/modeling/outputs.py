@@ -1,10 +1,11 @@
 """The models' outputs: transformers' output classes with routing weights and the parts of the loss."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedConfig
+from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -101,7 +102,7 @@ def join_stacks(
         routing_weights = (getattr(encoded, "routing_weights", None) or {}) | (decoded.routing_weights or {})
     return CapsuleSeq2SeqModelOutput(
         last_hidden_state=decoded.last_hidden_state,
-        past_key_values=decoded.past_key_values,  # type: ignore[arg-type]
+        past_key_values=cast(EncoderDecoderCache | None, decoded.past_key_values),
         decoder_hidden_states=decoded.hidden_states,
         decoder_attentions=decoded.attentions,
         cross_attentions=decoded.cross_attentions,

@@ -4,7 +4,7 @@ Legend: B batch, S source positions, d model width.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -34,22 +34,22 @@ class SentenceConstants:
             self.constants[SENTENCES] = nn.functional.pad(changes.cumsum(dim=0), (1, 0))  # [B]
 
     def reset(self) -> None:
-        super().reset()  # type: ignore[misc]
+        cast(Cache, super()).reset()
         self.constants = {}
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        super().reorder_cache(beam_idx)  # type: ignore[misc]
+        cast(Cache, super()).reorder_cache(cast(torch.LongTensor, beam_idx))
         sentences = self.constants.get(SENTENCES)
         if sentences is not None and torch.equal(sentences[beam_idx.to(sentences.device)], sentences):
             return  # every beam follows one of its own sentence, which has the same constants
         self._change_constants(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        super().batch_repeat_interleave(repeats)  # type: ignore[misc]
+        cast(Cache, super()).batch_repeat_interleave(repeats)
         self._change_constants(lambda tensor: tensor.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        super().batch_select_indices(indices)  # type: ignore[misc]
+        cast(Cache, super()).batch_select_indices(indices)
         self._change_constants(lambda tensor: tensor[indices.to(tensor.device)])
 
     def _change_constants(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
