@@ -16,6 +16,7 @@ import hf_capsule_mt
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import describe_environment
 from hf_capsule_mt.extras import EXTRAS, install_line, missing_modules
+from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
 
 PACKAGES = ("torch", "transformers", "tokenizers", "huggingface_hub", "accelerate", "sentencepiece", "safetensors")
 # flags of /proc/cpuinfo that decide how fast a product of matrices is
@@ -50,6 +51,14 @@ def cpu_flags() -> str:
     return " ".join(flag for flag in CPU_FLAGS if flag in found) or "none of note"
 
 
+def native_engine() -> str:
+    """Return the tier of kernels that the native engine runs here, or why it does not run."""
+    try:
+        return native_tier()
+    except NativeUnavailableError as error:
+        return f"none: {error}"
+
+
 def gpus() -> str:
     if torch.cuda.is_available():
         return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
@@ -82,6 +91,7 @@ def report() -> list[tuple[str, list[tuple[str, str]]]]:
                 ("torch uses", f"{torch.backends.cpu.get_cpu_capability()}, {hardware['threads']} threads"),
                 ("memory", f"{hardware['memory_gib']} GiB"),
                 ("GPU", gpus()),
+                ("native engine", native_engine()),
                 ("C++ compiler", shutil.which("c++") or "none (only compiled routing forms need one)"),
             ],
         ),
