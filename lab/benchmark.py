@@ -7,6 +7,7 @@
     python -m lab.benchmark lengths 10 50 100 200 400 --threads 1       # CapsNMT beside Marian, five minutes
     python -m lab.benchmark pipeline outputs/demo --num-beams 4         # the pipeline beside a loop over generate()
     python -m lab.benchmark throughput --rounds 4                       # a bare Trainer beside this package's
+    python -m lab.benchmark engines                                     # to_fast beside generate() and CTranslate2
 
 All runs take turns in one process, and each ratio is one of medians of the same run. Prints a table, and writes a JSON
 result, to which `python -m lab.report --keep` gives a place in the report.
@@ -23,6 +24,7 @@ from tqdm import tqdm
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
+from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
 from lab.model_speed import SIZES, SYSTEMS, ModelSpeed, decoding_models
 from lab.pipeline_speed import pipeline_speed
@@ -69,6 +71,9 @@ def parse_arguments() -> argparse.Namespace:
     throughput.add_argument("--batch-size", type=int, default=64, help="sentences, where batches are not of tokens")
     throughput.add_argument("--width", type=int, default=128, help="of the model")
     throughput.add_argument("--layers", type=int, default=3, help="of the encoder and of the decoder")
+    engines = command("engines", "to_fast beside generate() and, where it is installed, CTranslate2; one thread")
+    engines.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
+    engines.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     for name, one in commands.choices.items():
         one.add_argument("--threads", type=int, help="processor threads to use (default: all)")
         one.add_argument("--output", type=Path, default=Path(f"outputs/benchmark-{name}.json"), help="the result file")
@@ -127,6 +132,7 @@ SECTIONS = {
     "lengths": (measure_by_length, render_lengths),
     "pipeline": (pipeline_speed, None),
     "throughput": (measure_throughput, render_throughput),
+    "engines": (measure_engines, render_engines),
 }
 
 

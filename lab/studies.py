@@ -6,6 +6,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
+from lab.engine_speed import render_engines
 from lab.probing_table import probing_table
 from lab.records import Records
 from lab.seeds import mean_and_spread
@@ -74,9 +75,15 @@ def throughput(records: Records) -> str:
     return "\n\n".join(render_throughput(records.named("studies")[name]) for name in ("throughput", "throughput-256"))
 
 
+def engines(records: Records) -> str:
+    record = records.named("studies")["benchmark-engines"]
+    about = f"{record['hardware']['cpu']}, one thread, processor time, median of {record['repeats']} turns."
+    return f"{about}\n\n{render_engines(dict(record))}"
+
+
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
-    for function in (adequacy, probing, alignment, comparisons, quickstart, benchmarks, lengths, throughput)
+    for function in (adequacy, probing, alignment, comparisons, quickstart, benchmarks, engines, lengths, throughput)
 }
 
 

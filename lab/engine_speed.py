@@ -1,0 +1,129 @@
+"""Decoding speed of `to_fast` beside stock `generate()` and, where it is installed, CTranslate2.
+
+The same random weights, sources and number of tokens for all: 32 source tokens, 40 forced target tokens, the end token
+suppressed. Everything takes turns in one process; the clock is processor time, so one thread is what it measures.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.fast import to_fast
+from lab.model_speed import SIZES, build
+
+SOURCE_LENGTH, NEW_TOKENS = 32, 40
+CELLS = {
+    "batch 1, greedy": (1, 1),
+    "batch 1, beam 5": (1, 5),
+    "batch 16, greedy": (16, 1),
+    "batch 16, beam 5": (16, 5),
+}
+STOCK, CTRANSLATE2 = "stock generate()", "CTranslate2 int8, plain"
+# title -> system, backend, int8
+ENGINES = {
+    "native int8, plain": ("stock", "native", True),
+    "native int8, EM routing of layers": ("em_routing", "native", True),
+    "native int8, PAST and FUTURE": ("guided", "native", True),
+    "native int8, CapsNMT": ("capsnmt", "native", True),
+    "native float32, plain": ("stock", "native", False),
+    "PyTorch int8, plain": ("stock", "torch", True),
+    "PyTorch int8, EM routing of layers": ("em_routing", "torch", True),
+}
+Runner = Callable[[torch.Tensor, int], object]
+
+
+def measure_engines(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the milliseconds of every engine in every cell: the median of the turns."""
+    torch.set_num_threads(1)
+    size = SIZES[arguments.size]
+    runners = _runners(size, arguments.size != "tiny")
+    milliseconds: dict[str, dict[str, float]] = {}
+    with tqdm(total=len(CELLS) * len(runners) * (arguments.repeats + 1)) as bar:
+        for cell, (batch, beams) in CELLS.items():
+            ids = torch.randint(
+                2, size["vocab_size"], (batch, SOURCE_LENGTH), generator=torch.Generator().manual_seed(batch)
+            )
+            seconds: dict[str, list[float]] = {name: [] for name in runners}
+            for turn in range(arguments.repeats + 1):
+                for name, run in runners.items():
+                    start = time.process_time()
+                    run(ids, beams)
+                    if turn:  # the first one warms up
+                        seconds[name].append(time.process_time() - start)
+                    bar.update()
+            milliseconds[cell] = {name: 1000 * statistics.median(taken) for name, taken in seconds.items()}
+    return {"kind": "engines", "size": arguments.size, "repeats": arguments.repeats, "milliseconds": milliseconds}
+
+
+def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
+    models = {system: build(system, size, "cpu").eval() for system, _, _ in ENGINES.values()}
+    for model in models.values():
+        model.generation_config.forced_eos_token_id = None
+        model.generation_config.max_length = None
+
+    def generating(generate: Callable[..., object]) -> Runner:
+        def run(ids: torch.Tensor, beams: int) -> object:
+            return generate(ids, num_beams=beams, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS)
+
+        return run
+
+    stock: Any = models["stock"]
+    runners = {STOCK: generating(stock.generate)}
+    for title, (system, backend, int8) in ENGINES.items():
+        name: Any = backend
+        runners[title] = generating(to_fast(models[system], int8=int8, backend=name).generate)
+    if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
+        runners[CTRANSLATE2] = _ctranslate2(models["stock"], size["vocab_size"])
+    return runners
+
+
+def _ctranslate2(model: PreTrainedModel, vocabulary: int) -> Runner:
+    import ctranslate2
+    from ctranslate2.converters import transformers as converters
+
+    loader = converters.MarianMTLoader()
+    specification = loader.get_model_spec(model)
+    tokens = ["<pad>", "</s>", *(f"t{number}" for number in range(2, vocabulary))]
+    loader.set_vocabulary(specification, tokens)
+    config = specification.config
+    config.eos_token, config.unk_token, config.decoder_start_token = "</s>", "<pad>", "<pad>"
+    config.add_source_eos = False
+    specification.validate()
+    specification.optimize(quantization="int8")
+    with tempfile.TemporaryDirectory() as folder:
+        specification.save(folder)
+        translator = ctranslate2.Translator(
+            folder, device="cpu", compute_type="int8", intra_threads=1, inter_threads=1
+        )
+
+    def run(ids: torch.Tensor, beams: int) -> object:
+        sources = [[tokens[token] for token in row] for row in ids.tolist()]
+        lengths = {"min_decoding_length": NEW_TOKENS, "max_decoding_length": NEW_TOKENS}
+        return translator.translate_batch(sources, beam_size=beams, **lengths)
+
+    return run
+
+
+def render_engines(result: dict[str, Any]) -> str:
+    """Return how many times as fast as stock `generate()` each engine is, and as CTranslate2, as Markdown."""
+    milliseconds = result["milliseconds"]
+    names = list(next(iter(milliseconds.values())))
+    rows = []
+    for name in names:
+        cells = []
+        for taken in milliseconds.values():
+            text = f"{taken[STOCK] / taken[name]:.1f}"
+            if CTRANSLATE2 in taken and name not in (STOCK, CTRANSLATE2):
+                text += f" ({taken[CTRANSLATE2] / taken[name]:.2f})"
+            cells.append(text)
+        rows.append([name, *cells])
+    return markdown_table(["x stock (x CTranslate2)", *milliseconds], rows) + "\n"
