@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
+from transformers import MarianConfig, MarianMTModel
 
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.fast import to_fast
-from lab.model_speed import SIZES, build
+from lab.model_speed import SIZES, build, model_sizes
 
 SOURCE_LENGTH, NEW_TOKENS = 32, 40
 CELLS = {
@@ -82,20 +82,24 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
         name: Any = backend
         runners[title] = generating(to_fast(models[system], int8=int8, backend=name).generate)
     if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
-        runners[CTRANSLATE2] = _ctranslate2(models["stock"], size["vocab_size"])
+        runners[CTRANSLATE2] = _ctranslate2(size)
     return runners
 
 
-def _ctranslate2(model: PreTrainedModel, vocabulary: int) -> Runner:
+def _ctranslate2(size: dict[str, int]) -> Runner:
+    """Convert a stock model of the same size whose last token is the padding, as CTranslate2 expects of OPUS-MT."""
     import ctranslate2
     from ctranslate2.converters import transformers as converters
 
+    last = size["vocab_size"] - 1
+    special = {"pad_token_id": last, "decoder_start_token_id": last, "eos_token_id": 0}
+    model = MarianMTModel(MarianConfig(**{**model_sizes(size), **special}))
     loader = converters.MarianMTLoader()
     specification = loader.get_model_spec(model)
-    tokens = ["<pad>", "</s>", *(f"t{number}" for number in range(2, vocabulary))]
+    tokens = ["</s>", "<unk>", *(f"t{number}" for number in range(2, last))]
     loader.set_vocabulary(specification, tokens)
     config = specification.config
-    config.eos_token, config.unk_token, config.decoder_start_token = "</s>", "<pad>", "<pad>"
+    config.eos_token, config.unk_token, config.decoder_start_token = "</s>", "<unk>", "</s>"
     config.add_source_eos = False
     specification.validate()
     specification.optimize(quantization="int8")
@@ -106,7 +110,7 @@ def _ctranslate2(model: PreTrainedModel, vocabulary: int) -> Runner:
         )
 
     def run(ids: torch.Tensor, beams: int) -> object:
-        sources = [[tokens[token] for token in row] for row in ids.tolist()]
+        sources = [[tokens[min(token, last - 1)] for token in row] for row in ids.tolist()]
         lengths = {"min_decoding_length": NEW_TOKENS, "max_decoding_length": NEW_TOKENS}
         return translator.translate_batch(sources, beam_size=beams, **lengths)
 
