@@ -18,7 +18,7 @@ ALLOWED = {
     "modeling": {"routing", "configuration"},
     "fast": {"modeling", "routing", "configuration"},
     "pipelines": {"configuration", "modeling", "fast"},
-    "training": {"data", "configuration", "modeling", "evaluation"},
+    "training": {"data", "configuration", "modeling", "evaluation", "output_lock"},
     "analysis": {"modeling", "evaluation"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
     "demo": {"pipelines", "analysis"},
@@ -27,6 +27,7 @@ ALLOWED = {
     # leaves beside the rooms, for `commands` and `lab`
     "command_line": {"extras"},
     "extras": set(),
+    "output_lock": set(),
 }
 PACKAGE_ROOMS = set(ALLOWED)
 ALLOWED |= {
