@@ -75,7 +75,7 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
         flags.append("-fPIC")
     flags += ["-g", f"-fsanitize={sanitize}", "-fno-sanitize-recover"] if sanitize else ["-DNDEBUG"]
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [("engine.c", "engine", ""), ("dispatch.c", "dispatch", "")]
+        jobs = [(path.name, path.stem, "") for path in sorted(SOURCES.glob("*.c")) if path.stem != "kernels"]
         jobs += [("kernels.c", tier, f"-DTIER={tier} {options}") for tier, options in target.tiers.items()]
         environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": os.path.join(folder, "cache")}
         running = [

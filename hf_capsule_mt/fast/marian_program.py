@@ -50,7 +50,7 @@ def marian_program(model: "CapsuleMarianMTModel | MarianMTModel") -> Program:
     if config.activation_function not in ("relu", "silu", "swish", "gelu"):
         raise UnsupportedModelError(f"`activation_function` {config.activation_function!r} has no fast form")
     program = Program(vocabulary=len(model.lm_head.weight))
-    program.num_caches, program.cache_width = len(decoder.layers), config.d_model
+    program.num_caches = len(decoder.layers)
 
     words = Writer(program, program.encoder, Space.WORDS)
     hidden = _embed(words, encoder, config)

@@ -12,7 +12,7 @@ import torch
 from hf_capsule_mt.fast.programs import Operation, Program
 from hf_capsule_mt.fast.requests import Answer, Request
 
-VERSION = 1
+VERSION = 2
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
@@ -65,7 +65,7 @@ def load_library() -> ctypes.CDLL:
     signatures: dict[str, tuple[object, list[object]]] = {
         "engine_version": (ctypes.c_int, []),
         "engine_tier": (ctypes.c_char_p, [ctypes.c_char_p]),
-        "engine_new": (pointer, [ctypes.c_char_p, number, number, number]),
+        "engine_new": (pointer, [ctypes.c_char_p, number, number]),
         "engine_free": (None, [pointer]),
         "engine_add_linear": (ctypes.c_int, [pointer, number, number, pointer, pointer, ctypes.c_int]),
         "engine_add_vector": (ctypes.c_int, [pointer, pointer, number]),
@@ -99,9 +99,7 @@ class NativeModel:
         self._library = load_library()
         self.tier = native_tier(tier)
         self.vocabulary = program.vocabulary
-        self._model = self._library.engine_new(
-            self.tier.encode(), program.vocabulary, program.num_caches, program.cache_width
-        )
+        self._model = self._library.engine_new(self.tier.encode(), program.vocabulary, program.num_caches)
         if not self._model:
             raise MemoryError("no memory for the native engine")
         for linear in program.linears:

@@ -87,7 +87,6 @@ class Program:
     encoder: list[Operation] = field(default_factory=list)
     decoder: list[Operation] = field(default_factory=list)
     num_caches: int = 0
-    cache_width: int = 0
     logits: int = -1
 
     def linear(self, *modules: nn.Linear | Linear) -> int:

@@ -72,6 +72,8 @@ class _Run:
         self.longest, self.num_beams = request.longest, request.num_beams
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
+        # keys and values of the sources, split into heads once
+        self.source_heads: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
         self.ancestors = torch.empty(0)  # [B, 1, K, slots], 0 for those of a hypothesis, else -inf
         if model.program.num_caches:
             self.ancestors = torch.full((len(lengths), 1, 1, 0), 0.0)
@@ -163,13 +165,6 @@ class _Run:
         keys, values = self.source_heads[op.b, first]
         query = _heads(self.buffers[op.a], heads)
         self.buffers[op.out] = _join(F.scaled_dot_product_attention(query, keys, values, self.attention_mask))
-
-    @property
-    def source_heads(self) -> dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]]:
-        """Keys and values of the sources, split into heads once."""
-        if not hasattr(self, "_source_heads"):
-            self._source_heads: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
-        return self._source_heads
 
     def attend_past(self, op: Operation) -> None:
         heads, cache = op.n

@@ -1,4 +1,4 @@
-/* The C interface of the engine, which Python calls through ctypes. Version 1.
+/* The C interface of the engine, which Python calls through ctypes. Version 2.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
  * each target position. fast/programs.py writes the programs; an operation is documented at its name.
@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 1
+#define ENGINE_VERSION 2
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -82,7 +82,7 @@ typedef struct {
 EXPORTED int engine_version(void);
 /* The name of the tier that a model made with this name (or "") would have; "" if the processor does not have it. */
 EXPORTED const char *engine_tier(const char *name);
-EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches, int64_t cache_width);
+EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
 /* These return the number of what was added, or -1 where memory is short. */
 EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, const float *weight, const float *bias,

@@ -590,10 +590,15 @@ static void em_routing(const float *votes, const float *activation, const float 
 }
 
 static void squash(float *capsule, long width) {
-    float square = 0;
-    for (long k = 0; k < width; k++) square += capsule[k] * capsule[k];
-    float factor = sqrtf(square + 1e-9f) / (1 + square);
-    for (long k = 0; k < width; k++) capsule[k] *= factor;
+    vf squares = all(0.f);
+    FOR_VECTORS(i, width) squares += GET(capsule, i, width, 0.f) * GET(capsule, i, width, 0.f);
+    float square = sum_of(squares), factor = sqrtf(square + 1e-9f) / (1 + square);
+    FOR_VECTORS(i, width) PUT(capsule, i, width, GET(capsule, i, width, 0.f) * all(factor));
+}
+
+static void softmax(float *values, long count) {
+    float total = exp_below(values, count, largest_value(values, count));
+    FOR_VECTORS(i, count) PUT(values, i, count, GET(values, i, count, 0.f) / all(total));
 }
 
 static void dynamic_routing(const float *votes, long iterations, int normalize, long n, long m, long d,
@@ -620,8 +625,7 @@ static void dynamic_routing(const float *votes, long iterations, int normalize, 
             for (long c = 0; c < m; c++)
                 for (long k = 0; k < d; k++) logits[i * m + c] += capsules[c * d + k] * votes[(i * m + c) * d + k];
             memcpy(weights + i * m, logits + i * m, (size_t)m * 4);
-            float total = exp_below(weights + i * m, m, largest_value(weights + i * m, m));
-            for (long c = 0; c < m; c++) weights[i * m + c] /= total;
+            softmax(weights + i * m, m);
         }
     }
 }
@@ -720,4 +724,5 @@ static long top(const float *values, long count, long wanted, float *best, int32
 const kernels_t GLUE(kernels_, TIER) = {
     TEXT(TIER), pack,       scratch,    multiply,   add_norm,    attend, em_routing, dynamic_routing,
     exp_twice,  tanh_score, add_scaled, lstm, gru, apply, log_sum_exp, top,
+    squash,     softmax,
 };

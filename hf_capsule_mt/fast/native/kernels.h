@@ -56,6 +56,9 @@ typedef struct {
     float (*log_sum_exp)(const float *values, long count);
     /* The `wanted` largest values, largest first, the lower index first where they are equal; returns how many. */
     long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
+    /* See routing/squash.py. */
+    void (*squash)(float *capsule, long width);
+    void (*softmax)(float *values, long count);
 } kernels_t;
 
 /* The table of a tier, or of the best tier that this processor has if `name` is NULL; NULL if it has no such tier. */

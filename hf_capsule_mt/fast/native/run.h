@@ -1,0 +1,98 @@
+/* One translation: its memory, and the rows of its buffers. */
+#ifndef CAPSULE_MT_RUN_H
+#define CAPSULE_MT_RUN_H
+
+#include "engine.h"
+#include "kernels.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    float *values;
+    int64_t count;
+} vector_t;
+
+typedef struct {
+    int space;
+    int64_t width;
+} buffer_t;
+
+struct model {
+    const kernels_t *kernels;
+    int64_t vocabulary, num_caches;
+    linear_t *linears;
+    vector_t *vectors;
+    buffer_t *buffers;
+    int num_linears, num_vectors, num_buffers, logits;
+    operation_t *programs[2];
+    int64_t num_operations[2];
+};
+
+typedef struct chunk {
+    struct chunk *next;
+    int64_t unused; /* keeps what follows aligned to 16 bytes */
+} chunk_t;
+
+typedef struct {
+    const model_t *model;
+    const request_t *request;
+    chunk_t *chunks;
+    jmp_buf out_of_memory;
+
+    int64_t num_words, *first_word, *word_source, *word_position;
+    float **values, **spare; /* of each buffer; `spare` of states, which beams reorder */
+
+    int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
+    int64_t *tokens;                        /* the last of each hypothesis */
+    int32_t *ancestors, *new_ancestors;     /* [rows, longest]: the row that a hypothesis had at each step */
+    float **caches;                         /* [caches, longest]: keys and values of each row of a step */
+    const float **keys;
+    char *scratch;
+    int64_t scratch_size;
+} run_t;
+
+/* Memory until the end of the translation, which fails where memory is short. */
+static inline void *take(run_t *run, int64_t bytes) {
+    chunk_t *chunk = bytes < 0 ? NULL : malloc(sizeof(chunk_t) + (size_t)bytes + 64);
+    if (!chunk) longjmp(run->out_of_memory, 1);
+    chunk->next = run->chunks;
+    run->chunks = chunk;
+    return chunk + 1;
+}
+
+static inline void *take_zeros(run_t *run, int64_t bytes) { return memset(take(run, bytes), 0, (size_t)bytes); }
+
+/* Memory until the next call. */
+static inline void *scratch_of(run_t *run, int64_t bytes) {
+    if (bytes > run->scratch_size) {
+        run->scratch = take(run, bytes);
+        run->scratch_size = bytes;
+    }
+    return run->scratch;
+}
+
+static inline int64_t width_of(const run_t *run, int buffer) { return run->model->buffers[buffer].width; }
+static inline int space_of(const run_t *run, int buffer) { return run->model->buffers[buffer].space; }
+static inline float *row_of(const run_t *run, int buffer, int64_t row) {
+    return run->values[buffer] + row * width_of(run, buffer);
+}
+static inline const float *vector_of(const run_t *run, int number) { return run->model->vectors[number].values; }
+
+static inline int64_t rows_of(const run_t *run, int space) {
+    if (space == OF_WORDS) return run->num_words;
+    return space == OF_SOURCES ? run->request->num_sources : run->rows;
+}
+
+static inline int64_t source_of(const run_t *run, int space, int64_t row) {
+    if (space == OF_WORDS) return run->word_source[row];
+    return space == OF_SOURCES ? row : run->row_source[row];
+}
+
+/* operations.c: runs the encoder's program (0) or the decoder's (1) on the current rows. */
+void run_program(run_t *run, int which);
+/* search.c: searches for the translations of the sources whose words have been encoded. */
+void decode(run_t *run);
+
+#endif
