@@ -46,9 +46,9 @@ def published(method: Method) -> float | None:
     return float(figures[method.run][column]) - float(figures[method.baseline][column])
 
 
-def differences(runs: Runs, method: Method) -> list[float]:
+def differences(runs: Runs, run: str, baseline: str) -> list[float]:
     """Return the difference in BLEU to the baseline of the same seed, for each seed that both have."""
-    ours, theirs = runs.get(method.run, {}), runs.get(method.baseline, {})
+    ours, theirs = runs.get(run, {}), runs.get(baseline, {})
     return [_bleu(ours[seed]) - _bleu(theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
 
 
@@ -75,7 +75,7 @@ def effects_table(records: Records) -> str:
     rows = []
     for method in METHODS:
         printed = published(method)
-        cells = [effect(differences(runs, method)) for runs in settings.values()]
+        cells = [effect(differences(runs, method.run, method.baseline)) for runs in settings.values()]
         gain = "" if printed is None else f"{printed:+.2f}"
         rows.append([method.title, BASELINES[method.baseline], gain, *cells])
     return markdown_table(["method", "compared with", "paper", *SETTINGS.values()], rows)
@@ -86,13 +86,13 @@ def draw_effects(records: Records, path: str | os.PathLike[str]) -> Path | None:
     from matplotlib import pyplot as plt
 
     settings = {setting: records.runs(setting) for setting in SETTINGS}
-    if not any(differences(runs, method) for runs in settings.values() for method in METHODS):
+    if not any(differences(runs, method.run, method.baseline) for runs in settings.values() for method in METHODS):
         return None
     figure, axis = plt.subplots(figsize=(7.5, 3.8))
     for number, (setting, runs) in enumerate(settings.items()):
         label = f"{SETTINGS[setting]}, ours"
         for place, method in enumerate(METHODS):
-            values = differences(runs, method)
+            values = differences(runs, method.run, method.baseline)
             if not values:
                 continue
             mean, interval = fmean(values), interval_over_seeds(values)

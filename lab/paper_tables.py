@@ -113,6 +113,7 @@ def _heads(
 RUNS: dict[str, Run] = {
     "plain": Run("plain"),
     "plain_big": Run("plain", scale=BIG),
+    "plain_wide": Run("plain", {"encoder_ffn_dim": 1712, "decoder_ffn_dim": 1712}),  # as many parameters as linear
     # Dou et al. 2019
     "linear": Run("linear"),
     "dynamic_combination": Run("dynamic_combination"),

@@ -60,6 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(names))
     parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
     parser.add_argument("--setting", choices=list(SETTINGS), default="embedded", help="the data and the sizes")
+    parser.add_argument("--study", help="keep checkpoints and results under this name instead of the setting's")
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), metavar="RUN", help="only these runs of the tables")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train with each of these")
     parser.add_argument("--data-dir", help="where the files of the setting's recipes are")
@@ -98,14 +99,16 @@ class Reproduction:
         self.arguments = arguments
         self.deadline = time.monotonic() + 60 * arguments.budget
         self.failed: dict[Path, TrainingError] = {}
+        self.late = False  # the budget is used up
         self.records = Records(arguments.results)
         self.setting: str = arguments.setting
+        self.file: str = arguments.study or arguments.setting  # of lab/results
 
     def recipe(self, method: str) -> str:
         return f"{self.setting}/{method}"
 
     def folder(self, run: str, seed: int) -> Path:
-        return self.arguments.work / self.setting / f"{run}-seed{seed}"
+        return self.arguments.work / self.file / f"{run}-seed{seed}"
 
     def call(self, command: list[str], log: Path) -> bool:
         """Run a script; return False if the budget is used up first, after stopping it."""
@@ -179,7 +182,7 @@ class Reproduction:
         translate: Any = pipeline("translation", model=str(folder), device=DEVICE)  # type: ignore[call-overload]
         found = [result["translation_text"] for result in translate(sources, batch_size=50)]
         hypotheses = [one_line(text) for text in found]
-        self.records.keep_translations(self.setting, name, seed, hypotheses)
+        self.records.keep_translations(self.file, name, seed, hypotheses)
         training = read_result(folder / "train_result.json")
         train = load_corpus(recipe)["train"]
         some = train.select(range(min(len(train), 20_000)))
@@ -201,7 +204,7 @@ class Reproduction:
             "coverage_difference_ratio": ratio,
             "comparisons": {},
         }
-        self.records.keep(self.setting, result)
+        self.records.keep(self.file, result)
         print(f"{name}, seed {seed}: {scores['bleu'].text}", flush=True)
 
     def side(self, part: Any, recipe: Any, side: str) -> list[str]:
@@ -212,7 +215,7 @@ class Reproduction:
 
         Needs the translations, and no checkpoint. Replaces a comparison with an older training of the baseline.
         """
-        runs, translations = self.records.runs(self.setting), self.records.translations(self.setting)
+        runs, translations = self.records.runs(self.file), self.records.translations(self.file)
         result = runs[name][seed]
         for baseline in baselines_of(name):
             known = self.is_known(result, runs.get(baseline, {}).get(seed), baseline)
@@ -221,7 +224,7 @@ class Reproduction:
             _, references = self.test_set
             systems: dict[str, Sequence[str]] = {run: translations[run, seed] for run in (baseline, name)}
             result["comparisons"][baseline] = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
-            self.records.keep(self.setting, result)
+            self.records.keep(self.file, result)
 
     def is_known(self, result: dict[str, Any], of_baseline: dict[str, Any] | None, baseline: str) -> bool:
         """Return whether a result is compared with the baseline as it is now, or with one whose result is gone."""
@@ -233,7 +236,7 @@ class Reproduction:
 
     def compare_over_seeds(self, name: str, seed: int) -> None:
         """Add to a result its comparison over all seeds up to its own, each against the baseline of its seed."""
-        over_seeds = RunsOverSeeds(self.records, self.setting)
+        over_seeds = RunsOverSeeds(self.records, self.file)
         runs = over_seeds.runs[name]
         result = runs[seed]
         for baseline, comparison in result["comparisons"].items():
@@ -247,11 +250,11 @@ class Reproduction:
                 continue
             difference, p_value = over_seeds.bootstrap(name, baseline, seeds, self.test_set[1])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
-            self.records.keep(self.setting, result)
+            self.records.keep(self.file, result)
 
     def against(self, baseline: str) -> str:
         """Return the runs of the tables against any other, as Markdown."""
-        wanted, over_seeds = self.wanted(), RunsOverSeeds(self.records, self.setting)
+        wanted, over_seeds = self.wanted(), RunsOverSeeds(self.records, self.file)
         table = ""
         if any(over_seeds.seeds_of_both(name, baseline) for name in wanted if name != baseline):
             names = tqdm(wanted, desc=f"Against {baseline}")
@@ -260,7 +263,7 @@ class Reproduction:
             tables = " ".join(self.arguments.tables)
             raise SystemExit(
                 f"lab.reproduce --against {baseline}: no row of {tables} has a seed in common with it in "
-                f"{self.records.archive(self.setting)}, which has the translations of runs trained here only. Train "
+                f"{self.records.archive(self.file)}, which has the translations of runs trained here only. Train "
                 f"{baseline} and the rows with the same seed into an empty folder (--runs, --seeds, --results "
                 "FOLDER), then give --against the same --results"
             )
@@ -296,7 +299,7 @@ class Reproduction:
             }
             for name, key in keys.items()
         }
-        self.records.keep(self.setting, {"name": SPEEDS, "kind": "speeds", "changes": self.sizes, "models": found})
+        self.records.keep(self.file, {"name": SPEEDS, "kind": "speeds", "changes": self.sizes, "models": found})
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -311,7 +314,7 @@ class Reproduction:
 
     @property
     def known_speeds(self) -> dict[str, Any]:
-        return self.records.named(self.setting).get(SPEEDS, {})
+        return self.records.named(self.file).get(SPEEDS, {})
 
     def wanted(self, with_needs: bool = False) -> list[str]:
         """Return the runs of the tables; with --runs only these, and with `with_needs` those they start from."""
@@ -324,30 +327,35 @@ class Reproduction:
         return [name for name in wanted if name in asked]
 
     def run(self) -> list[str]:
-        """Train, score and compare until the budget is used up; return the failures."""
+        """Do what the arguments ask for; return the failures."""
         wanted = self.wanted(with_needs=True)
         if self.arguments.speeds:
             self.measure_speeds(wanted)
             return []
-        late, failed = False, []
+        failed = self.train_and_score(wanted)
+        if not self.late and not self.has_speeds(wanted):
+            self.measure_speeds(wanted)
+        return failed
+
+    def train_and_score(self, wanted: Sequence[str]) -> list[str]:
+        """Train, score and compare runs with every seed until the budget is used up; return the failures."""
+        failed = []
         for seed in self.arguments.seeds:
             for name in wanted:
-                if self.records.run(self.setting, name, seed) is None:
+                if self.records.run(self.file, name, seed) is None:
                     try:
-                        late = late or time.monotonic() > self.deadline or not self.train(name, seed)
+                        self.late = self.late or time.monotonic() > self.deadline or not self.train(name, seed)
                     except TrainingError as error:
                         failed.append(f"{name}, seed {seed}: {error}")
                         print(failed[-1], flush=True)
                         continue
-                    if late:
+                    if self.late:
                         continue
                     self.score(name, seed)
                 self.compare(name, seed)
                 self.compare_over_seeds(name, seed)
-        if late:
+        if self.late:
             print("The budget is used up; the same command goes on.")
-        elif not self.has_speeds(wanted):
-            self.measure_speeds(wanted)
         return failed
 
 

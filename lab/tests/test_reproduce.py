@@ -18,7 +18,7 @@ from lab.reproduce import Reproduction
 @pytest.mark.parametrize("data_dir", [None, "data/somewhere"])
 def test_every_run_is_a_recipe_of_every_setting(setting, data_dir):
     arguments = argparse.Namespace(
-        setting=setting, data_dir=data_dir, work=Path("outputs/reproduce"), results=Path("lab/results"),
+        setting=setting, study=None, data_dir=data_dir, work=Path("outputs/reproduce"), results=Path("lab/results"),
         changes=[("training.max_steps", "7")], budget=1,
     )  # fmt: skip
     reproduction = Reproduction(arguments)
