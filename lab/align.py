@@ -17,9 +17,10 @@ from pathlib import Path
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.links import align_by_command
-from hf_capsule_mt.evaluation.text_files import read_lines, read_parallel
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
 from hf_capsule_mt.evaluation.words import split_words, word_stem
+from hf_capsule_mt.output_files import check_outputs, write_output
+from hf_capsule_mt.text_files import read_lines, read_parallel
 from lab.gold_links import alignment_error_rate, expand_french, read_gold_links
 
 
@@ -47,6 +48,7 @@ def main() -> None:
     arguments = parse_arguments()
     if bool(arguments.text) == bool(arguments.gold and arguments.gold_text):
         raise SystemExit("lab.align needs either --text, or --gold-text and --gold")
+    check_outputs([arguments.output, arguments.result])
     settings = AlignerSettings(agreement=not arguments.no_agreement)
     if arguments.threshold is not None:
         settings = replace(settings, threshold=arguments.threshold)
@@ -69,7 +71,7 @@ def main() -> None:
 
     if arguments.output:
         lines = (" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n" for links in found)
-        arguments.output.write_text("".join(lines), encoding="utf-8")
+        write_output(arguments.output, "".join(lines))
     if arguments.gold:
         sure, possible = zip(*(read_gold_links(line) for line in read_lines(arguments.gold)), strict=True)
         rate = alignment_error_rate(found, sure, possible)

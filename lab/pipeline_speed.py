@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.data import embedded_corpus
+from hf_capsule_mt.text_files import read_lines
 from lab.timing import time_in_turns
 
 
@@ -18,7 +19,7 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
     if arguments.input is None:
         corpus = embedded_corpus(train=0, validation=0, test=arguments.sentences)
         return [pair["en"] for pair in corpus["test"]["translation"]]
-    return arguments.input.read_text(encoding="utf-8").split("\n")[: arguments.sentences]
+    return read_lines(arguments.input)[: arguments.sentences]
 
 
 @torch.inference_mode()

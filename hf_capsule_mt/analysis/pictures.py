@@ -1,11 +1,14 @@
 """Draw routings: assignments, entropy and diversity, PAST and FUTURE."""
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from hf_capsule_mt.output_files import write_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -239,8 +242,8 @@ def save_picture(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     """Write a figure, creating its folder, and close it."""
     from matplotlib import pyplot as plt
 
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=120, bbox_inches="tight")
+    file, picture = Path(path), io.BytesIO()
+    figure.savefig(picture, format=file.suffix[1:] or None, dpi=120, bbox_inches="tight")
     plt.close(figure)
+    write_output(file, picture.getvalue())
     return file

@@ -26,7 +26,8 @@ from hf_capsule_mt.analysis.pictures import (
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.text_files import read_parallel
+from hf_capsule_mt.output_files import check_outputs
+from hf_capsule_mt.text_files import read_parallel
 
 FEW = 16  # so many output capsules have a number each in a picture
 
@@ -49,6 +50,7 @@ def named(output: Path, ending: str) -> Path:
 
 def main() -> None:
     arguments = parse_arguments()
+    check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
     tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
     model = AutoModelForSeq2SeqLM.from_pretrained(arguments.checkpoint).to(arguments.device)
     sources, targets = (

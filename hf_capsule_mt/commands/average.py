@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter
+from hf_capsule_mt.output_files import check_output_folder
 from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 
@@ -29,6 +30,7 @@ def main() -> None:
     if (arguments.run is None) == (arguments.checkpoints is None):
         parser.error("give either a run or --checkpoints")
     try:
+        check_output_folder(arguments.output)
         checkpoints = arguments.checkpoints or choose_checkpoints(
             arguments.run,
             last=arguments.last,

@@ -13,7 +13,8 @@ from pathlib import Path
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
-from hf_capsule_mt.evaluation.text_files import read_parallel
+from hf_capsule_mt.output_files import check_outputs, write_output
+from hf_capsule_mt.text_files import read_parallel
 
 
 def named_file(argument: str) -> tuple[str, Path]:
@@ -48,6 +49,9 @@ def main() -> None:
     if len(set(names)) != len(names) or len(names) < 2:
         raise ValueError(f"two systems or more are needed, each with a name of its own, got {names}")
     files = [path for _, path in arguments.systems]
+    check_outputs(
+        [arguments.output, arguments.markdown, arguments.html], [*files, *arguments.references, arguments.sources]
+    )
     extra = [arguments.sources] if arguments.sources else []
     lines = read_parallel([*files, *arguments.references, *extra])
     systems = dict(zip(names, lines, strict=False))
@@ -64,7 +68,6 @@ def main() -> None:
     print(as_text(report), end="")
     for path, text in ((arguments.markdown, as_markdown(report)), (arguments.html, as_html(report))):
         if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            write_output(path, text)
     if arguments.output:
         print(f"Result: {write_result(arguments.output, {'kind': 'comparison', **report.as_dict()})}")

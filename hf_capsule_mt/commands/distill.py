@@ -17,6 +17,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.output_files import check_output_folder
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
@@ -47,6 +48,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    check_output_folder(arguments.output)
     processes = PartialState(cpu=arguments.cpu or not torch.accelerator.is_available())
     recipe = load_recipe(arguments.recipe, {"data_dir": arguments.data_dir} if arguments.data_dir else None)
     source, target = recipe.languages["source"], recipe.languages["target"]

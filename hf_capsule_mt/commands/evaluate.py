@@ -19,9 +19,10 @@ from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_leng
 from hf_capsule_mt.evaluation.links import align_by_command
 from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, score_corpus
 from hf_capsule_mt.evaluation.significance import confidence_interval
-from hf_capsule_mt.evaluation.text_files import read_parallel
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
+from hf_capsule_mt.output_files import check_outputs
+from hf_capsule_mt.text_files import read_parallel
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -77,6 +78,7 @@ def adequacy(
 
 def main() -> None:
     arguments = parse_arguments()
+    check_outputs([arguments.output, arguments.plot], [arguments.hypotheses, *arguments.references, arguments.sources])
     hypotheses, *references = read_parallel([arguments.hypotheses, *arguments.references])
     scores = score_corpus(hypotheses, references, arguments.metrics, arguments.tokenize)
     for score in scores.values():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.commands.push import add_card_options, export_and_check
+from hf_capsule_mt.output_files import check_output_folder
 
 
 def main() -> None:
@@ -18,4 +19,5 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="the folder to write")
     add_card_options(parser)
     arguments = parser.parse_args()
+    check_output_folder(arguments.output)
     export_and_check(arguments, arguments.output, name=arguments.output.name)

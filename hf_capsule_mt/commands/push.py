@@ -18,6 +18,7 @@ import hf_capsule_mt  # noqa: F401  registers the models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.hub import check_export, export, model_card, push
+from hf_capsule_mt.output_files import check_output_folder
 
 TRAINING_RESULT = "train_result.json"
 
@@ -67,6 +68,7 @@ def main() -> None:
     arguments = parse_arguments()
     validate_repo_id(arguments.repository)
     if arguments.export_only is not None:
+        check_output_folder(arguments.export_only)
         export_and_check(arguments, arguments.export_only, name=arguments.repository)
         return
     with tempfile.TemporaryDirectory() as folder:

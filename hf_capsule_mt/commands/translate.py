@@ -28,7 +28,7 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 import hf_capsule_mt  # noqa: F401  registers the models and the task
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.text_files import decode_lines
+from hf_capsule_mt.output_files import check_outputs
 from hf_capsule_mt.pipelines.files import (
     Window,
     WindowedOutput,
@@ -37,6 +37,7 @@ from hf_capsule_mt.pipelines.files import (
     one_line,
     windows_of,
 )
+from hf_capsule_mt.text_files import decode_lines
 
 WINDOW = 2048
 TASK: Any = "translation"  # the types of transformers 5 do not have it
@@ -195,6 +196,7 @@ def write_speed(arguments: argparse.Namespace, translator: Any, sentences: int, 
 
 def main() -> None:
     arguments = parse_arguments()
+    check_outputs([arguments.output, arguments.coverage, arguments.speed_result], [arguments.input])
     state = PartialState(cpu=arguments.cpu, timeout=timedelta(days=7))
     if state.num_processes > 1 and (arguments.input is None or arguments.output is None):
         raise ValueError("several processes need --input and --output")

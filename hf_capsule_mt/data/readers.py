@@ -1,38 +1,12 @@
 """Read sentence pairs from text, TSV and JSON lines; every error names the file and the line."""
 
-import gzip
 import json
-import os
-import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any
+
+from hf_capsule_mt.text_files import iterate_lines
 
 Pair = tuple[str, str]
-
-
-def read_lines(file: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or .gz, without their ends and without a byte-order mark.
-
-    Behaves like `evaluation.text_files.decode_lines`, which this room may not import: only a line feed ends a line,
-    and text that is not UTF-8 or a damaged gzip file is an error that names the file and the line.
-    """
-    number = 0
-    try:
-        with _open(file) as stream:
-            for number, line in enumerate(stream, start=1):
-                text = line.removesuffix(b"\n").removesuffix(b"\r")
-                try:
-                    yield (text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text).decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise ValueError(
-                        f"{file}, line {number}: not UTF-8 ({error.reason} at byte {error.start})"
-                    ) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{file}, after line {number}: the gzip file is damaged ({error})") from None
-
-
-def _open(file: str | os.PathLike[str]) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(file, "rb") if os.fspath(file).endswith(".gz") else open(file, "rb"))
 
 
 def require_text(pair: Pair, languages: Pair, places: Pair, allow_empty: bool) -> Pair:
@@ -47,7 +21,7 @@ def require_text(pair: Pair, languages: Pair, places: Pair, allow_empty: bool) -
 def read_text(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
     """Yield the pairs of two files with a sentence per line and equally many lines."""
     source_file, target_file = files
-    sources, targets = read_lines(source_file), read_lines(target_file)
+    sources, targets = iterate_lines(source_file), iterate_lines(target_file)
     number = 0
     while True:
         source, target = next(sources, None), next(targets, None)
@@ -68,7 +42,7 @@ def read_tsv(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], 
     named = any(isinstance(column, str) for column in columns)
     header = settings.get("header", named)
     indices = columns
-    for number, line in enumerate(read_lines(file), start=1):
+    for number, line in enumerate(iterate_lines(file), start=1):
         fields = line.split("\t")
         if number == 1 and header:
             if named:
@@ -89,7 +63,7 @@ def read_tsv(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], 
 def read_jsonl(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
     """Yield the pairs of a file with an object per line: the two languages, or a `translation` with them."""
     (file,) = files
-    for number, line in enumerate(read_lines(file), start=1):
+    for number, line in enumerate(iterate_lines(file), start=1):
         place = f"{file}, line {number}"
         try:
             row = json.loads(line)

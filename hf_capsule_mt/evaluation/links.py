@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.text_files import read_lines
+
 Links = frozenset[tuple[int, int]]
 SentencePair = tuple[Sequence[str], Sequence[str]]
 
@@ -68,5 +70,5 @@ def align_by_command(pairs: Sequence[SentencePair], command: str = "eflomal-alig
 def _read_links(path: Path) -> list[Links]:
     return [
         frozenset((int(source), int(target)) for source, target in (link.split("-") for link in line.split()))
-        for line in path.read_text(encoding="utf-8").splitlines()
+        for line in read_lines(path)
     ]

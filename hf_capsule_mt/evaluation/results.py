@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from hf_capsule_mt.output_files import write_output
+
 SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
 
@@ -48,12 +50,8 @@ def stamped(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
     """Write a result as JSON, with the command, the time and the environment."""
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(file.name + ".partial")
-    temporary.write_text(json.dumps(stamped(result), indent=2) + "\n", encoding="utf-8")
-    temporary.replace(file)
-    return file
+    write_output(path, json.dumps(stamped(result), indent=2) + "\n")
+    return Path(path)
 
 
 def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:

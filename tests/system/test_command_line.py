@@ -21,6 +21,8 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("input")
     save_tiny_checkpoint(folder / "em", layer_aggregation="em_routing", layer_aggregation_num_capsules=4)
     save_tiny_marian(folder / "marian")
+    (folder / "broken").mkdir()  # passes for a checkpoint until it is loaded
+    (folder / "broken" / "config.json").write_text("{bad")
     (folder / "empty").touch()
     (folder / "empty_folder").mkdir()
     (folder / "three").write_text("a cat\na dog\na man\n")
@@ -55,6 +57,21 @@ WRONG = {
     "translate em --input two --int8 --dtype bfloat16": "int8 is for float32 models on a CPU, got torch.bfloat16",
     "translate em --input two --coverage out.tsv --output out.txt": "`score_coverage` reads PAST and FUTURE",
     "average --checkpoints nofolder em --output out": "nofolder",
+    # outputs are refused before anything is read
+    "translate broken --input two --output empty_folder": "empty_folder is a folder; a file is needed",
+    "translate broken --input two --output empty/out": "empty is a file; a folder is needed",
+    "translate broken --input two --output a.tsv --coverage a.tsv": "a.tsv and a.tsv are one file",
+    "translate broken --input two --output two": "two is read and written",
+    "translate broken --input two --speed-result empty_folder": "empty_folder is a folder",
+    "evaluate --hypotheses three --references two --output empty_folder": "empty_folder is a folder",
+    "evaluate --hypotheses three --references two --output a --plot a": "a and a are one file",
+    "compare a=three b=two --references two --markdown empty/out": "empty is a file",
+    "compare a=three b=two --references two --html two": "two is read and written",
+    "analyze broken --sources two --targets two --output empty/out": "empty is a file",
+    "average --checkpoints broken --output empty": "empty is a file; a folder is needed",
+    "distill embedded/plain empty --teacher broken": "empty is a file; a folder is needed",
+    "export broken empty": "empty is a file; a folder is needed",
+    "push broken a/b --export-only empty": "empty is a file; a folder is needed",
 }
 
 

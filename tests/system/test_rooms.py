@@ -13,21 +13,23 @@ PACKAGE = "hf_capsule_mt"
 ALLOWED = {
     "routing": set(),
     "configuration": set(),
-    "data": set(),
-    "evaluation": set(),
+    "data": {"text_files"},
+    "evaluation": {"output_files", "text_files"},
     "modeling": {"routing", "configuration"},
     "fast": {"modeling", "routing", "configuration"},
     "pipelines": {"configuration", "modeling", "fast"},
-    "training": {"data", "configuration", "modeling", "evaluation", "output_lock"},
-    "analysis": {"modeling", "evaluation"},
+    "training": {"data", "configuration", "modeling", "evaluation", "output_files", "output_lock"},
+    "analysis": {"modeling", "evaluation", "output_files"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
     "demo": {"pipelines", "analysis"},
     "__init__": {"configuration", "fast", "modeling", "pipelines"},
     "__main__": {"capsule_mt"},
-    # leaves beside the rooms, for `commands` and `lab`
+    # leaves beside the rooms
     "command_line": {"extras"},
     "extras": set(),
+    "output_files": set(),
     "output_lock": set(),
+    "text_files": set(),
 }
 PACKAGE_ROOMS = set(ALLOWED)
 ALLOWED |= {

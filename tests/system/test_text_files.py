@@ -1,45 +1,63 @@
-"""Reading text: the same lines and the same errors from every reader."""
+"""Reading text: one reader for every command."""
 
+import ast
 import gzip
 import io
+import os
+from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.data import readers
 from hf_capsule_mt.evaluation.metrics import score_corpus
-from hf_capsule_mt.evaluation.text_files import decode_lines, read_lines, read_parallel
+from hf_capsule_mt.text_files import decode_lines, read_lines, read_parallel
 
-# data/ imports no other room and has a reader of its own, for files too large for the memory
-READERS = [read_lines, lambda path: list(readers.read_lines(path))]
-
-
-@pytest.fixture(params=READERS, ids=["evaluation", "data"])
-def reader(request):
-    return request.param
+PACKAGE = Path(__file__).resolve().parents[2] / "hf_capsule_mt"
 
 
-def test_lines_plain_and_gzipped(reader, tmp_path):
+def test_lines_plain_and_gzipped(tmp_path):
     content = "äö\n\nb\u2028c \r\n"  # only line feeds end a line
     (tmp_path / "plain").write_bytes(content.encode())
     (tmp_path / "packed.gz").write_bytes(gzip.compress(content.encode()))
     (tmp_path / "open").write_bytes(b"a\nb")
     (tmp_path / "empty").write_bytes(b"")
-    assert reader(tmp_path / "plain") == ["äö", "", "b\u2028c "]
-    assert reader(tmp_path / "packed.gz") == ["äö", "", "b\u2028c "]
-    assert reader(tmp_path / "open") == ["a", "b"]
-    assert reader(tmp_path / "empty") == []
+    (tmp_path / "empty.gz").write_bytes(gzip.compress(b""))
+    assert read_lines(tmp_path / "plain") == ["äö", "", "b\u2028c "]
+    assert read_lines(tmp_path / "packed.gz") == ["äö", "", "b\u2028c "]
+    assert read_lines(tmp_path / "open") == ["a", "b"]
+    assert read_lines(tmp_path / "empty") == read_lines(tmp_path / "empty.gz") == []
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="missing: no such file"):
         read_lines(tmp_path / "missing")
+    with pytest.raises(ValueError, match=f"{tmp_path} is a folder"):
+        read_lines(tmp_path)
+
+
+def test_a_pipe_is_read_like_a_file():
+    read, write = os.pipe()
+    os.write(write, b"a\nb\n")
+    os.close(write)
+    assert read_lines(f"/dev/fd/{read}") == ["a", "b"]
+    os.close(read)
+
+
+def test_every_command_reads_lines_here():
+    """Nothing else of the product unpacks, or reads the lines of a file that a user names."""
+    imports_gzip = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import) and "gzip" in {alias.name for alias in node.names}
+    ]
+    assert imports_gzip == ["text_files.py"]
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_a_byte_order_mark_is_no_text(reader, tmp_path, name):
+def test_a_byte_order_mark_is_no_text(tmp_path, name):
     content = "\ufeffäö\n\ufeffb\n".encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert reader(tmp_path / name) == ["äö", "\ufeffb"]  # at the start of the file alone
+    assert read_lines(tmp_path / name) == ["äö", "\ufeffb"]  # at the start of the file alone
 
 
 def test_a_byte_order_mark_costs_no_bleu(tmp_path):
@@ -51,16 +69,17 @@ def test_a_byte_order_mark_costs_no_bleu(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_text_that_is_not_utf8_is_named(reader, tmp_path, name):
+def test_text_that_is_not_utf8_is_named(tmp_path, name):
     content = b"good\nb\xffd\n"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(ValueError, match=rf"{name}, line 2: not UTF-8 \(invalid start byte at byte 1\)"):
-        reader(tmp_path / name)
+        read_lines(tmp_path / name)
 
 
-def test_a_file_cut_off_is_an_error_and_not_a_shorter_file(reader, tmp_path):
+def test_a_file_cut_off_is_an_error_and_not_a_shorter_file(tmp_path):
     whole = gzip.compress("".join(f"line {number}\n" for number in range(1000)).encode())
     for damaged in (
+        b"",
         whole[: len(whole) // 2],
         whole[:-4],
         whole[:-8] + b"\0" * 8,
@@ -69,7 +88,7 @@ def test_a_file_cut_off_is_an_error_and_not_a_shorter_file(reader, tmp_path):
     ):
         (tmp_path / "text.gz").write_bytes(damaged)
         with pytest.raises(ValueError, match=r"text\.gz, after line \d+: the gzip file is damaged \(.+\)"):
-            reader(tmp_path / "text.gz")
+            read_lines(tmp_path / "text.gz")
 
 
 def test_lines_end_at_line_feeds_alone():

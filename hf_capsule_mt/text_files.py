@@ -1,10 +1,11 @@
-"""Text files, plain or gzipped, line by line."""
+"""Read text files, plain or gzipped, line by line: the same lines and the same errors for every command."""
 
 import gzip
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO, cast
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -28,13 +29,29 @@ def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str]) -> Itera
         raise ValueError(f"{name}, after line {number}: the gzip file is damaged ({error})") from None
 
 
-def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Return the lines of a file as `decode_lines` yields them; a name that ends in .gz is unpacked."""
+def open_text(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for `decode_lines`; a name that ends in .gz is unpacked."""
     file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"{file}: no such file")
-    with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as stream:
-        return list(decode_lines(stream, file))
+    if not file.exists():
+        raise ValueError(f"{path}: no such file")
+    if file.is_dir():
+        raise ValueError(f"{path} is a folder; a file of text is needed")
+    if file.suffix != ".gz":
+        return open(file, "rb")
+    if file.is_file() and file.stat().st_size == 0:
+        raise ValueError(f"{path}, after line 0: the gzip file is damaged (it has no bytes)")
+    return cast(BinaryIO, gzip.open(file, "rb"))
+
+
+def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the lines of a file as `decode_lines` does, for files too large for the memory."""
+    with open_text(path) as stream:
+        yield from decode_lines(stream, path)
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    """Return the lines of a file."""
+    return list(iterate_lines(path))
 
 
 def read_parallel(paths: Sequence[str | os.PathLike[str]]) -> list[list[str]]:

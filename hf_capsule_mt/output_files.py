@@ -1,0 +1,126 @@
+"""Write output files: whole or not at all, through links, and straight into what is no regular file."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Raise an error for a file that cannot be written, that is written twice, or that is also read.
+
+    None stands for an option that was not given. Call this before any work, and before a model is loaded.
+    """
+    files = [path for path in outputs if path is not None]
+    for path in files:
+        _check_output(path)
+    files = [path for path in files if not is_stream(path)]
+    for one, other in itertools.combinations(files, 2):
+        if _is_same(one, other):
+            raise ValueError(f"{one} and {other} are one file: each output needs a file of its own")
+    for read in inputs:
+        for path in files:
+            if read is not None and _is_same(path, read):
+                raise ValueError(f"{path} is read and written: choose another output")
+
+
+def check_output_folder(path: Path) -> None:
+    """Raise an error if no files can be written into a folder of this name, which need not exist."""
+    place = _existing(path.resolve())
+    if not place.is_dir():
+        raise ValueError(f"{path}: {place} is a file; a folder is needed")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ValueError(f"{path}: no permission to write into {place}")
+
+
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path names a device, a pipe or a descriptor, which no file may replace."""
+    if os.path.abspath(path).startswith(NAMES_OF_STREAMS):
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+@contextlib.contextmanager
+def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that replaces the one of this name once the block has ended without an error.
+
+    A link stays: the file that it names is replaced. A stream is written as it is. An error of writing names the file.
+    """
+    try:
+        if is_stream(path):
+            with open(path, "ab") as stream:
+                yield stream
+            return
+        target = Path(path).resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f"{target.name[:40]}.{os.getpid()}.partial")
+        try:
+            with open(partial, "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            if target.exists():
+                shutil.copymode(target, partial)
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file as `open_output` does; text as UTF-8."""
+    with open_output(path) as stream:
+        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder survive a loss of power."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _check_output(path: Path) -> None:
+    if is_stream(path):
+        mode = os.stat(path).st_mode
+        if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+            raise ValueError(f"{path} is a {'disk' if stat.S_ISBLK(mode) else 'socket'}; a file is needed")
+        if not os.access(path, os.W_OK):
+            raise ValueError(f"{path}: no permission to write")
+        return
+    target = path.resolve()
+    if target.is_dir():
+        raise ValueError(f"{path} is a folder; a file is needed")
+    check_output_folder(target.parent)
+    if target.exists() and not os.access(target, os.W_OK):
+        raise ValueError(f"{path}: no permission to write")
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Return whether two names, links among them, are of one file, which need not exist."""
+    if one.resolve() == other.resolve():
+        return True
+    return one.exists() and other.exists() and one.samefile(other)

@@ -1,0 +1,93 @@
+"""Output files are whole or not there; links and devices stay what they are."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from hf_capsule_mt.output_files import check_output_folder, check_outputs, is_stream, open_output, write_output
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path):
+    path = tmp_path / "new" / "file"
+    write_output(path, "ä\n")
+    path.chmod(0o640)
+
+    def interrupted():
+        with open_output(path) as stream:
+            stream.write(b"half")
+            raise KeyboardInterrupt
+
+    pytest.raises(KeyboardInterrupt, interrupted)
+    assert path.read_text(encoding="utf-8") == "ä\n"
+    write_output(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    link, target = tmp_path / "link", tmp_path / "folder" / "target"
+    link.symlink_to(target)
+    for content in ("first", "second"):  # the target is made, then replaced
+        check_outputs([link])
+        write_output(link, content)
+        assert link.is_symlink()
+        assert target.read_text() == content
+
+
+def test_devices_and_pipes_are_written_through(tmp_path, capfd):
+    before = os.stat(os.devnull)
+    write_output(os.devnull, "text")
+    after = os.stat(os.devnull)
+    assert (after.st_ino, stat.S_ISCHR(after.st_mode)) == (before.st_ino, True)
+    fifo, read = tmp_path / "fifo", []
+    os.mkfifo(fifo)
+    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
+    reader.start()
+    check_outputs([fifo])
+    write_output(fifo, "text")
+    reader.join()
+    assert read == [b"text"]
+    assert stat.S_ISFIFO(os.stat(fifo).st_mode)
+    assert is_stream("/dev/stdout")
+    write_output("/dev/stdout", "printed")
+    assert capfd.readouterr().out == "printed"
+
+
+def test_an_error_of_writing_names_the_file():
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        write_output("/dev/full", "text")
+
+
+def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.touch()
+    link.symlink_to(file)
+    os.link(file, tmp_path / "hard link")
+    for outputs, message in (
+        ([tmp_path], f"{tmp_path} is a folder; a file is needed"),
+        ([Path("")], "is a folder"),
+        ([file / "below"], f"{file} is a file; a folder is needed"),
+        ([file / "deep" / "below"], f"{file} is a file; a folder is needed"),
+        ([file, None, file], "are one file: each output needs a file of its own"),
+        ([file, link], "are one file"),
+        ([file, tmp_path / "hard link"], "are one file"),
+        ([tmp_path / "new", tmp_path / "." / "new"], "are one file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_outputs(outputs)
+    with pytest.raises(ValueError, match="link is read and written"):
+        check_outputs([link], [None, file])
+    with pytest.raises(ValueError, match=f"{file} is a file; a folder is needed"):
+        check_output_folder(file)
+    check_outputs([file, None, tmp_path / "a" / "b", Path(os.devnull), Path(os.devnull)], [Path(os.devnull)])
+    check_output_folder(tmp_path / "a" / "b")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    for check in (lambda: check_outputs([file]), lambda: check_output_folder(tmp_path)):
+        with pytest.raises(ValueError, match="no permission to write"):
+            check()
+    assert not (tmp_path / "a").exists()
