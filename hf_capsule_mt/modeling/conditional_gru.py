@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.gru import GRUCell, gru_update
+from hf_capsule_mt.routing.common import reads_are_free
 
 # e^(2q) and e^(2k) of numbers up to this size, and their product, are good float32 numbers or so large or small that
 # the tanh of the sum is one
@@ -60,6 +61,7 @@ class ConditionalGRU(nn.Module):
             not torch.is_grad_enabled()
             or torch.compiler.is_compiling()
             or torch.jit.is_tracing()
+            or words.is_meta
             or torch.is_autocast_enabled(words.device.type)
             or words.dtype not in (torch.float32, torch.float64)
         )
@@ -165,7 +167,7 @@ class _AttentionGates:
     def __init__(self, keys: torch.Tensor, query_weight: torch.Tensor, state: torch.Tensor) -> None:
         self.keys = keys
         self.of_keys: torch.Tensor | None = None
-        if keys.is_cpu:
+        if reads_are_free(keys):
             # a state lies between the first one, -1 and 1, which bounds the queries
             largest_query = query_weight.abs().sum(dim=1).amax() * state.abs().amax().clamp(min=1)
             if bool(torch.maximum(largest_query, keys.abs().amax()) < LARGEST_SEPARABLE_SCORE):

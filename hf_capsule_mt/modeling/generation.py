@@ -20,6 +20,15 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         self.lm_head = cast(nn.Linear, new_embeddings)
 
+    def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Also drop a source mask that masks nothing: asked here, once a sentence, and at no step."""
+        prepared: Any = super()._prepare_decoder_input_ids_for_generation(*args, **kwargs)  # type: ignore[misc]
+        input_ids, model_kwargs = prepared
+        mask = model_kwargs.get("attention_mask")
+        if mask is not None and bool(mask.all()):
+            model_kwargs["attention_mask"] = None
+        return input_ids, model_kwargs
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift labels [B, T] right by one, after the start token: the tokens that predict them."""
         return decoder_inputs_from_labels(labels, self.config)

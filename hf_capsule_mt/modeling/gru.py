@@ -11,6 +11,9 @@ import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from hf_capsule_mt.modeling.padding import reverse_sequences
+from hf_capsule_mt.routing.common import reads_are_free
+
 
 def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     """Compute the new state [B, d] from the projections of the input [B, 3d] and of the old state [B, 3d].
@@ -90,6 +93,16 @@ class FusedGRU(nn.RNNBase):
         settings = (self.weights, True, 1, 0.0, self.training, self.bidirectional)
         if lengths is None or not self.bidirectional:
             return torch.gru(hidden, first, *settings, True)[0]
+        if not reads_are_free(lengths):  # packing needs the lengths on the host
+            ways = (hidden, reverse_sequences(hidden, lengths))
+            forwards, backwards = (
+                torch.gru(
+                    inputs, first[:1], self.weights[4 * way : 4 * way + 4], *settings[1:-1], bidirectional=False,
+                    batch_first=True,
+                )[0]
+                for way, inputs in enumerate(ways)
+            )  # fmt: skip
+            return torch.cat([forwards, reverse_sequences(backwards, lengths)], dim=-1)
         packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states = torch.gru(packed.data, packed.batch_sizes, first, *settings)[0]
         return nn.utils.rnn.pad_packed_sequence(
@@ -139,34 +152,3 @@ class GRULayer(GradientCheckpointingLayer):
         if hidden.shape[-1] == output.shape[-1]:
             output = hidden + output
         return self.layer_norm(output), states
-
-
-class Compaction:
-    """Move the padding of sequences to their right, wherever it is, and back again.
-
-    lengths: [B], how many positions of each sequence are no padding; `None` if all are none.
-    """
-
-    def __init__(self, mask: torch.Tensor | None) -> None:
-        """mask: [B, T], True keeps."""
-        self.mask = mask
-        self.lengths: torch.Tensor | None = None
-        self.order: torch.Tensor | None = None
-        if mask is None:
-            return
-        if torch.compiler.is_compiling() or not bool(mask.all()):
-            self.lengths = mask.sum(dim=1)
-            if torch.compiler.is_compiling() or bool((mask[:, 1:] > mask[:, :-1]).any()):
-                self.order = (~mask).to(torch.int8).argsort(dim=1, stable=True)  # [B, T]
-
-    def compact(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[B, T, d] -> [B, T, d], padding last."""
-        return hidden if self.order is None else _gather_positions(hidden, self.order)
-
-    def restore(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[B, T, d], padding last -> [B, T, d], padding where it was."""
-        return hidden if self.order is None else _gather_positions(hidden, self.order.argsort(dim=1))
-
-
-def _gather_positions(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    return hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))

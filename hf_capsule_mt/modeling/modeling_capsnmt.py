@@ -41,9 +41,11 @@ from hf_capsule_mt.modeling.outputs import (
     resolve_output_flags,
     translation_output,
 )
-from hf_capsule_mt.modeling.recurrent import ResidualLSTM, WordPacking, padding_mask_or_none
+from hf_capsule_mt.modeling.padding import padding_mask_or_none
+from hf_capsule_mt.modeling.recurrent import Packing, PaddedWords, ResidualLSTM, WordPacking
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
+from hf_capsule_mt.routing.common import reads_are_free
 
 # What source attention attends to: the projected keys [B, S, d], the states [B, S, d] and their mask [B, S]
 SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -153,10 +155,10 @@ class CapsNMTEncoder(RecurrentStack):
                 hidden, _ = layer(hidden)
                 states.append(hidden)
         else:
-            packing = WordPacking(mask)
+            packing: Packing = WordPacking(mask) if reads_are_free(mask) else PaddedWords(mask)
             packed = packing.pack(hidden)
             for number, layer in enumerate(self.layers, start=1):
-                packed = packed._replace(data=layer(*packed)[0])
+                packed, _ = packing.run(layer, packed)
                 if output_hidden_states or number == len(self.layers):
                     states.append(packing.unpack(packed))
         capsules, weights = self.aggregation(states[-1], mask, output_routing_weights)
@@ -198,7 +200,7 @@ class CapsNMTEncoder(RecurrentStack):
                 f"{list(attention_mask.shape)}"
             )
         mask = padding_mask_or_none(attention_mask)
-        if mask is not None and not bool(mask.any(dim=1).all()):
+        if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
             rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
             raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
         return mask
@@ -349,18 +351,19 @@ class CapsNMTDecoder(RecurrentStack):
     ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """Run each layer over all positions [B, T, d] at once; return the states below and above every layer."""
         before = None if cache is None else cache.states
-        packing = None
+        packing: Packing | None = None
         if mask is not None:  # a row without a word is computed as if it had one, and its state then left as it was
-            packing = WordPacking(mask | ~mask.any(dim=1, keepdim=True))
+            # the state after the last word, for a cache, comes from packed words alone
+            packs = reads_are_free(mask) or cache is not None
+            packing = (WordPacking if packs else PaddedWords)(mask | ~mask.any(dim=1, keepdim=True))
         states, after, attentions = [hidden], [], None
         for number, layer in enumerate(self.layers):
             state = None if before is None else before[number]
             if packing is None:
                 hidden, new_state = layer(hidden, None, None, None, state)
             else:
-                packed = packing.pack(hidden)
-                data, new_state = layer(*packed, state)
-                hidden = packing.unpack(packed._replace(data=data))
+                packed, new_state = packing.run(layer, packing.pack(hidden), state)
+                hidden = packing.unpack(packed)
             after.append(new_state if mask is None else _keep_empty_rows(new_state, state, mask))
             if number == 0 and self.source_attention is not None and memory is not None:
                 hidden, attentions = self.source_attention(hidden, *memory)

@@ -238,7 +238,10 @@ class CapsuleMarianDecoder(TransformerStack):
         hidden = self.embed(input_ids, inputs_embeds, start)
         implementation = "eager" if output_attentions else self.config._attn_implementation
         mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
-        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation)
+        begins = isinstance(start, int) and start == 0  # a sentence; its mask is not asked again at each step
+        encoder_mask = bidirectional_mask(
+            encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation, ask=begins
+        )
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.decoder_layerdrop):
@@ -259,7 +262,12 @@ class CapsuleMarianDecoder(TransformerStack):
         hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
         guided = self.guide(
-            hidden, encoder_hidden_states, encoder_attention_mask, past_key_values, output_routing_weights
+            hidden,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            output_routing_weights,
+            begins,
         )
         routings["decoder.guidance"] = guided.weights
         has_cross = output_attentions and encoder_hidden_states is not None
@@ -281,12 +289,13 @@ class CapsuleMarianDecoder(TransformerStack):
         encoder_attention_mask: torch.Tensor | None,
         past_key_values: EncoderDecoderCache | None,
         output_routing_weights: bool,
+        begins: bool,
     ) -> GuidanceOutput:
         """Add PAST and FUTURE of the encoder's states [B, S, d] to states [B, T, d]."""
         guidance = self.guidance
         if isinstance(guidance, NoGuidance):
             return guidance(hidden)
-        mask = source_mask(encoder_attention_mask)
+        mask = source_mask(encoder_attention_mask, ask=begins)
         cache = None if past_key_values is None else guided_cache(past_key_values)
         sources = guidance.prepare(encoder_hidden_states, mask, cache)
         return guidance(hidden, sources, mask, output_routing_weights)

@@ -26,7 +26,7 @@ from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTCo
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer
+from hf_capsule_mt.modeling.gru import FusedGRU, GRULayer
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
@@ -39,6 +39,7 @@ from hf_capsule_mt.modeling.outputs import (
     resolve_output_flags,
     translation_output,
 )
+from hf_capsule_mt.modeling.padding import Compaction
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
     NoGuidance,
@@ -52,6 +53,7 @@ from hf_capsule_mt.modeling.vocabulary import (
     VocabularyModel,
     VocabularyTranslationModel,
 )
+from hf_capsule_mt.routing.common import reads_are_free
 
 
 class CapsuleRNMTPreTrainedModel(PreTrainedModel):
@@ -149,7 +151,7 @@ class CapsuleRNMTEncoder(RNMTStack):
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.check_mask("attention_mask", attention_mask, hidden.shape[:2])
-        if mask is not None and not torch.compiler.is_compiling() and not bool(mask.any(dim=1).all()):
+        if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
             raise ValueError(
                 f"`attention_mask` of {type(self).__name__} leaves no word of sentences "
                 f"{(~mask.any(dim=1)).nonzero().flatten().tolist()}: every source needs at least one"
@@ -249,8 +251,11 @@ class CapsuleRNMTDecoder(RNMTStack):
             self.config, output_attentions, output_hidden_states
         )
         source = encoder_hidden_states
-        keep = source_mask(self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]))
         cache = self.cache_for(past_key_values, use_cache)
+        begins = cache is None or cache.states is None  # a sentence; its mask is not asked again at each step
+        keep = source_mask(
+            self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]), ask=begins
+        )
         embedded = self.embed(input_ids, inputs_embeds)
         if attention_mask is not None:
             attention_mask = attention_mask[:, -embedded.shape[1] :]

@@ -17,6 +17,7 @@ from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
 from hf_capsule_mt.routing import GuidedScorer, GuidedVotes, additive_scores, project_votes, route_guided_votes
+from hf_capsule_mt.routing.common import reads_are_free
 
 # What guidance computes once per sentence: two tensors [B, capsules, S, D], and their names in a decoding cache
 GuidanceSources = tuple[torch.Tensor, torch.Tensor]
@@ -245,8 +246,8 @@ def build_guidance(
     return GUIDANCES[config.guided_routing](config, width, source_width)
 
 
-def source_mask(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the padding mask [B, S] as bools, or `None` if it keeps everything."""
+def source_mask(attention_mask: torch.Tensor | None, ask: bool = True) -> torch.Tensor | None:
+    """Return the padding mask [B, S] as bools, or `None` if it keeps everything; `ask` that only once a sentence."""
     if attention_mask is None:
         return None
     if attention_mask.dim() != 2:
@@ -255,6 +256,6 @@ def source_mask(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
             f"{list(attention_mask.shape)}"
         )
     mask = attention_mask.bool()
-    if not torch.compiler.is_compiling() and not torch.jit.is_tracing() and bool(mask.all()):
+    if ask and reads_are_free(mask) and bool(mask.all()):
         return None
     return mask

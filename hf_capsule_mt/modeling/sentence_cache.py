@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from hf_capsule_mt.routing.common import reads_are_free
+
 # Which rows of a batch translate the same sentence
 SENTENCES = "sentences"
 
@@ -40,7 +42,11 @@ class SentenceConstants:
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         cast(Cache, super()).reorder_cache(cast(torch.LongTensor, beam_idx))
         sentences = self.constants.get(SENTENCES)
-        if sentences is not None and torch.equal(sentences[beam_idx.to(sentences.device)], sentences):
+        if (
+            sentences is not None
+            and reads_are_free(sentences)
+            and torch.equal(sentences[beam_idx.to(sentences.device)], sentences)
+        ):
             return  # every beam follows one of its own sentence, which has the same constants
         self._change_constants(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
 

@@ -18,6 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
 from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.routing.common import reads_are_free
 
 
 def sinusoids(num_positions: int, width: int, device: torch.device | None = None) -> torch.Tensor:
@@ -44,16 +45,16 @@ class SinusoidalPositions(nn.Embedding):
 
 
 def bidirectional_mask(
-    padding_mask: torch.Tensor | None, query_length: int, dtype: torch.dtype, implementation: str
+    padding_mask: torch.Tensor | None, query_length: int, dtype: torch.dtype, implementation: str, ask: bool = True
 ) -> torch.Tensor | None:
     """Expand a padding mask [B, K] to the form that `attend` takes [B, 1, T, K]; `None` if nothing is masked.
 
-    A mask that has this form already is returned as it is.
+    A mask that has this form already is returned as it is. `ask` whether anything is masked only once a sentence.
     """
     if padding_mask is None or padding_mask.dim() == 4:
         return padding_mask
     keep = padding_mask.bool()
-    if not _is_tracing() and bool(keep.all()):
+    if ask and reads_are_free(keep) and bool(keep.all()):
         return None
     keep = keep[:, None, None, :].expand(-1, 1, query_length, -1)  # [B, 1, T, K]
     return keep if implementation == "sdpa" else additive_mask(keep, dtype)
@@ -75,7 +76,7 @@ def causal_mask(
     past_length = 0 if cache is None else cache.get_seq_length()
     key_length = query_length if cache is None else cache.get_mask_sizes(query_length, 0)[0]
     keep = None if padding_mask is None else padding_mask.bool()
-    if keep is not None and not _is_tracing() and bool(keep.all()):
+    if keep is not None and reads_are_free(keep) and bool(keep.all()):
         keep = None
     preallocated = cache is not None and cache.is_compileable  # its unused slots must be masked
     if keep is None and implementation == "sdpa" and not preallocated and query_length in (1, key_length):
@@ -94,11 +95,6 @@ def causal_mask(
 def additive_mask(keep: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return 0 where `keep` is True and the lowest number elsewhere, to be added to attention scores."""
     return torch.where(keep, torch.zeros((), device=keep.device, dtype=dtype), torch.finfo(dtype).min)
-
-
-def _is_tracing() -> bool:
-    """Whether a compiler traces the model, so that no decision may depend on a tensor's values."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 class MultiHead(nn.Module):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.routing.chunks import chunk_numbers
-from hf_capsule_mt.routing.common import iteration_dtype, without_autocast
+from hf_capsule_mt.routing.common import iteration_dtype, reads_are_free, without_autocast
 from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 # e^(2q) and e^(2k) of numbers up to this size and their product are either good float32 numbers, or so large or small
@@ -83,7 +83,7 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
     numbers = chunk_numbers(keys)
     queries_at_once = min(num_queries, max(1, numbers // of_a_query))
     rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
-    separable = query.is_cpu and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)
+    separable = reads_are_free(query) and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)
     buffer = query.new_empty(rows_at_once * queries_at_once * of_a_query)
     one = query.new_ones(())
     for row in range(0, num_rows, rows_at_once):

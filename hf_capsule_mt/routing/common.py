@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+HOST = "cpu"
+
 
 class RoutingOutput(NamedTuple):
     """The result of a routing function.
@@ -46,6 +48,14 @@ def check_shape(name: str, tensor: torch.Tensor, expected: torch.Size, votes: to
             f"`{name}` must have shape {list(expected)} for `votes` of shape {list(votes.shape)}, "
             f"got {list(tensor.shape)}"
         )
+
+
+def reads_are_free(tensor: torch.Tensor) -> bool:
+    """Return whether a decision may depend on the values of a tensor.
+
+    Not on an accelerator, where the host would wait for all work that is queued, and not while a compiler traces.
+    """
+    return tensor.device.type == HOST and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
 def iteration_dtype(votes: torch.Tensor) -> torch.dtype:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hf_capsule_mt.modeling.gru import Compaction, FusedGRU, GRULayer, gru_update
+from hf_capsule_mt.modeling.gru import FusedGRU, GRULayer, gru_update
+from hf_capsule_mt.modeling.padding import Compaction
 from tests.modeling.model_checks import TOLERANCE, randomize
 
 

@@ -1,0 +1,53 @@
+"""Padding of recurrent layers: masks, moving padding to the right, and running backwards from each sequence's end.
+
+Legend: B batch, T positions, d width of a state. In every mask `True` keeps.
+"""
+
+import torch
+
+from hf_capsule_mt.routing.common import reads_are_free
+
+
+def padding_mask_or_none(mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a padding mask [B, T] of any dtype as bools, or `None` if nothing is known to be padding."""
+    if mask is None or (reads_are_free(mask) and bool(mask.all())):
+        return None
+    return mask.bool()
+
+
+def reverse_sequences(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Reverse the first `lengths` [B] positions of each sequence [B, T, d], and leave the padding behind them."""
+    positions = torch.arange(hidden.shape[1], device=hidden.device)
+    lengths = lengths[:, None]
+    return _gather_positions(hidden, torch.where(positions < lengths, lengths - 1 - positions, positions))
+
+
+class Compaction:
+    """Move the padding of sequences to their right, wherever it is, and back again.
+
+    lengths: [B], how many positions of each sequence are no padding; `None` if all are none.
+    """
+
+    def __init__(self, mask: torch.Tensor | None) -> None:
+        """mask: [B, T], True keeps."""
+        self.mask = mask
+        self.lengths: torch.Tensor | None = None
+        self.order: torch.Tensor | None = None
+        if mask is None:
+            return
+        if not reads_are_free(mask) or not bool(mask.all()):
+            self.lengths = mask.sum(dim=1)
+            if not reads_are_free(mask) or bool((mask[:, 1:] > mask[:, :-1]).any()):
+                self.order = (~mask).to(torch.int8).argsort(dim=1, stable=True)  # [B, T]
+
+    def compact(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[B, T, d] -> [B, T, d], padding last."""
+        return hidden if self.order is None else _gather_positions(hidden, self.order)
+
+    def restore(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[B, T, d], padding last -> [B, T, d], padding where it was."""
+        return hidden if self.order is None else _gather_positions(hidden, self.order.argsort(dim=1))
+
+
+def _gather_positions(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    return hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
