@@ -29,10 +29,11 @@ CELLS = {
 }
 STOCK, CTRANSLATE2 = "stock generate()", "CTranslate2 int8, plain"
 # title -> system, backend, int8
-ENGINES = {
+ENGINES: dict[str, tuple[str, str, bool]] = {
     "native int8, plain": ("stock", "native", True),
     "native int8, EM routing of layers": ("em_routing", "native", True),
     "native int8, PAST and FUTURE": ("guided", "native", True),
+    "native int8, PAST and FUTURE, with coverage": ("guided", "native", True),
     "native int8, CapsNMT": ("capsnmt", "native", True),
     "native float32, plain": ("stock", "native", False),
     "PyTorch int8, plain": ("stock", "torch", True),
@@ -70,9 +71,9 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
         model.generation_config.forced_eos_token_id = None
         model.generation_config.max_length = None
 
-    def generating(generate: Callable[..., object]) -> Runner:
+    def generating(generate: Callable[..., object], **options: object) -> Runner:
         def run(ids: torch.Tensor, beams: int) -> object:
-            return generate(ids, num_beams=beams, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS)
+            return generate(ids, num_beams=beams, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, **options)
 
         return run
 
@@ -80,7 +81,8 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
     runners = {STOCK: generating(stock.generate)}
     for title, (system, backend, int8) in ENGINES.items():
         name: Any = backend
-        runners[title] = generating(to_fast(models[system], int8=int8, backend=name).generate)
+        options = {"return_coverage": True, "return_dict_in_generate": True} if "with coverage" in title else {}
+        runners[title] = generating(to_fast(models[system], int8=int8, backend=name).generate, **options)
     if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
         runners[CTRANSLATE2] = _ctranslate2(size)
     return runners

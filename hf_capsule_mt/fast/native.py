@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from hf_capsule_mt.fast.programs import Operation, Program
-from hf_capsule_mt.fast.requests import Answer, Request
+from hf_capsule_mt.fast.requests import Answer, Reading, Request
 
-VERSION = 2
+VERSION = 3
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
@@ -43,6 +43,8 @@ class _Request(ctypes.Structure):
         ("early_stopping", ctypes.c_int32),
         ("longest", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("tokens", "scores", "first_logits")),
+        ("longest_source", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("coverage", "log_probs")),
     ]
 
 
@@ -77,7 +79,10 @@ def load_library() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     if library.engine_version() != VERSION:
-        raise NativeUnavailableError(f"the native engine has version {library.engine_version()}, not {VERSION}")
+        raise NativeUnavailableError(
+            f"the native engine has version {library.engine_version()}, not {VERSION}: build it again with "
+            "`python -m hf_capsule_mt.fast.build`"
+        )
     return library
 
 
@@ -98,7 +103,7 @@ class NativeModel:
     def __init__(self, program: Program, *, int8: bool, tier: str | None = None) -> None:
         self._library = load_library()
         self.tier = native_tier(tier)
-        self.vocabulary = program.vocabulary
+        self.vocabulary, self.has_coverage = program.vocabulary, program.has_coverage
         self._model = self._library.engine_new(self.tier.encode(), program.vocabulary, program.num_caches)
         if not self._model:
             raise MemoryError("no memory for the native engine")
@@ -131,37 +136,38 @@ class NativeModel:
 
     def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer:
         """Translate on as many threads as PyTorch uses, each with some of the sources."""
-        number = len(request)
-        tokens = torch.empty(number, request.num_returned, request.longest, dtype=torch.long)
-        scores = torch.empty(number, request.num_returned)
-        first_logits = torch.empty(number, self.vocabulary) if return_first_logits else None
-        threads = min(torch.get_num_threads(), number)
+        answer = self._empty(request, return_first_logits)
+        threads = min(torch.get_num_threads(), len(request))
         if threads <= 1:
-            self._run(request, tokens, scores, first_logits)
-            return Answer(tokens, scores, first_logits)
-        by_length = sorted(range(number), key=lambda row: -len(request.sources[row]))
+            self._run(request, answer)
+            return answer
+        by_length = sorted(range(len(request)), key=lambda row: -len(request.sources[row]))
 
         def run(thread: int) -> None:
             rows = by_length[thread::threads]
             part = request.part(rows)
-            some_tokens = torch.full((len(rows), request.num_returned, part.longest), request.pad_token)
-            some_scores = torch.empty(len(rows), request.num_returned)
-            some_logits = None if first_logits is None else torch.empty(len(rows), self.vocabulary)
-            self._run(part, some_tokens, some_scores, some_logits)
-            tokens[rows] = request.pad_token
-            tokens[rows, :, : part.longest] = some_tokens
-            scores[rows] = some_scores
-            if first_logits is not None and some_logits is not None:
-                first_logits[rows] = some_logits
+            found = self._empty(part, return_first_logits)
+            self._run(part, found)
+            for whole, some in zip(_tensors(answer), _tensors(found), strict=True):
+                whole[rows, ..., : some.shape[-1]] = some
 
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(run, range(threads)))
-        return Answer(tokens, scores, first_logits)
+        return answer
 
-    def _run(
-        self, request: Request, tokens: torch.Tensor, scores: torch.Tensor, first_logits: torch.Tensor | None
-    ) -> None:
-        """Translate on this thread, into contiguous results."""
+    def _empty(self, request: Request, return_first_logits: bool) -> Answer:
+        """Memory for an answer; what a part of the sources does not fill is padding."""
+        number, returned = len(request), request.num_returned
+        values = torch.zeros(number, returned, 4, request.longest_source) if request.coverage else None
+        return Answer(
+            torch.full((number, returned, request.longest), request.pad_token),
+            torch.empty(number, returned),
+            torch.empty(number, self.vocabulary) if return_first_logits else None,
+            None if values is None else Reading(values, torch.empty(number, returned)),
+        )
+
+    def _run(self, request: Request, answer: Answer) -> None:
+        """Translate on this thread, into an empty answer."""
         words = torch.tensor([token for source in request.sources for token in source], dtype=torch.long)
         lengths = torch.tensor([len(source) for source in request.sources])
         limits = torch.tensor(request.limits)
@@ -185,9 +191,12 @@ class NativeModel:
             request.length_penalty,
             request.early_stopping,
             request.longest,
-            tokens.data_ptr(),
-            scores.data_ptr() if request.num_beams > 1 or request.scored else None,
-            None if first_logits is None else first_logits.data_ptr(),
+            answer.tokens.data_ptr(),
+            answer.scores.data_ptr() if request.num_beams > 1 or request.scored else None,
+            None if answer.first_logits is None else answer.first_logits.data_ptr(),
+            request.longest_source,
+            None if answer.reading is None else answer.reading.values.data_ptr(),
+            None if answer.reading is None else answer.reading.log_probs.data_ptr(),
         )
         if self._library.engine_translate(self._model, ctypes.byref(packed)):
             raise MemoryError(f"no memory to translate {len(request)} sources with {request.num_beams} beams")
@@ -196,6 +205,11 @@ class NativeModel:
     def _check(number: int) -> None:
         if number < 0:
             raise MemoryError("no memory for the native engine")
+
+
+def _tensors(answer: Answer) -> list[torch.Tensor]:
+    found = [answer.tokens, answer.scores, answer.first_logits, *(answer.reading or ())]
+    return [tensor for tensor in found if tensor is not None]
 
 
 def _operations(operations: list[Operation]) -> ctypes.Array[_Operation]:

@@ -109,6 +109,11 @@ class Program:
     def width(self, buffer: int) -> int:
         return self.buffers[buffer][1]
 
+    @property
+    def has_coverage(self) -> bool:
+        """Whether the decoder follows PAST and FUTURE."""
+        return any(operation.kind is Kind.GUIDED_ROUTING for operation in self.decoder)
+
 
 class UnsupportedModelError(ValueError):
     """A model or a setting that no program can be written for."""

@@ -37,6 +37,7 @@ class TorchModel:
 
     def __init__(self, program: Program, *, int8: bool) -> None:
         self.program = program
+        self.has_coverage = program.has_coverage
         largest = largest_exact_weight() if int8 else 0
         self.products = [Int8Weight(largest) if int8 else PackedWeight() for _ in program.linears]
 
@@ -52,8 +53,8 @@ class TorchModel:
             logits = run.buffers[self.program.logits]  # [B, K, V]
             if return_first_logits and first_logits is None:
                 first_logits = logits[:, 0].clone()
-            run.reorder(search.advance(logits.float()))
-        return Answer(*search.results(), first_logits)
+            run.reorder(search.advance(logits.float(), run.past_and_future))
+        return Answer(*search.results(), first_logits, search.reading())
 
 
 class _Run:
@@ -69,7 +70,8 @@ class _Run:
         self.buffers: dict[int, torch.Tensor] = {}
         self.tokens = torch.empty(0)
         self.step = 0
-        self.longest, self.num_beams = request.longest, request.num_beams
+        self.num_beams, self.most_steps = request.num_beams, request.longest + int(request.coverage)
+        self.past_and_future = torch.empty(0)  # [B, K, 2, S], the shares of the words in this step
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
         # keys and values of the sources, split into heads once
@@ -171,7 +173,7 @@ class _Run:
         query, keys, values = (_heads(part, heads) for part in self.buffers[op.a].chunk(3, dim=-1))
         batch, _, beams, width = query.shape
         if cache not in self.keys:
-            slots = 1 + (self.longest - 1) * self.num_beams
+            slots = 1 + (self.most_steps - 1) * self.num_beams
             self.keys[cache] = query.new_empty(batch, heads, slots, width)
             self.values[cache] = torch.empty_like(self.keys[cache])
         start = 0 if self.step == 0 else 1 + (self.step - 1) * self.num_beams
@@ -226,7 +228,7 @@ class _Run:
         guide = self.buffers[op.d].unflatten(-1, (1, capsules, width))  # [B, 1, M, D]
         query = self.buffers[op.a][:, :, None]  # [B, K, 1, D]
         logits = torch.zeros(())
-        routed = guide
+        routed = shares = guide
         for iteration in range(1, iterations):
             exponentials = (2 * (guide + query).clamp(-20, 20)).exp()  # [B, K, M, D]
             gates = torch.addcmul(torch.ones(()), exponentials[..., None, :], projected[:, None]).reciprocal_()
@@ -235,6 +237,7 @@ class _Run:
             routed = squash(torch.matmul(shares.transpose(1, 2), votes)).transpose(1, 2)  # [B, K, M, D]
             if iteration < iterations - 1:
                 guide = self.matrix(op.w[0], routed)
+        self.past_and_future = shares[:, :, :kept].unflatten(2, (2, -1)).sum(dim=3)
         self.buffers[op.out] = routed[:, :, :kept].flatten(-2)
 
     def lstm_words(self, op: Operation) -> None:

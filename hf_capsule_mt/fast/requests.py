@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -17,6 +17,7 @@ class Request:
     suppressed: tokens that are never written.
     early_stopping: 0 (False), 1 (True) or 2 ("never"), as in transformers.
     scored: compute scores, which beam search does anyway.
+    coverage: follow PAST and FUTURE; needs `scored` and a backend that `has_coverage`.
     """
 
     sources: Sequence[Sequence[int]]
@@ -33,6 +34,7 @@ class Request:
     length_penalty: float
     early_stopping: int
     scored: bool
+    coverage: bool
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -40,6 +42,10 @@ class Request:
     @property
     def longest(self) -> int:
         return max(self.limits)
+
+    @property
+    def longest_source(self) -> int:
+        return max(map(len, self.sources))
 
     def part(self, rows: Sequence[int]) -> "Request":
         """Return the request for some of the sources."""
@@ -49,6 +55,18 @@ class Request:
         return Request(**fields)
 
 
+class Reading(NamedTuple):
+    """What PAST and FUTURE tell of each hypothesis, as native/engine.h defines it.
+
+    values: [sources, returned, 4, words of the longest source]: PAST and FUTURE at the end, the fall of FUTURE, how
+        much of it was agreed to; 0 for padding.
+    log_probs: [sources, returned], the mean log-probability of a token.
+    """
+
+    values: torch.Tensor
+    log_probs: torch.Tensor
+
+
 @dataclass(frozen=True)
 class Answer:
     """The result of a search.
@@ -56,17 +74,20 @@ class Answer:
     tokens: [sources, returned, longest] after the start token, padded.
     scores: [sources, returned], the log-probability over the length to the power of the length penalty; undefined
         unless asked for or with beams.
+    reading: with `Request.coverage`.
     first_logits: [sources, vocabulary] of the first position, if they were asked for.
     """
 
     tokens: torch.Tensor
     scores: torch.Tensor
     first_logits: torch.Tensor | None = None
+    reading: Reading | None = None
 
 
 class Backend(Protocol):
     """A model that answers requests."""
 
     name: str
+    has_coverage: bool
 
     def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer: ...

@@ -4,24 +4,45 @@ Each source goes on its own: it ends when no running hypothesis can beat its fin
 hypotheses of a source, V vocabulary.
 """
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
-from hf_capsule_mt.fast.requests import Request
+from hf_capsule_mt.fast.requests import Reading, Request
 
 LOWEST = -1e9
+MOST = 80.0  # of an exponent
+
+
+class _Hypothesis(NamedTuple):
+    """What has been written of a translation.
+
+    score: of a finished one with the length penalty.
+    tokens: after the start token.
+    rows: the row that the hypothesis had at each step.
+    agreements: for coverage, to each token.
+    log_prob: for coverage, the sum of the log-probabilities, of a forced end too.
+    """
+
+    score: float
+    tokens: list[int]
+    rows: list[int]
+    agreements: list[float]
+    log_prob: float
 
 
 @dataclass
 class _Source:
-    """The hypotheses of a source: (score, tokens after the start token), best first."""
+    """The hypotheses of a source, best first."""
 
     limit: int
     forced: bool
-    running: list[tuple[float, list[int]]] = field(default_factory=lambda: [(0.0, [])])
-    finished: list[tuple[float, list[int]]] = field(default_factory=list)
+    running: list[_Hypothesis] = field(default_factory=lambda: [_Hypothesis(0.0, [], [], [], 0.0)])
+    finished: list[_Hypothesis] = field(default_factory=list)
     active: bool = True
+    only_reads: bool = False  # the limit is reached: for coverage the last tokens are read, and nothing follows
 
 
 class Search:
@@ -32,17 +53,27 @@ class Search:
         self.step = 0
         self.sources = [_Source(*pair) for pair in zip(request.limits, request.forced, strict=True)]
         self.last_tokens = torch.full((len(request), 1), request.start_token)
+        self.curves: list[torch.Tensor] = []  # [B, K, 2, S] for each step
         self.suppressed = torch.tensor(list(request.suppressed), dtype=torch.long)
 
     @property
     def active(self) -> bool:
-        return self.step < self.request.longest and any(source.active for source in self.sources)
+        steps = self.request.longest + int(self.request.coverage)
+        return self.step < steps and any(source.active for source in self.sources)
 
-    def advance(self, logits: torch.Tensor) -> torch.Tensor:
-        """Choose the next tokens by logits [B, K, V]; return the row [B, K] that each hypothesis continues."""
+    def advance(self, logits: torch.Tensor, past_and_future: torch.Tensor) -> torch.Tensor:
+        """Choose the next tokens by logits [B, K, V]; return the row [B, K] that each hypothesis continues.
+
+        past_and_future: [B, K, 2, S], the shares of the words, for coverage.
+        """
         request, num_beams = self.request, self.request.num_beams
         if num_beams > 1 or request.scored:
             logits = logits.log_softmax(dim=-1)
+        free = logits
+        two_best = two_tokens = []
+        if request.coverage:
+            self.curves.append(past_and_future)
+            two_best, two_tokens = (values.tolist() for values in logits.topk(2, dim=-1))
         logits = self._forbid(logits)
         best, tokens = logits.topk(1 if num_beams == 1 else 2 * num_beams, dim=-1)
         all_best, all_tokens = best.tolist(), tokens.tolist()
@@ -51,10 +82,15 @@ class Search:
         for number, source in enumerate(self.sources):
             if not source.active:
                 continue
-            kept = self._advance(source, all_best[number], all_tokens[number])
-            for beam, parent in enumerate(kept):
-                parents[number, beam] = parent
-                next_tokens[number, beam] = source.running[beam][1][-1]
+            if source.only_reads:
+                source.active = False
+                continue
+            candidates = self._candidates(source, all_best[number], all_tokens[number])
+            if request.coverage:
+                candidates = [_rated(one, free[number], two_best[number], two_tokens[number]) for one in candidates]
+            for beam, hypothesis in enumerate(self._advance(source, candidates)):
+                parents[number, beam] = hypothesis.rows[-1]
+                next_tokens[number, beam] = hypothesis.tokens[-1]
         self.last_tokens = next_tokens
         self.step += 1
         return parents
@@ -68,40 +104,49 @@ class Search:
         if request.no_repeat_ngram > 0:
             logits = logits.clone()
             for number, source in enumerate(self.sources):
-                for beam, (_, tokens) in enumerate(source.running if source.active else ()):
-                    repeated = _would_repeat([request.start_token, *tokens], request.no_repeat_ngram)
+                for beam, hypothesis in enumerate(source.running if source.active else ()):
+                    repeated = _would_repeat([request.start_token, *hypothesis.tokens], request.no_repeat_ngram)
                     logits[number, beam, repeated] = -torch.inf
         return logits
 
-    def _advance(self, source: _Source, best: list[list[float]], tokens: list[list[int]]) -> list[int]:
-        """Continue one source; return the rows that its next hypotheses continue, none if it has ended."""
-        request, num_beams, length = self.request, self.request.num_beams, self.step + 1
-        at_limit = length == source.limit
+    def _candidates(self, source: _Source, best: list[list[float]], tokens: list[list[int]]) -> list[_Hypothesis]:
+        """The best continuations of one source, best first, at equal scores the lower row and token."""
+        is_forced = self.step + 1 == source.limit and source.forced
         candidates = [
-            (score + more, row, token)
-            for row, (score, _) in enumerate(source.running)
+            _Hypothesis(one.score + more, [*one.tokens, token], [*one.rows, row], one.agreements, one.log_prob)
+            for row, one in enumerate(source.running)
             for more, token in (
-                [(0.0, request.end_token)] if at_limit and source.forced else zip(best[row], tokens[row], strict=True)
+                [(0.0, self.request.end_token)] if is_forced else zip(best[row], tokens[row], strict=True)
             )
         ]
-        candidates.sort(key=lambda candidate: -candidate[0])  # stable: the lower row and token first
+        candidates.sort(key=lambda candidate: -candidate.score)  # stable
+        return candidates[: 1 if self.request.num_beams == 1 else 2 * self.request.num_beams]
+
+    def _advance(self, source: _Source, candidates: list[_Hypothesis]) -> list[_Hypothesis]:
+        """Continue one source; return the hypotheses that are read next, none if it has ended."""
+        request, num_beams, length = self.request, self.request.num_beams, self.step + 1
+        at_limit = length == source.limit
         full = len(source.finished) == num_beams and request.early_stopping == 1
         divisor = length**request.length_penalty
-        running: list[tuple[float, list[int]]] = []
-        parents: list[int] = []
-        for rank, (score, row, token) in enumerate(candidates[: 1 if num_beams == 1 else 2 * num_beams]):
-            hypothesis = [*source.running[row][1], token]
-            if at_limit or token == request.end_token:
+        running: list[_Hypothesis] = []
+        for rank, candidate in enumerate(candidates):
+            if at_limit or candidate.tokens[-1] == request.end_token:
                 if rank < num_beams and not full:
-                    source.finished.append((score / divisor, hypothesis))
+                    source.finished.append(candidate._replace(score=candidate.score / divisor))
             elif len(running) < num_beams:
-                running.append((score, hypothesis))
-                parents.append(row)
-        source.finished.sort(key=lambda hypothesis: -hypothesis[0])
+                running.append(candidate)
+        source.finished.sort(key=lambda hypothesis: -hypothesis.score)
         del source.finished[num_beams:]
         source.running = running
         source.active = not at_limit and len(running) == num_beams and self._can_improve(source, length)
-        return parents if source.active else []
+        if source.active or not request.coverage:
+            return running if source.active else []
+        unread = [one for one in source.finished if len(one.tokens) == length and one.tokens[-1] != request.end_token]
+        source.active = source.only_reads = bool(unread)
+        read = [(one.rows[-1], one.tokens[-1]) for one in unread]
+        for beam, one in enumerate(unread):
+            one.rows.append(beam)
+        return [_Hypothesis(0.0, [token], [row], [], 0.0) for row, token in read]
 
     def _can_improve(self, source: _Source, length: int) -> bool:
         request = self.request
@@ -111,7 +156,7 @@ class Search:
             return False
         hopes = request.early_stopping == 2 and request.length_penalty > 0
         reachable = (request.longest if hopes else length) ** request.length_penalty
-        return source.running[0][0] / reachable > source.finished[-1][0]
+        return source.running[0].score / reachable > source.finished[-1].score
 
     def results(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens [B, returned, longest], padded, and scores [B, returned]."""
@@ -119,10 +164,45 @@ class Search:
         tokens = torch.full((len(request), request.num_returned, request.longest), request.pad_token)
         scores = torch.full((len(request), request.num_returned), LOWEST)
         for number, source in enumerate(self.sources):
-            for rank, (score, hypothesis) in enumerate(source.finished[: request.num_returned]):
-                tokens[number, rank, : len(hypothesis)] = torch.tensor(hypothesis)
-                scores[number, rank] = score
+            for rank, hypothesis in enumerate(source.finished[: request.num_returned]):
+                tokens[number, rank, : len(hypothesis.tokens)] = torch.tensor(hypothesis.tokens)
+                scores[number, rank] = hypothesis.score
         return tokens, scores
+
+    def reading(self) -> Reading | None:
+        """Return what PAST and FUTURE tell of the results, if coverage was asked for."""
+        request = self.request
+        if not request.coverage:
+            return None
+        nothing = _Hypothesis(LOWEST, [], [0], [], 0.0)
+        values = torch.zeros(len(request), request.num_returned, 4, request.longest_source)
+        log_probs = torch.zeros(len(request), request.num_returned)
+        for number, source in enumerate(self.sources):
+            for rank in range(request.num_returned):
+                one = source.finished[rank] if rank < len(source.finished) else nothing
+                last = len(one.tokens)
+                while last and one.tokens[last - 1] in (request.end_token, request.pad_token):
+                    last -= 1
+                curves = torch.stack([self.curves[step][number, one.rows[step]] for step in range(last + 1)])
+                falls = (curves[:-1, 1] - curves[1:, 1]).clamp(min=0)  # [last, S]
+                agreements = torch.tensor(one.agreements[:last])[:, None]
+                values[number, rank] = torch.stack([*curves[-1], falls.sum(dim=0), (falls * agreements).sum(dim=0)])
+                log_probs[number, rank] = one.log_prob / max(len(one.tokens), 1)
+        return Reading(values, log_probs)
+
+
+def _rated(
+    one: _Hypothesis, logits: torch.Tensor, two_best: list[list[float]], two_tokens: list[list[int]]
+) -> _Hypothesis:
+    """Add the log-probability of the last token and the agreement to it: its odds against the best other one.
+
+    logits: [K, V], before any was forbidden. two_best, two_tokens: [K, 2].
+    """
+    row, token = one.rows[-1], one.tokens[-1]
+    own = float(logits[row, token])
+    rival = two_best[row][int(token == two_tokens[row][0])]
+    agreement = 1 / (1 + math.exp(min(rival - own, MOST)))
+    return one._replace(agreements=[*one.agreements, agreement], log_prob=one.log_prob + own)
 
 
 def _would_repeat(tokens: list[int], size: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel
@@ -15,6 +16,7 @@ from hf_capsule_mt.fast.programs import Program, UnsupportedModelError
 from hf_capsule_mt.fast.recurrent_programs import capsnmt_program, rnmt_program
 from hf_capsule_mt.fast.reference import TorchModel
 from hf_capsule_mt.fast.requests import Answer, Backend, Request
+from hf_capsule_mt.modeling.coverage import CoverageScore
 
 fast_logger = logging.get_logger("hf_capsule_mt.fast")
 
@@ -71,6 +73,19 @@ def takes_fast(model: PreTrainedModel) -> bool:
     return True
 
 
+class Decoded(NamedTuple):
+    """What `FastTranslator.decode` returns.
+
+    sequences: [B * returned, T].
+    log_probs: [B * returned], the mean log-probability of a token.
+    coverage: of the B * returned translations, if it was asked for and the backend followed PAST and FUTURE.
+    """
+
+    sequences: torch.Tensor
+    log_probs: torch.Tensor
+    coverage: CoverageScore | None
+
+
 class FastTranslator:
     """A model and the backend that decodes for it: see `to_fast`."""
 
@@ -100,6 +115,7 @@ class FastTranslator:
         attention_mask: torch.Tensor | None = None,
         generation_config: GenerationConfig | None = None,
         limits: torch.Tensor | None = None,
+        return_coverage: bool = False,
         **options: Any,
     ) -> Any:
         """Generate like `model.generate()`, with its names and results.
@@ -110,6 +126,8 @@ class FastTranslator:
             generation_config: settings, in the place of the model's own.
             limits: [B], how many tokens may follow the start token of each source; at the limit the end token is
                 forced, unless `max_new_tokens` or `max_length` is reached at the same token.
+            return_coverage: add `coverage`, which is `model.score_coverage` of the sequences, to the result. Needs a
+                model with PAST and FUTURE and `return_dict_in_generate`.
             **options: settings that take precedence. With `return_dict_in_generate` the result of beam search has
                 `sequences_scores`.
 
@@ -119,21 +137,33 @@ class FastTranslator:
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
             config = self._config(generation_config, options)
-            answer, request = self._answer(inputs, attention_mask, config, limits)
+            answer, request = self._answer(inputs, attention_mask, config, limits, coverage=return_coverage)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
-            if limits is not None:
-                raise ValueError(f"`limits` need a fast backend, which does not take {error}") from None
+            if limits is not None or return_coverage:
+                name = "limits" if limits is not None else "return_coverage"
+                raise ValueError(f"`{name}` is for the fast backends, which do not take {error}") from None
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
         sequences = _with_start(answer, request)
         if not config.return_dict_in_generate:
+            if return_coverage:
+                raise ValueError("`return_coverage` needs `return_dict_in_generate=True`, got False")
             return sequences
-        if request.num_beams == 1:
-            return GenerateEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences))
-        scores = cast(torch.FloatTensor, answer.scores.flatten())
-        return GenerateBeamEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences), sequences_scores=scores)
+        kept = cast(torch.LongTensor, sequences)
+        found: Any = GenerateEncoderDecoderOutput(sequences=kept)
+        if request.num_beams > 1:
+            scores = cast(torch.FloatTensor, answer.scores.flatten())
+            found = GenerateBeamEncoderDecoderOutput(sequences=kept, sequences_scores=scores)
+        if return_coverage:
+            keep = self._keep(inputs, attention_mask, config)
+            coverage = self._coverage(inputs, keep, answer)
+            if coverage is None:
+                inputs, keep = (one.repeat_interleave(request.num_returned, dim=0) for one in (inputs, keep))
+                coverage = self.model.score_coverage(inputs, keep, labels=sequences[:, 1:])
+            found["coverage"] = coverage
+        return found
 
     def decode(
         self,
@@ -141,8 +171,10 @@ class FastTranslator:
         attention_mask: torch.Tensor,
         limits: torch.Tensor | None,
         options: Mapping[str, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return sequences [B * returned, T] and their mean log-probabilities of a token [B * returned].
+        *,
+        coverage: bool = False,
+    ) -> Decoded | None:
+        """Generate with scores and, if asked for, coverage.
 
         The arguments are those of `generate`. The result is `None`, with a line in the log, where "auto" leaves an
         option to transformers.
@@ -150,13 +182,35 @@ class FastTranslator:
         settings = dict(options)
         try:
             config = self._config(settings.pop("generation_config", None), settings)
-            answer, request = self._answer(input_ids, attention_mask, config, limits, scored=True)
+            answer, request = self._answer(input_ids, attention_mask, config, limits, scored=True, coverage=coverage)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
             return None
         sequences = _with_start(answer, request)
+        if answer.reading is not None:
+            scored = self._coverage(input_ids, self._keep(input_ids, attention_mask, config), answer)
+            return Decoded(sequences, answer.reading.log_probs.flatten(), scored)
         lengths = _lengths(answer, request).clamp(min=1).float()
-        return sequences, (answer.scores * lengths ** (request.length_penalty - 1)).flatten()
+        return Decoded(sequences, (answer.scores * lengths ** (request.length_penalty - 1)).flatten(), None)
+
+    def _coverage(self, inputs: torch.Tensor, keep: torch.Tensor, answer: Answer) -> CoverageScore | None:
+        """The coverage of the results [B * returned], if the backend followed PAST and FUTURE."""
+        if answer.reading is None:
+            return None
+        places = (keep.cumsum(dim=1) - 1).clamp(min=0)[:, None, None]  # of each token among those without padding
+        values = answer.reading.values.take_along_dim(places, dim=-1) * keep[:, None, None]  # [B, returned, 4, S]
+        past, future, fall, agreed = values.flatten(0, 1).unbind(dim=1)
+        copies = values.shape[1]
+        scored: CoverageScore = self.model.coverage_of_falls(
+            inputs.repeat_interleave(copies, dim=0),
+            keep.repeat_interleave(copies, dim=0),
+            past,
+            future,
+            fall=fall,
+            agreed=agreed,
+            log_prob=answer.reading.log_probs.flatten(),
+        )
+        return scored
 
     def _report_unsupported(self, error: "UnsupportedOptionError") -> None:
         """Log that transformers takes over; with an explicit backend, raise a ValueError."""
@@ -173,13 +227,24 @@ class FastTranslator:
         attention_mask: torch.Tensor | None,
         config: GenerationConfig,
         limits: torch.Tensor | None,
+        *,
         scored: bool = False,
+        coverage: bool = False,
     ) -> tuple[Answer, Request]:
         if self._backend is None:
             raise UnsupportedOptionError(f"a model of type {self.model.config.model_type}")
         self._refresh()
-        request = self._request(inputs, attention_mask, config, limits, scored)
+        request = self._request(inputs, attention_mask, config, limits, scored=scored or coverage)
+        if coverage and self._follows(request):
+            request = replace(request, coverage=True)
         return self._backend.translate(request), request
+
+    def _follows(self, request: Request) -> bool:
+        """Whether the backend can read PAST and FUTURE of this request's translations to their last token."""
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        has_position = positions is None or request.longest < positions
+        ends_alike = request.end_token == self.model.config.eos_token_id
+        return self._backend is not None and self._backend.has_coverage and has_position and ends_alike
 
     def _report(self, message: str) -> None:
         """Log a line, once."""
@@ -249,6 +314,7 @@ class FastTranslator:
         attention_mask: torch.Tensor | None,
         config: GenerationConfig,
         limits: torch.Tensor | None,
+        *,
         scored: bool = False,
     ) -> Request:
         settings = self.model.config
@@ -262,10 +328,7 @@ class FastTranslator:
         start = settings.decoder_start_token_id if start is None else start
         if isinstance(start, list) or start is None:
             raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
-        if attention_mask is None:
-            keep = inputs.ne(pad) if pad is not None and pad != end else torch.ones_like(inputs, dtype=torch.bool)
-        else:
-            keep = attention_mask.bool()
+        keep = self._keep(inputs, attention_mask, config)
         positions = getattr(settings, "max_position_embeddings", None)
         if keep.shape != inputs.shape or not bool(keep.any(dim=1).all()):
             raise UnsupportedOptionError("a source without a word")
@@ -291,7 +354,7 @@ class FastTranslator:
         return Request(
             sources=[row[kept].tolist() for row, kept in zip(inputs, keep, strict=True)],
             limits=by_source,
-            forced=[limit < longest or at_end is not None for limit in by_source],
+            forced=[end >= 0 and (limit < longest or at_end is not None) for limit in by_source],
             suppressed=_suppressed(config),
             num_beams=num_beams,
             num_returned=returned,
@@ -303,7 +366,20 @@ class FastTranslator:
             length_penalty=1.0 if config.length_penalty is None else float(config.length_penalty),
             early_stopping=EARLY_STOPPING[config.early_stopping],
             scored=scored,
+            coverage=False,
         )
+
+    def _keep(
+        self, inputs: torch.Tensor, attention_mask: torch.Tensor | None, config: GenerationConfig
+    ) -> torch.Tensor:
+        """Which of the inputs [B, S] are not padding."""
+        if attention_mask is not None:
+            return attention_mask.bool()
+        pad, end = (
+            getattr(self.model.config if getattr(config, name) is None else config, name)
+            for name in ("pad_token_id", "eos_token_id")
+        )
+        return inputs.ne(pad) if pad is not None and pad != _single(end) else torch.ones_like(inputs, dtype=torch.bool)
 
     @property
     def _vocabulary(self) -> int:

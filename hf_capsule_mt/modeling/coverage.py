@@ -144,7 +144,6 @@ class PastFutureModel(TranslationModel):
         weights = output.routing_weights["decoder.guidance"][-1].float()  # [B, T, S, M]
         curves = past_future_curves(weights, self.capsules_per_group)
         steps = last[:, None, None].expand(-1, input_ids.shape[1], 1)
-        past, future, redundant = (curve.gather(-1, steps).squeeze(-1) for curve in curves)
         was_read = torch.arange(forced.shape[1] - 1, device=last.device) < last.unsqueeze(-1)  # [B, T - 1]
         logits = output.logits.float()
         log_prob = _mean_log_prob(logits, labels.to(last.device), last, config)
@@ -154,15 +153,44 @@ class PastFutureModel(TranslationModel):
         agreement = (of_read - of_another).sigmoid()
         falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0)  # [B, S, T - 1]
         falls = falls * was_read.unsqueeze(1)
-        words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(config, input_ids))
-        fall = falls.sum(dim=-1)
-        agreed = (falls * agreement.unsqueeze(1)).sum(dim=-1)
+        return self.coverage_of_falls(
+            input_ids,
+            attention_mask,
+            *(curve.gather(-1, steps).squeeze(-1) for curve in (curves.past, curves.future)),
+            fall=falls.sum(dim=-1),
+            agreed=(falls * agreement.unsqueeze(1)).sum(dim=-1),
+            log_prob=log_prob,
+            threshold=threshold,
+        )
+
+    def coverage_of_falls(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        past: torch.Tensor,
+        future: torch.Tensor,
+        *,
+        fall: torch.Tensor,
+        agreed: torch.Tensor,
+        log_prob: torch.Tensor,
+        threshold: float = 0.8,
+    ) -> CoverageScore:
+        """Coverage from what `score_coverage`, or a decoder while it decodes, sees of the source words [B, S].
+
+        Args:
+            past, future: the shares when the whole translation has been read, 0 for padding.
+            fall: the sum of the falls of FUTURE.
+            agreed: the sum of the falls, each times the agreement of its step.
+            log_prob: [B].
+            input_ids, attention_mask, threshold: see `score_coverage`.
+        """
+        words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(self.config, input_ids))
         covered = torch.where(fall > SMALLEST_FALL, agreed / fall.clamp(min=SMALLEST_FALL), 1)
         covered = covered * (SHARE_AT_THE_END * (1 - future)).clamp(max=1) * attention_mask.bool()
         return CoverageScore(
             past=past,
             future=future,
-            redundant=redundant,
+            redundant=(1 - past - future) * attention_mask.bool(),
             covered=covered,
             words=words,
             untranslated=words & (covered < threshold),

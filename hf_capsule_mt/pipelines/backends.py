@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import torch
 from transformers import PreTrainedModel
 
+from hf_capsule_mt.modeling.coverage import CoverageScore
+
 BACKENDS = ("auto", "native", "torch", "transformers")
 FAST_ROOM = "hf_capsule_mt.fast"
 
@@ -25,7 +27,9 @@ class FastDecoder(Protocol):
         attention_mask: torch.Tensor,
         limits: torch.Tensor | None,
         options: Mapping[str, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor] | None: ...
+        *,
+        coverage: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor, CoverageScore | None] | None: ...
 
 
 def choose_backend(

@@ -8,6 +8,7 @@ import torch
 from transformers import LogitsProcessorList, PreTrainedModel
 from transformers.utils import ModelOutput
 
+from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.modeling.losses import token_log_probs
 from hf_capsule_mt.pipelines.backends import FastDecoder
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
@@ -135,7 +136,7 @@ class BatchDecoder:
         returned = self.num_returned(settings)
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
-        sequences, log_probs = self._decode(batch, settings, encodes=scores or coverage)
+        sequences, log_probs, scored = self._decode(batch, settings, encodes=scores or coverage, coverage=coverage)
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
             limit = given_limit(self.model, settings)
@@ -144,7 +145,8 @@ class BatchDecoder:
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
         token_coverage = None
         if coverage:
-            log_probs, token_coverage = score_coverage(self.model, batch, sequences)
+            scored = score_coverage(self.model, batch, sequences) if scored is None else scored
+            log_probs, token_coverage = scored.log_prob, _by_source(scored, copies)
         elif not scores:
             log_probs = None
         elif log_probs is None:
@@ -162,19 +164,19 @@ class BatchDecoder:
         return found.select((found.log_probs * powers - weight * found.coverage.left).topk(returned, dim=1).indices)
 
     def _decode(
-        self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Search: sequences [B * R, T] and, from a fast backend, the mean log-probability of a token [B * R]."""
+        self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool, coverage: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None, CoverageScore | None]:
+        """Search: sequences [B * R, T] and, from a fast backend, log-probabilities of a token [B * R] and coverage."""
         if self.fast is not None:
             options, limits = limits_for_backend({**batch.settings, **settings})
-            decoded = self.fast.decode(batch.input_ids, batch.attention_mask, limits, options)
+            decoded = self.fast.decode(batch.input_ids, batch.attention_mask, limits, options, coverage=coverage)
             if decoded is not None:
                 return decoded
         if encodes:
             settings = {**settings, "encoder_outputs": batch.encoded(self.model)}
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         output = self.model.generate(**inputs, **{**batch.settings, **settings})  # type: ignore[operator]
-        return (output if isinstance(output, torch.Tensor) else output["sequences"]), None
+        return (output if isinstance(output, torch.Tensor) else output["sequences"]), None, None
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""
@@ -194,25 +196,27 @@ class BatchDecoder:
         return float(next(penalty for penalty in given if penalty is not None))
 
 
-def score_coverage(
-    model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor
-) -> tuple[torch.Tensor, TokenCoverage]:
-    """Return the mean log-probability of a token [B * R] and the coverage of the translations [B * R, T]."""
+def score_coverage(model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor) -> CoverageScore:
+    """Return the coverage of the translations [B * R, T], by one more pass of the decoder."""
     scorer = getattr(model, "score_coverage", None)
     if scorer is None:
         raise ValueError(f"coverage needs a model with guided routing, got a {type(model).__name__}")
     copies = len(sequences) // len(batch.input_ids)
-    scored = scorer(
+    scored: CoverageScore = scorer(
         batch.input_ids.repeat_interleave(copies, dim=0),
         batch.attention_mask.repeat_interleave(copies, dim=0),
         labels=sequences[:, 1:],
         encoder_outputs=batch.encoded(model, copies),
     )
+    return scored
+
+
+def _by_source(scored: CoverageScore, copies: int) -> TokenCoverage:
+    """[B * R, S] -> [B, R, S]."""
     num_words = scored.words.sum(dim=-1).clamp(min=1)
     left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
     values = (scored.past, scored.future, scored.covered, scored.untranslated, scored.words, scored.score, left)
-    coverage = TokenCoverage(*(value.unflatten(0, (-1, copies)) for value in values))
-    return scored.log_prob, coverage
+    return TokenCoverage(*(value.unflatten(0, (-1, copies)) for value in values))
 
 
 @torch.no_grad()

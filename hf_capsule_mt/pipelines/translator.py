@@ -120,7 +120,7 @@ class Translator:
         Args:
             texts: what to translate.
             coverage: find what was left out, for models with guided routing.
-            scores: compute `Translation.score`, by one more pass of the decoder, which comes with `coverage` anyway.
+            scores: compute `Translation.score`. Where `generate()` decodes, it and `coverage` take one more pass.
             batch_size: how many sentences go through the model at once.
             batch_tokens: how many of their tokens, padding included, instead of how many sentences.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.

@@ -10,27 +10,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.fast.build import TARGETS, this_platform
-from hf_capsule_mt.fast.native import NativeUnavailableError, load_library, native_tier
+from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
+from tests.fast.conftest import TIERS
 from tests.fast.models import END, NAMES, PAD, SOURCES, batch, build
 from tests.golden.make import EXPECTED, FAMILIES, FOLDER
 
-
-def available_tiers() -> list[str]:
-    try:
-        load_library()
-    except NativeUnavailableError:
-        return []
-    tiers = []
-    for tier in ("avx512", "avx2", "dotprod", "portable"):
-        try:
-            tiers.append(native_tier(tier))
-        except NativeUnavailableError:
-            continue
-    return tiers
-
-
-TIERS = available_tiers()
-BACKENDS = ["torch", *TIERS]
 SEARCHES = {
     "greedy": {},
     "beam": {"num_beams": 4},
@@ -40,14 +24,6 @@ SEARCHES = {
     "ngrams": {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [3, 4]},
     "forced": {"forced_eos_token_id": END, "max_new_tokens": 5},
 }
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request, monkeypatch):
-    if request.param == "torch":
-        return "torch"
-    monkeypatch.setenv("HF_CAPSULE_MT_TIER", request.param)
-    return "native"
 
 
 @pytest.mark.skipif(this_platform() not in TARGETS, reason="no compiler is packaged for this platform")

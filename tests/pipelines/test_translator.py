@@ -148,12 +148,12 @@ def test_the_encoder_and_the_tokenizer_run_once(translator, monkeypatch):
         assert len(tokenizer_calls) == len(TEXTS)
 
 
-def test_a_fast_backend_leaves_the_encoder_to_coverage(translator, monkeypatch):
+def test_a_fast_backend_leaves_nothing_to_the_encoder(translator, monkeypatch):
     encoder_calls = count_calls(monkeypatch, translator.model.get_encoder(), "forward")
     translator(TEXTS, batch_size=6, num_beams=3)
     assert encoder_calls == []
     translator(TEXTS, batch_size=6, num_beams=3, coverage=CoverageOptions())
-    assert len(encoder_calls) == 2  # batches
+    assert encoder_calls == []
 
 
 def test_a_sentence_in_pieces_is_tokenised_once_a_piece(translator, monkeypatch):

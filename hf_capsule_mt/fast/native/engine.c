@@ -100,12 +100,11 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
 static void translate(run_t *run) {
     const request_t *request = run->request;
     const model_t *model = run->model;
-    int64_t most_words = 0, most_rows = request->num_sources * request->num_beams;
+    int64_t most_rows = request->num_sources * request->num_beams;
     run->first_word = take(run, request->num_sources * 8);
     for (int64_t i = 0; i < request->num_sources; i++) {
         run->first_word[i] = run->num_words;
         run->num_words += request->lengths[i];
-        if (request->lengths[i] > most_words) most_words = request->lengths[i];
     }
     run->word_source = take(run, run->num_words * 8);
     run->word_position = take(run, run->num_words * 8);
@@ -116,11 +115,14 @@ static void translate(run_t *run) {
         }
     run->row_source = take(run, most_rows * 8);
     run->tokens = take(run, most_rows * 8);
-    run->ancestors = take(run, most_rows * request->longest * 4);
-    run->new_ancestors = take(run, most_rows * request->longest * 4);
-    run->caches = take(run, (model->num_caches * request->longest + 1) * (int64_t)sizeof(float *));
-    run->keys = take(run, ((most_words > request->longest ? most_words : request->longest) + 1) *
-                              (int64_t)sizeof(float *));
+    run->most_steps = request->longest + (request->coverage ? 1 : 0);
+    run->ancestors = take(run, most_rows * run->most_steps * 4);
+    run->new_ancestors = take(run, most_rows * run->most_steps * 4);
+    run->caches = take(run, (model->num_caches * run->most_steps + 1) * (int64_t)sizeof(float *));
+    run->curves = request->coverage ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
+    run->agreements = request->coverage ? take_zeros(run, most_rows * 4) : NULL;
+    int64_t most_keys = request->longest_source > run->most_steps ? request->longest_source : run->most_steps;
+    run->keys = take(run, (most_keys + 1) * (int64_t)sizeof(float *));
     run->values = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->spare = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->rows = most_rows;

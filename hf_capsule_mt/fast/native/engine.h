@@ -1,4 +1,4 @@
-/* The C interface of the engine, which Python calls through ctypes. Version 2.
+/* The C interface of the engine, which Python calls through ctypes. Version 3.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
  * each target position. fast/programs.py writes the programs; an operation is documented at its name.
@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 2
+#define ENGINE_VERSION 3
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -35,7 +35,7 @@ enum kind {
     DYNAMIC_ROUTING,  /* out = capsules of votes a [n0, n1, n2]; n3 iterations, normalised if n4 */
     GUIDED_START,  /* out [n0, n1] = squash(mean of votes a [n0, n1] over the words) of a source */
     EXP_TWICE,     /* out = exp(2 out) */
-    GUIDED_ROUTING, /* out [n3, n1] = the first n3 of n0 capsules: votes b, exponentials of their projections c, start d
+    GUIDED_ROUTING, /* out [n3, n1] = the first n3 of n0 capsules, PAST and then as many of FUTURE: votes b, exponentials of their projections c, start d
                       projected, query a projected; n2 iterations, linear map w0 of a capsule, score w1 */
     LSTM_WORDS,    /* out[n1 : ] = states over the words, gates a without the state's part, linear map w0 of the state;
                       from the last word to the first if n0 */
@@ -77,6 +77,12 @@ typedef struct {
     int64_t *tokens;        /* result [num_sources, num_returned, longest] */
     float *scores;          /* result [num_sources, num_returned] */
     float *first_logits;    /* result [num_sources, vocabulary], or NULL */
+    int64_t longest_source; /* of the lengths */
+    /* Results of a program with GUIDED_ROUTING, or NULL; they need `scores`. For each word its share of PAST and of
+     * FUTURE when the translation has been read, by how much FUTURE fell on the way, and how much of that the model
+     * agreed to (modeling/coverage.py): [num_sources, num_returned, 4, longest_source]. */
+    float *coverage;
+    float *log_probs;       /* the mean log-probability of a token, of a forced end too [num_sources, num_returned] */
 } request_t;
 
 EXPORTED int engine_version(void);

@@ -51,14 +51,14 @@ static void attend_words(run_t *run, const operation_t *op, int memory, int64_t 
 }
 
 static void attend_past(run_t *run, const operation_t *op) {
-    int64_t width = width_of(run, op->out), longest = run->request->longest;
-    float **blocks = run->caches + op->n[1] * longest;
+    int64_t width = width_of(run, op->out), most_steps = run->most_steps;
+    float **blocks = run->caches + op->n[1] * most_steps;
     float *block = blocks[run->step] = take(run, run->rows * 2 * width * 4);
     for (int64_t row = 0; row < run->rows; row++)
         memcpy(block + row * 2 * width, row_of(run, op->a, row) + width, (size_t)(2 * width) * 4);
     float *scores = scratch_of(run, (run->step + 1) * 4);
     for (int64_t row = 0; row < run->rows; row++) {
-        const int32_t *ancestors = run->ancestors + row * longest;
+        const int32_t *ancestors = run->ancestors + row * most_steps;
         for (int64_t j = 0; j < run->step; j++) run->keys[j] = blocks[j] + ancestors[j] * 2 * width;
         run->keys[run->step] = block + row * 2 * width;
         run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), run->keys, (long)width,
@@ -95,15 +95,29 @@ static void guided_start(run_t *run, const operation_t *op) {
     }
 }
 
+/* Keeps what of each word is PAST and FUTURE; `shares` [count, capsules], first those of PAST, then of FUTURE. */
+static void record_curves(run_t *run, int64_t row, const float *shares, int64_t count, int64_t capsules,
+                          int64_t capsules_per_group) {
+    int64_t most_words = run->request->longest_source;
+    float *past = curves_of(run, run->step, row), *future = past + most_words;
+    for (int64_t j = 0; j < count; j++, shares += capsules) {
+        past[j] = future[j] = 0;
+        for (int64_t c = 0; c < capsules_per_group; c++) {
+            past[j] += shares[c];
+            future[j] += shares[capsules_per_group + c];
+        }
+    }
+    past[2 * most_words] = run->agreements[row];
+}
+
 static void guided_routing(run_t *run, const operation_t *op) {
     const kernels_t *kernels = run->model->kernels;
     int64_t capsules = op->n[0], width = op->n[1], iterations = op->n[2], kept = op->n[3];
     const float *score = vector_of(run, op->w[1]);
     float score_sum = 0;
     for (int64_t i = 0; i < width; i++) score_sum += score[i];
-    int64_t most_words = 0;
-    for (int64_t s = 0; s < run->request->num_sources; s++)
-        if (run->request->lengths[s] > most_words) most_words = run->request->lengths[s];
+    int64_t most_words = run->request->longest_source;
+    if (run->curves) run->curves[run->step] = take(run, run->rows * (2 * most_words + 1) * 4);
     const linear_t *linear = run->model->linears + op->w[0];
     int64_t product = (kernels->scratch(linear, (long)capsules) + 63) / 64 * 64;
     char *memory = scratch_of(run, product + 4 * (2 * most_words * capsules + 2 * capsules * width));
@@ -137,6 +151,7 @@ static void guided_routing(run_t *run, const operation_t *op) {
             if (t < iterations - 1) kernels->multiply(linear, routed, (long)capsules, guide, NO_ACTIVATION, memory);
         }
         memcpy(row_of(run, op->out, row), routed, (size_t)(kept * width) * 4);
+        if (run->curves) record_curves(run, row, shares, count, capsules, kept / 2);
     }
 }
 
@@ -145,9 +160,8 @@ static void recur_over_words(run_t *run, const operation_t *op, int is_lstm) {
     const kernels_t *kernels = run->model->kernels;
     const linear_t *linear = run->model->linears + op->w[0];
     int64_t gates = width_of(run, op->a), width = gates / (is_lstm ? 4 : 3), num_sources = run->request->num_sources;
-    int64_t product = (kernels->scratch(linear, (long)num_sources) + 63) / 64 * 64, longest = 0;
-    for (int64_t s = 0; s < num_sources; s++)
-        if (run->request->lengths[s] > longest) longest = run->request->lengths[s];
+    int64_t product = (kernels->scratch(linear, (long)num_sources) + 63) / 64 * 64;
+    int64_t longest = run->request->longest_source;
     char *memory = scratch_of(run, product + 4 * num_sources * (3 * width + gates) + 8 * num_sources);
     int64_t *active = (int64_t *)(memory + product);
     float *hidden = (float *)(active + num_sources), *cell = hidden + num_sources * width;
@@ -224,9 +238,7 @@ static float inner_product(const float *a, const float *b, int64_t count) {
 static void separable_routing(run_t *run, const operation_t *op) {
     const kernels_t *kernels = run->model->kernels;
     int64_t capsules = op->n[0], iterations = op->n[1], sets = op->n[2], width = width_of(run, op->out) / capsules;
-    int64_t longest = 0, hidden = 0, compared_width = width, product = 0;
-    for (int64_t s = 0; s < run->request->num_sources; s++)
-        if (run->request->lengths[s] > longest) longest = run->request->lengths[s];
+    int64_t longest = run->request->longest_source, hidden = 0, compared_width = width, product = 0;
     if (op->c >= 0) {
         const linear_t *inner = run->model->linears + op->w[1], *outer = run->model->linears + op->w[2];
         hidden = inner->outputs;

@@ -46,8 +46,11 @@ typedef struct {
 
     int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
     int64_t *tokens;                        /* the last of each hypothesis */
-    int32_t *ancestors, *new_ancestors;     /* [rows, longest]: the row that a hypothesis had at each step */
-    float **caches;                         /* [caches, longest]: keys and values of each row of a step */
+    int64_t most_steps;                     /* coverage takes one more, to read the last token */
+    int32_t *ancestors, *new_ancestors;     /* [rows, most_steps]: the row that a hypothesis had at each step */
+    float **caches;                         /* [caches, most_steps]: keys and values of each row of a step */
+    float **curves;                         /* [most_steps], NULL without coverage: see `curves_of` */
+    float *agreements;                      /* with coverage: of the last token of each hypothesis */
     const float **keys;
     char *scratch;
     int64_t scratch_size;
@@ -79,6 +82,11 @@ static inline float *row_of(const run_t *run, int buffer, int64_t row) {
     return run->values[buffer] + row * width_of(run, buffer);
 }
 static inline const float *vector_of(const run_t *run, int number) { return run->model->vectors[number].values; }
+
+/* Of a row at a step: PAST of each word, FUTURE of each word, and the agreement to the token that was read. */
+static inline float *curves_of(const run_t *run, int64_t step, int64_t row) {
+    return run->curves[step] + row * (2 * run->request->longest_source + 1);
+}
 
 static inline int64_t rows_of(const run_t *run, int space) {
     if (space == OF_WORDS) return run->num_words;

@@ -4,19 +4,22 @@
 #include <math.h>
 
 typedef struct {
-    float score;
+    float score, log_prob; /* the score of a finished one has the length penalty; a forced end counts in `log_prob` */
+    float agreement;       /* with coverage: of the last token */
     int64_t length;
     int32_t *tokens;
+    int32_t *rows; /* of a finished one, with coverage: the row that it had at each step */
 } hypothesis_t;
 
 typedef struct {
     int64_t source, num_finished;
+    int only_reads; /* the limit is reached: for coverage the last tokens are read, and nothing follows */
     hypothesis_t *running, *next, *finished; /* [num_beams] each; `next` becomes `running` */
 } search_t;
 
 typedef struct {
-    float score;
-    int32_t row, token; /* the row among those of the source */
+    float score, unscored, agreement; /* `unscored`: the log-probability of a forced end, which the score leaves out */
+    int32_t row, token;               /* the row among those of the source */
 } candidate_t;
 
 /* Forbids every token that would complete an n-gram for the second time; the start token counts. */
@@ -47,14 +50,17 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
     for (int64_t row = 0; row < run->beams; row++) {
         float *logits = row_of(run, run->model->logits, first_row + row);
         const hypothesis_t *hypothesis = search->running + row;
-        float total = 0;
+        float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
+        int32_t best_tokens[2] = {-1, -1};
         int64_t found = 1;
+        if (request->num_beams > 1 || request->scores)
+            total = run->model->kernels->log_sum_exp(logits, (long)run->model->vocabulary);
+        if (run->curves) run->model->kernels->top(logits, (long)run->model->vocabulary, 2, best_two, best_tokens);
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
-            values[0] = 0;
+            values[0] = total;
             indices[0] = (int32_t)request->end_token;
+            unscored = logits[request->end_token] - total;
         } else {
-            if (request->num_beams > 1 || request->scores)
-                total = run->model->kernels->log_sum_exp(logits, (long)run->model->vocabulary);
             forbid(request, hypothesis, logits);
             found = run->model->kernels->top(logits, (long)run->model->vocabulary, (long)wanted, values, indices);
         }
@@ -64,7 +70,9 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             if (place == wanted && !(score > best[wanted - 1].score)) break; /* the others are worse still */
             if (place == wanted) place--;
             for (; place > 0 && best[place - 1].score < score; place--) best[place] = best[place - 1];
-            best[place] = (candidate_t){score, (int32_t)row, indices[i]};
+            float rival = indices[i] == best_tokens[0] ? best_two[1] : best_two[0];
+            float agreement = run->curves ? 1 / (1 + expf(rival - values[i])) : 0;
+            best[place] = (candidate_t){score, unscored, agreement, (int32_t)row, indices[i]};
         }
     }
     return count;
@@ -75,12 +83,13 @@ static void extend(hypothesis_t *to, const hypothesis_t *from, candidate_t candi
     to->tokens[from->length] = candidate.token;
     to->length = from->length + 1;
     to->score = candidate.score;
+    to->agreement = candidate.agreement;
 }
 
 /* Keeps a finished hypothesis if it is among the best. */
-static void finish(search_t *search, int64_t num_beams, const hypothesis_t *from, candidate_t candidate, float score) {
+static void finish(const run_t *run, search_t *search, int64_t first_row, candidate_t candidate, float score) {
     hypothesis_t *finished = search->finished;
-    int64_t place = search->num_finished;
+    int64_t place = search->num_finished, num_beams = run->request->num_beams;
     if (place == num_beams) {
         if (score <= finished[num_beams - 1].score) return;
         place--;
@@ -89,14 +98,21 @@ static void finish(search_t *search, int64_t num_beams, const hypothesis_t *from
     }
     hypothesis_t slot = finished[place];
     for (; place > 0 && finished[place - 1].score < score; place--) finished[place] = finished[place - 1];
-    extend(&slot, from, candidate);
+    extend(&slot, search->running + candidate.row, candidate);
     slot.score = score;
+    slot.log_prob = candidate.score + candidate.unscored;
+    if (run->curves) {
+        int64_t row = first_row + candidate.row;
+        memcpy(slot.rows, run->ancestors + row * run->most_steps, (size_t)run->step * 4);
+        slot.rows[run->step] = (int32_t)row;
+    }
     finished[place] = slot;
 }
 
-/* Advances one source by a token. Fills `parents` (rows among those of the source) of its next hypotheses; returns
+/* Advances one source by a token. Fills `parents`, the rows of its next hypotheses; returns
  * whether it goes on. These are the rules of transformers' beam search. */
-static int advance(run_t *run, search_t *search, const candidate_t *best, int64_t count, int64_t *parents) {
+static int advance(run_t *run, search_t *search, int64_t first_row, const candidate_t *best, int64_t count,
+                   int64_t *parents) {
     const request_t *request = run->request;
     int64_t num_beams = request->num_beams, length = run->step + 1, kept = 0;
     int at_limit = length == request->limits[search->source];
@@ -105,10 +121,10 @@ static int advance(run_t *run, search_t *search, const candidate_t *best, int64_
     for (int64_t i = 0; i < count; i++) {
         int ends = at_limit || best[i].token == request->end_token;
         if (ends && i < num_beams && !full)
-            finish(search, num_beams, search->running + best[i].row, best[i], best[i].score / divisor);
+            finish(run, search, first_row, best[i], best[i].score / divisor);
         if (!ends && kept < num_beams) {
             extend(search->next + kept, search->running + best[i].row, best[i]);
-            parents[kept++] = best[i].row;
+            parents[kept++] = first_row + best[i].row;
         }
     }
     hypothesis_t *next = search->next;
@@ -122,16 +138,37 @@ static int advance(run_t *run, search_t *search, const candidate_t *best, int64_
     return search->running[0].score / reachable > search->finished[num_beams - 1].score;
 }
 
+/* Whether the model has to read last tokens that no step has read, for coverage; fills `parents` as `advance` does. */
+static int must_read(run_t *run, search_t *search, int64_t first_row, int64_t new_row, int64_t *parents) {
+    const request_t *request = run->request;
+    int must = 0;
+    for (int64_t i = 0; i < request->num_beams; i++) {
+        hypothesis_t *hypothesis = search->finished + i;
+        int32_t *last = hypothesis->tokens + hypothesis->length - 1;
+        int unread = i < search->num_finished && hypothesis->length == run->step + 1 && *last != request->end_token;
+        parents[i] = unread ? hypothesis->rows[run->step] : first_row;
+        run->tokens[new_row + i] = unread ? *last : request->start_token;
+        run->agreements[new_row + i] = hypothesis->agreement;
+        if (unread) hypothesis->rows[run->step + 1] = (int32_t)(new_row + i);
+        must |= unread;
+    }
+    return must;
+}
+
 static hypothesis_t *new_hypotheses(run_t *run, int64_t count) {
     hypothesis_t *hypotheses = take_zeros(run, count * (int64_t)sizeof(hypothesis_t));
     int32_t *tokens = take(run, count * run->request->longest * 4);
-    for (int64_t i = 0; i < count; i++) hypotheses[i].tokens = tokens + i * run->request->longest;
+    int32_t *rows = run->curves ? take(run, count * run->most_steps * 4) : NULL;
+    for (int64_t i = 0; i < count; i++) {
+        hypotheses[i].tokens = tokens + i * run->request->longest;
+        hypotheses[i].rows = rows ? rows + i * run->most_steps : NULL;
+    }
     return hypotheses;
 }
 
 /* Moves the states and the ancestors of the hypotheses to their new rows. */
 static void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
-    int64_t longest = run->request->longest;
+    int64_t most_steps = run->most_steps;
     for (int i = 0; i < run->model->num_buffers; i++) {
         if (space_of(run, i) != OF_STATES) continue;
         for (int64_t row = 0; row < rows; row++)
@@ -142,8 +179,8 @@ static void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
         run->spare[i] = values;
     }
     for (int64_t row = 0; row < rows; row++) {
-        int32_t *ancestors = run->new_ancestors + row * longest;
-        memcpy(ancestors, run->ancestors + parent_rows[row] * longest, (size_t)run->step * 4);
+        int32_t *ancestors = run->new_ancestors + row * most_steps;
+        memcpy(ancestors, run->ancestors + parent_rows[row] * most_steps, (size_t)run->step * 4);
         ancestors[run->step] = (int32_t)parent_rows[row];
     }
     int32_t *ancestors = run->ancestors;
@@ -151,7 +188,33 @@ static void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
     run->new_ancestors = ancestors;
 }
 
-static void write_results(const request_t *request, const search_t *search) {
+/* Sums up the curves of a hypothesis, or of none; see `coverage` in engine.h. */
+static void write_coverage(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *past) {
+    const request_t *request = run->request;
+    int64_t num_words = request->lengths[search->source], longest = request->longest_source;
+    int64_t last = hypothesis ? hypothesis->length : 0;
+    int32_t first_row = (int32_t)search->source;
+    const int32_t *rows = hypothesis ? hypothesis->rows : &first_row;
+    while (last && (hypothesis->tokens[last - 1] == request->end_token ||
+                    hypothesis->tokens[last - 1] == request->pad_token)) last--;
+    float *future = past + longest, *fall = future + longest, *agreed = fall + longest;
+    memset(past, 0, (size_t)(4 * longest) * 4);
+    const float *curves = curves_of(run, 0, rows[0]);
+    for (int64_t t = 1; t <= last; t++) {
+        const float *next = curves_of(run, t, rows[t]);
+        for (int64_t j = 0; j < num_words; j++) {
+            float step = fmaxf(curves[longest + j] - next[longest + j], 0);
+            fall[j] += step;
+            agreed[j] += step * next[2 * longest];
+        }
+        curves = next;
+    }
+    memcpy(past, curves, (size_t)num_words * 4);
+    memcpy(future, curves + longest, (size_t)num_words * 4);
+}
+
+static void write_results(const run_t *run, const search_t *search) {
+    const request_t *request = run->request;
     for (int64_t i = 0; i < request->num_returned; i++) {
         int64_t place = search->source * request->num_returned + i;
         int64_t *tokens = request->tokens + place * request->longest;
@@ -160,6 +223,9 @@ static void write_results(const request_t *request, const search_t *search) {
         for (int64_t j = 0; j < request->longest; j++)
             tokens[j] = j < length ? hypothesis->tokens[j] : request->pad_token;
         if (request->scores) request->scores[place] = hypothesis ? hypothesis->score : -1e9f;
+        if (request->log_probs) request->log_probs[place] = hypothesis ? hypothesis->log_prob / (float)length : 0;
+        if (run->curves)
+            write_coverage(run, search, hypothesis, request->coverage + place * 4 * request->longest_source);
     }
 }
 
@@ -182,7 +248,7 @@ void decode(run_t *run) {
     /* All beams begin alike: the first step has one row for each source. */
     run->rows = num_sources;
     run->beams = 1;
-    for (run->step = 0; run->step < request->longest && run->rows; run->step++) {
+    for (run->step = 0; run->step < run->most_steps && run->rows; run->step++) {
         run_program(run, 1);
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],
@@ -190,14 +256,21 @@ void decode(run_t *run) {
         int64_t active = 0, rows = 0;
         for (int64_t i = 0; i * run->beams < run->rows; i++) {
             search_t search = searches[i];
-            int64_t first_row = i * run->beams, count = continuations(run, &search, first_row, best, values, indices);
-            if (!advance(run, &search, best, count, parents + rows)) {
-                write_results(request, &search);
+            int64_t first_row = i * run->beams;
+            int goes_on = 0, was_read = search.only_reads;
+            if (!was_read) {
+                int64_t count = continuations(run, &search, first_row, best, values, indices);
+                goes_on = advance(run, &search, first_row, best, count, parents + rows);
+                if (!goes_on && run->curves)
+                    search.only_reads = must_read(run, &search, first_row, rows, parents + rows);
+            }
+            if (was_read || !(goes_on || search.only_reads)) {
+                write_results(run, &search);
                 continue;
             }
-            for (int64_t j = 0; j < num_beams; j++) {
-                parents[rows + j] += first_row;
+            for (int64_t j = 0; goes_on && j < num_beams; j++) {
                 run->tokens[rows + j] = search.running[j].tokens[run->step];
+                if (run->curves) run->agreements[rows + j] = search.running[j].agreement;
             }
             searches[active++] = search;
             rows += num_beams;

@@ -1,0 +1,113 @@
+"""Coverage out of the run that translates, against a second pass of the model: `model.score_coverage`."""
+
+import pytest
+import torch
+
+from hf_capsule_mt import CoverageOptions, Translator
+from hf_capsule_mt.fast import to_fast
+from tests.fast.models import END, PAD, SOURCES, batch, build
+from tests.fixtures.word_for_word import sentences
+
+SEARCHES = {
+    "greedy, cut": {},  # random models do not end by themselves: the last token is read by a step of its own
+    "greedy, ended": {"forced_eos_token_id": END},
+    "beam": {"num_beams": 3, "num_return_sequences": 3},
+    "ended at different steps": {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0},
+    "forbidden tokens": {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [3, 4], "min_new_tokens": 3},
+}
+NUMBERS = ("past", "future", "redundant", "covered", "score", "balance", "log_prob")
+
+
+def assert_same(found, expected):
+    for name in NUMBERS:
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), atol=1e-4, rtol=1e-4, msg=name)
+    assert torch.equal(found.words, expected.words)
+
+
+def assert_equals_a_second_pass(model, fast, inputs, **search):
+    found = fast.generate(**inputs, **search, return_dict_in_generate=True, return_coverage=True)
+    copies = search.get("num_return_sequences", 1)
+    repeated = {name: values.repeat_interleave(copies, dim=0) for name, values in inputs.items()}
+    assert_same(found.coverage, model.score_coverage(**repeated, labels=found.sequences[:, 1:]))
+    return found
+
+
+@pytest.mark.parametrize("name", ["guided", "rnmt_guided"])
+def test_it_equals_a_second_pass(name, backend):
+    model = build(name)
+    fast = to_fast(model, int8=False, backend=backend)
+    free = model.generate(**batch(), num_beams=4, num_return_sequences=4)[:, 1:]
+    early = int(free[:, 3].mode().values)  # an end token that some hypotheses write early
+    for title, search in SEARCHES.items():
+        config_end = model.config.eos_token_id
+        if title == "ended at different steps":
+            model.config.eos_token_id = model.generation_config.eos_token_id = early
+        assert_equals_a_second_pass(model, fast, batch(), **search)
+        model.config.eos_token_id = model.generation_config.eos_token_id = config_end
+
+
+def test_padding_on_the_left(backend):
+    model = build("rnmt_guided")
+    fast = to_fast(model, int8=False, backend=backend)
+    longest = max(map(len, SOURCES))
+    inputs = {
+        "input_ids": torch.tensor([[PAD] * (longest - len(source)) + source for source in SOURCES]),
+        "attention_mask": torch.tensor([[0] * (longest - len(source)) + [1] * len(source) for source in SOURCES]),
+    }
+    found = assert_equals_a_second_pass(model, fast, inputs, num_beams=2)
+    assert bool((found.coverage.past[1, :-2] == 0).all())
+
+
+def test_limits_by_source(backend):
+    """The forced end counts in the log-probability of the coverage."""
+    model = build("guided")
+    fast = to_fast(model, int8=False, backend=backend)
+    limits = torch.tensor([3, 5, 13, 1])
+    found = fast.generate(
+        **batch(), num_beams=2, limits=limits, return_dict_in_generate=True, return_coverage=True, max_new_tokens=14
+    )
+    assert_same(found.coverage, model.score_coverage(**batch(), labels=found.sequences[:, 1:]))
+
+
+def test_where_the_backend_does_not_follow_it_a_second_pass_does(backend):
+    model = build("guided_once")
+    assert_equals_a_second_pass(model, to_fast(model, int8=False, backend=backend), batch())
+    plain = to_fast(build("plain"), int8=False, backend=backend)
+    with pytest.raises(ValueError, match='need `guided_routing` "guided"'):
+        plain.generate(**batch(), return_dict_in_generate=True, return_coverage=True)
+    with pytest.raises(ValueError, match="`return_coverage` needs `return_dict_in_generate=True`"):
+        to_fast(build("guided"), backend=backend).generate(**batch(), return_coverage=True)
+
+
+def test_in_int8_it_is_close_and_a_batch_equals_its_sentences(backend):
+    model = build("guided")
+    settings = {"num_beams": 3, "return_dict_in_generate": True, "return_coverage": True}
+    exact, rounded = (to_fast(model, int8=int8, backend=backend) for int8 in (False, True))
+    together = rounded.generate(**batch(), **settings)
+    for number, source in enumerate(SOURCES):
+        alone = rounded.generate(**batch([source]), **settings)
+        torch.testing.assert_close(together.coverage.past[number, : len(source)], alone.coverage.past[0])
+        torch.testing.assert_close(together.coverage.covered[number, : len(source)], alone.coverage.covered[0])
+    # of the same first token: what was said later may be another translation
+    one = {**settings, "max_new_tokens": 1, "num_beams": 1}
+    before, after = (fast.generate(**batch(), **one).coverage for fast in (exact, rounded))
+    assert float((before.past - after.past).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_translator_makes_no_second_pass(word_for_word, backend, int8, monkeypatch):
+    texts = sentences(12, seed=5)
+    options = {"coverage": CoverageOptions(), "batch_size": 5, "num_beams": 3}
+    slow = Translator.from_pretrained(word_for_word, device="cpu", backend="transformers")(texts, **options)
+    fast = Translator.from_pretrained(word_for_word, device="cpu", backend=backend, int8=int8)
+    monkeypatch.delattr(type(fast.model.model), "forward")
+    monkeypatch.delattr(type(fast.model.get_encoder()), "forward")
+    for one, other in zip(fast(texts, **options), slow, strict=True):
+        if int8 and one.text != other.text:
+            continue
+        assert one.text == other.text
+        assert one.score == pytest.approx(other.score, abs=0.1 if int8 else 1e-4)
+        assert one.coverage.score == pytest.approx(other.coverage.score, abs=0.1 if int8 else 1e-4)
+        for word, same in zip(one.coverage.words, other.coverage.words, strict=True):
+            assert word.past == pytest.approx(same.past, abs=0.1 if int8 else 1e-4)
+            assert word.covered == pytest.approx(same.covered, abs=0.2 if int8 else 1e-4)
