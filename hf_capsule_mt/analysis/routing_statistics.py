@@ -53,6 +53,20 @@ def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
     return (1 - (squared_sum - own) / (number * (number - 1))).clamp(min=0)  # rounding may go below 0
 
 
+def capsule_shares(weights: torch.Tensor) -> torch.Tensor:
+    """Return the share of the inputs that each output capsule gets: C [..., N, M] -> [..., M], which sums to 1."""
+    shares = weights.double().sum(dim=-2)
+    return shares / shares.sum(dim=-1, keepdim=True)
+
+
+def effective_number(shares: torch.Tensor) -> float:
+    """Return how many capsules are in use: exp of the entropy of their mean shares [M].
+
+    M if all get the same, 1 if one gets everything: routing has then collapsed.
+    """
+    return float(torch.special.entr(shares).sum().exp())
+
+
 @dataclass
 class IterationStatistics:
     """Means over the positions of one routing at one iteration."""
@@ -60,6 +74,7 @@ class IterationStatistics:
     entropy: float = 0.0
     diversity: float = 0.0
     positions: int = 0
+    shares: torch.Tensor | None = field(default=None, repr=False)  # [M], of the inputs for each output capsule
     average: torch.Tensor | None = field(default=None, repr=False)  # [N, M], unless the inputs are words
 
     def add(self, weights: torch.Tensor, inputs_are_words: bool) -> None:
@@ -68,12 +83,27 @@ class IterationStatistics:
         share = len(weights) / max(self.positions, 1)
         self.entropy += share * (float(assignment_entropy(weights).mean()) - self.entropy)
         self.diversity += share * (float(assignment_diversity(weights).mean()) - self.diversity)
+        shares = capsule_shares(weights).mean(dim=0)
+        self.shares = shares if self.shares is None else self.shares + share * (shares - self.shares)
         if not inputs_are_words:
             average = weights.double().mean(dim=0)
             self.average = average if self.average is None else self.average + share * (average - self.average)
 
+    @property
+    def num_capsules(self) -> int:
+        return 0 if self.shares is None else len(self.shares)
+
+    @property
+    def effective_capsules(self) -> float:
+        return 0.0 if self.shares is None else effective_number(self.shares)
+
     def as_dict(self) -> dict[str, Any]:
-        return {"entropy": self.entropy, "diversity": self.diversity, "positions": self.positions}
+        return {
+            "entropy": self.entropy,
+            "diversity": self.diversity,
+            "effective_capsules": self.effective_capsules,
+            "positions": self.positions,
+        }
 
 
 def real_positions(place: str, weights: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:

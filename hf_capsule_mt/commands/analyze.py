@@ -2,9 +2,9 @@
 
     capsule-mt analyze outputs/em --sources test.en --targets test.de --output outputs/analysis/em
 
-Writes the entropy and diversity of every routing at every iteration, and average assignments. For the sentence pair
-that --show names it draws the curves of PAST and FUTURE of each source word, or the words of each capsule, where the
-model has them. A model that predicts bags of words also gets its overlap rates.
+Writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and average
+assignments. For the sentence pair that --show names it draws the curves of PAST and FUTURE of each source word, or the
+words of each capsule, where the model has them. A model that predicts bags of words also gets its overlap rates.
 """
 
 import argparse
@@ -66,6 +66,9 @@ def main() -> None:
         "sentences": len(sources),
         "routings": {place: [entry.as_dict() for entry in entries] for place, entries in statistics.items()},
     }
+    for place, entries in statistics.items():
+        used = ", ".join(f"{entry.effective_capsules:.1f}" for entry in entries)
+        print(f"{place}: {used} of {entries[0].num_capsules} capsules in use, by iteration")
     losses = getattr(model, "guided_losses", None)
     if losses is not None and losses.bow_weight > 0:
         rates = mean_overlap_rate([rate for batch in batches for rate in overlap_rates(model, **batch)])

@@ -10,6 +10,8 @@ from hf_capsule_mt.analysis.past_future import mean_overlap_rate, overlap_rates
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
+    capsule_shares,
+    effective_number,
     encoded_batches,
     real_positions,
     routing_statistics,
@@ -42,6 +44,13 @@ def test_diversity():  # property 31
     torch.testing.assert_close(assignment_diversity(weights), 1 - torch.stack(pairs).mean(dim=0))
 
 
+def test_the_number_of_capsules_in_use():
+    assert effective_number(torch.full((6,), 1 / 6)) == pytest.approx(6)
+    assert effective_number(torch.tensor([1.0, 0, 0])) == pytest.approx(1)  # collapsed
+    weights = torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]])  # the last input is masked
+    torch.testing.assert_close(capsule_shares(weights), torch.tensor([0.75, 0.25], dtype=torch.double))
+
+
 def test_padding_is_left_out_and_batches_do_not_matter():
     tokenizer = tiny_tokenizer()
     model = tiny_model(tokenizer, layer_aggregation="em_routing", head_aggregation="simple_routing")
@@ -60,9 +69,11 @@ def test_padding_is_left_out_and_batches_do_not_matter():
             assert one.positions == other.positions == length
             assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
             assert one.diversity == pytest.approx(other.diversity, abs=1e-5)
+            assert one.effective_capsules == pytest.approx(other.effective_capsules, rel=1e-4)
             torch.testing.assert_close(one.average, other.average, atol=1e-5, rtol=1e-4)
         assert iterations[0].entropy == pytest.approx(math.log(iterations[0].average.shape[1]), abs=1e-6)
         assert iterations[0].diversity == pytest.approx(0, abs=1e-6)
+        assert iterations[0].effective_capsules == pytest.approx(iterations[0].num_capsules)
     assert together["encoder.layer_aggregation"][2].diversity > 1e-4
 
 
