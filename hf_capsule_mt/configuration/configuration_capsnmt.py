@@ -1,5 +1,6 @@
 """Configuration of CapsNMT (Wang et al., "Towards Linear Time Neural Machine Translation with Capsule Networks")."""
 
+import math
 from typing import Any, Literal
 
 from hf_capsule_mt.configuration.common import CapsuleConfig, capsule_config, check_at_least, check_probability
@@ -39,6 +40,14 @@ class CapsNMTConfig(CapsuleConfig):
             Add positional encodings to the states, and to the capsules where they are compared with the states.
         separable_scoring (`bool`, defaults to `True`):
             Compare capsules and states by a network of their own rather than capsules and votes.
+        score_scale (`float`, defaults to 1.0):
+            Factor of the routing's scores. 1 is the paper; below it, assignments stay softer.
+        compared_capsule_scale (`float`, defaults to 1.0):
+            Factor of the capsules where they are compared with the states. 1 is the paper, where a capsule of length
+            below 1 is added to a positional encoding of length sqrt(`hidden_size` / 2); sqrt(`hidden_size`) makes
+            both as long.
+        normalize_capsules (`bool`, defaults to `False`):
+            Give the decoder each capsule normalised (LayerNorm) instead of multiplied by sqrt(`hidden_size`).
         source_attention (`bool`, defaults to `False`):
             Let the decoder also attend to the states of the source. A step then depends on the length of the source.
         dropout (`float`, defaults to 0.1):
@@ -67,6 +76,9 @@ class CapsNMTConfig(CapsuleConfig):
     share_iteration_weights: bool = False
     position_aware: bool = True
     separable_scoring: bool = True
+    score_scale: float | int = 1.0
+    compared_capsule_scale: float | int = 1.0
+    normalize_capsules: bool = False
     source_attention: bool = False
     dropout: float | int = 0.1
     scale_embedding: bool = True
@@ -99,6 +111,9 @@ class CapsNMTConfig(CapsuleConfig):
         check_at_least(self, 1, "vocab_size", "encoder_layers", "decoder_layers", "num_capsules", "num_iterations")
         check_at_least(self, 2, "hidden_size")
         check_probability(self, "dropout")
+        for name in ("score_scale", "compared_capsule_scale"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be a positive number, got {getattr(self, name)}")
         if self.embedding_size is not None and self.embedding_size < 1:
             raise ValueError(f"`embedding_size` must be at least 1, got {self.embedding_size}")
         if self.hidden_size % 2:

@@ -9,7 +9,7 @@ from torch import nn
 
 from hf_capsule_mt.configuration import CapsNMTConfig
 from hf_capsule_mt.fast.marian_program import guide
-from hf_capsule_mt.fast.programs import Kind, Linear, Program, Space, Writer
+from hf_capsule_mt.fast.programs import Kind, Linear, Program, Space, UnsupportedModelError, Writer
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.gru import GRULayer
 from hf_capsule_mt.modeling.modeling_capsnmt import CapsNMTForConditionalGeneration, RecurrentStack
@@ -117,6 +117,8 @@ def _both_directions(
 
 def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: SourceCapsules, longest_source: int) -> int:
     """Route the words to capsules, with votes, positions and scores of their own."""
+    if aggregation.has_scales or not isinstance(aggregation.norm, nn.Identity):
+        raise UnsupportedModelError("CapsNMT with scaled scores or normalised capsules has no fast form")
     program, width = words.program, words.program.width(hidden)
     num_capsules, num_iterations = aggregation.num_capsules, aggregation.num_iterations
     placed, positions = hidden, -1

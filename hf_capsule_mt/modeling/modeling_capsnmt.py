@@ -263,7 +263,8 @@ class CapsNMTDecoder(RecurrentStack):
         )
         # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). A
         # factor beside W_c is a factor in W_c, but with this one its entries are of the size that optimisers expect.
-        self.source_scale = math.sqrt(config.hidden_size) if config.aggregation == "capsules" else 1.0
+        is_short = config.aggregation == "capsules" and not config.normalize_capsules
+        self.source_scale = math.sqrt(config.hidden_size) if is_short else 1.0
         self.layers = nn.ModuleList(
             [ResidualLSTM(config.hidden_size, config.dropout, False) for _ in range(config.decoder_layers)]
         )

@@ -30,6 +30,9 @@ class SourceCapsules(nn.Module):
         self.position_aware = config.position_aware
         self.votes = nn.Linear(width, self.num_weights * self.num_capsules * width, bias=False)
         set_initial_std(self.votes, math.sqrt(2) / math.sqrt(width))  # the root of two is what the rectifier takes
+        self.score_scale, self.comparison_scale = config.score_scale, config.compared_capsule_scale
+        self.has_scales = self.score_scale != 1 or self.comparison_scale != 1
+        self.norm = nn.LayerNorm(width) if config.normalize_capsules else nn.Identity()
         self.scores_separately = config.separable_scoring
         if config.separable_scoring:
             self.inner_scoring = nn.Linear(width, width)
@@ -55,11 +58,11 @@ class SourceCapsules(nn.Module):
             states = states + positions
         votes = self.votes(states).relu()  # [B, S, num_weights * M * d]
         votes = votes.unflatten(-1, (self.num_weights, self.num_capsules, width))
-        if self.num_weights == 1 and not (self.position_aware or self.scores_separately):
+        if self.num_weights == 1 and not (self.position_aware or self.scores_separately or self.has_scales):
             routed = dynamic_routing(
                 votes.squeeze(-3), num_iterations=self.num_iterations, mask=mask, return_weights=output_routing_weights
             )
-            return routed.capsules, routed.weights
+            return self.norm(routed.capsules), routed.weights
         of_iteration = votes.unbind(dim=-3) if self.num_weights > 1 else (votes.squeeze(-3),) * self.num_iterations
         routed = separable_routing(
             of_iteration,
@@ -67,8 +70,10 @@ class SourceCapsules(nn.Module):
             capsule_positions=capsule_positions,
             inputs=states if self.scores_separately else None,
             scoring=self._scoring_network(),
+            score_scale=self.score_scale,
+            comparison_scale=self.comparison_scale,
         )
-        return routed.capsules, routed.weights if output_routing_weights else None
+        return self.norm(routed.capsules), routed.weights if output_routing_weights else None
 
     def _scoring_network(self) -> ScoringNetwork | None:
         if not self.scores_separately:

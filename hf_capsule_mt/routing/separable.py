@@ -31,6 +31,8 @@ def separable_routing(
     capsule_positions: torch.Tensor | None = None,
     inputs: torch.Tensor | None = None,
     scoring: ScoringNetwork | None = None,
+    score_scale: float = 1.0,
+    comparison_scale: float = 1.0,
 ) -> RoutingOutput:
     """Route N input capsules (words) to M output capsules, with separate votes for each iteration.
 
@@ -38,8 +40,8 @@ def separable_routing(
 
         C_nm    = softmax_m(B_nm)
         Omega_m = squash(sum_n C_nm V^t_nm)
-        B_nm   += (Omega_m + P_m) . V^t_nm          (equation 12; not after the last)
-        or        g(Omega_m + P_m) . g(h_n)         (equation 14, if `scoring` is given)
+        B_nm   += s (k Omega_m + P_m) . V^t_nm      (equation 12; not after the last)
+        or        s g(k Omega_m + P_m) . g(h_n)     (equation 14, if `scoring` is given)
 
     Args:
         votes: for each of the T iterations V^t [..., N, M, D]; the same tensor where iterations share their weights.
@@ -48,6 +50,9 @@ def separable_routing(
             alone and not in the result; none if it is not given.
         inputs: h [..., N, D], the input capsules that g compares, with their positional encodings; only for `scoring`.
         scoring: the weights of g.
+        score_scale: s, the factor of every score; 1 in the paper.
+        comparison_scale: k, the factor of the output capsules where they are compared; 1 in the paper, where P, of
+            length sqrt(D / 2), is much longer than Omega.
 
     Returns:
         `RoutingOutput`: Omega [..., M, D] and T tensors C [..., N, M], in the dtype of the votes.
@@ -69,7 +74,7 @@ def separable_routing(
         check_shape("capsule_positions", capsule_positions, torch.Size([num_outputs, width]), votes[0])
 
     with without_autocast(votes[0]):
-        return _routed(votes, mask, capsule_positions, inputs, scoring)
+        return _routed(votes, mask, capsule_positions, inputs, scoring, score_scale, comparison_scale)
 
 
 def _routed(
@@ -78,6 +83,8 @@ def _routed(
     capsule_positions: torch.Tensor | None,
     inputs: torch.Tensor | None,
     scoring: ScoringNetwork | None,
+    score_scale: float,
+    comparison_scale: float,
 ) -> RoutingOutput:
     *batch, num_inputs, num_outputs, _ = votes[0].shape
     num_iterations = len(votes)
@@ -98,10 +105,12 @@ def _routed(
         totals = torch.matmul(assignment.transpose(-2, -1).unsqueeze(-2), values).squeeze(-2)
         capsules = squash(totals)  # [..., M, D]
         if iteration < num_iterations - 1:
-            compared = capsules if capsule_positions is None else capsules + capsule_positions.to(dtype)
+            compared = comparison_scale * capsules
+            if capsule_positions is not None:
+                compared = compared + capsule_positions.to(dtype)
             if words is not None and scoring is not None:
                 scores = torch.matmul(words, scoring(compared).transpose(-2, -1))  # [..., N, M]
             else:
                 scores = torch.matmul(values, compared.unsqueeze(-1)).squeeze(-1).transpose(-2, -1)
-            logits = logits + scores
+            logits = logits + score_scale * scores
     return RoutingOutput(capsules.to(votes[0].dtype), tuple(weights))

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from hf_capsule_mt.fast import undo_fast_linears, use_fast_linears
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
+from hf_capsule_mt.fast import takes_fast, undo_fast_linears, use_fast_linears
 from hf_capsule_mt.fast.linear import PackedWeight
 from tests.fast.test_int8 import MODELS
 
@@ -70,3 +71,9 @@ def test_nothing_is_detected_at_import():
         "assert '/proc/cpuinfo' not in seen and linear.thresholds.cache_info().currsize == 0\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("settings", [{"score_scale": 0.5}, {"normalize_capsules": True}])
+def test_capsnmt_departing_from_the_paper_has_no_fast_form(settings):
+    config = CapsNMTConfig(vocab_size=11, hidden_size=8, **settings)
+    assert not takes_fast(CapsNMTForConditionalGeneration(config))

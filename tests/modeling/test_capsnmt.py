@@ -32,6 +32,7 @@ MIXES = {
     },
     "own weights": {"position_aware": False, "separable_scoring": False, "num_iterations": 2},
     "positions, shared weights": {"share_iteration_weights": True, "separable_scoring": False, "num_capsules": 9},
+    "scaled and normalised": {"score_scale": 0.25, "compared_capsule_scale": 4.0, "normalize_capsules": True},
     "pooling": {"aggregation": "pooling", "decoder_layers": 1},
     "hybrid": {"source_attention": True},
 }

@@ -121,7 +121,9 @@ def scoring_network(values, inner_weight, inner_bias, outer_weight, outer_bias):
     ]
 
 
-def separable_routing(votes, capsule_positions=None, inputs=None, scoring=None, mask=None):
+def separable_routing(
+    votes, capsule_positions=None, inputs=None, scoring=None, mask=None, score_scale=1.0, comparison_scale=1.0
+):
     """Votes [T][N][M][D], of each iteration its own."""
     num_inputs, num_outputs, width = len(votes[0]), len(votes[0][0]), len(votes[0][0][0])
     kept = [n for n in range(num_inputs) if mask is None or mask[n]]
@@ -135,13 +137,14 @@ def separable_routing(votes, capsule_positions=None, inputs=None, scoring=None, 
             for m in range(num_outputs)
         ]
         for m in range(num_outputs):
-            compared = capsules[m]
+            compared = [comparison_scale * x for x in capsules[m]]
             if capsule_positions is not None:
                 compared = [x + p for x, p in zip(compared, capsule_positions[m], strict=True)]
             for n in kept:
                 if scoring is None:
-                    logits[n][m] += sum(x * v for x, v in zip(compared, current[n][m], strict=True))
+                    score = sum(x * v for x, v in zip(compared, current[n][m], strict=True))
                 else:
                     ours, theirs = scoring_network(compared, *scoring), scoring_network(inputs[n], *scoring)
-                    logits[n][m] += sum(x * y for x, y in zip(ours, theirs, strict=True))
+                    score = sum(x * y for x, y in zip(ours, theirs, strict=True))
+                logits[n][m] += score_scale * score
     return capsules, history

@@ -18,23 +18,25 @@ def make(num_iterations=3, batch=(), dtype=torch.float64):
     return votes, {"capsule_positions": draw(M, D), "inputs": draw(*batch, N, D), "scoring": scoring}
 
 
+SCALES = {"score_scale": 0.3, "comparison_scale": 1.7}
 STRATEGIES = [(), ("capsule_positions",), ("inputs", "scoring"), ("capsule_positions", "inputs", "scoring")]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["plain", "positions", "scoring", "all"])
 @pytest.mark.parametrize("num_iterations", [1, 2, 4])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_loops(strategy, num_iterations, masked):
+@pytest.mark.parametrize("scales", [{}, SCALES], ids=["", "scaled"])
+def test_equals_the_loops(strategy, num_iterations, masked, scales):
     votes, settings = make(num_iterations)
     settings = {name: settings[name] for name in strategy}
     mask = torch.tensor([True, False, True, True, False]) if masked else None
-    output = separable_routing(votes, **settings, mask=mask)
+    output = separable_routing(votes, **settings, mask=mask, **scales)
     lists = {
         name: [weight.tolist() for weight in value] if name == "scoring" else value.tolist()
         for name, value in settings.items()
     }
     capsules, history = reference.separable_routing(
-        torch.stack(votes).tolist(), **lists, mask=None if mask is None else mask.tolist()
+        torch.stack(votes).tolist(), **lists, mask=None if mask is None else mask.tolist(), **scales
     )
     torch.testing.assert_close(output.capsules, torch.tensor(capsules, dtype=torch.float64), atol=2e-9, rtol=1e-7)
     assert len(output.weights) == num_iterations
