@@ -1,4 +1,8 @@
-"""Whether a difference survives retraining: Student's t-test and interval over seeds, in plain Python."""
+"""Whether a difference survives retraining: Student's t-test and interval over seeds.
+
+scipy has both, and is 140 MB for these lines. Against scipy 1.17.1 on 3,000 random samples of 2 to 12 values p-values
+differ by at most 6e-14, bounds by 8e-15.
+"""
 
 import math
 from collections.abc import Sequence
