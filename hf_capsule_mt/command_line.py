@@ -41,14 +41,17 @@ def run(main: Callable[[], int | None], command: str | None = None) -> None:
         if not _reader_is_gone():
             raise
         raise SystemExit(CODE_OF_SIGPIPE) from None
-    except (ArithmeticError, ImportError, OSError, TypeError, ValueError) as error:
-        if os.environ.get(TRACEBACK):
+    except Exception as error:
+        if os.environ.get(TRACEBACK) or not _is_of_the_user(error):
             raise
+        _drop_unwritten_output()
         name = Path(sys.argv[0]).name
         install = explain(error, command) if isinstance(error, ImportError) else None
         if install is not None:
             raise SystemExit(f"{name}: {install}") from None
         message = " ".join(str(error).split()) or type(error).__name__
+        if _is_out_of_memory(error):
+            message = f"out of memory ({message})"
         raise SystemExit(f"{name}: error: {message}\nSet {TRACEBACK}=1 to see the traceback.") from None
     if code:
         raise SystemExit(code)
@@ -65,6 +68,27 @@ def _reader_is_gone() -> bool:
     if gone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
     return gone
+
+
+def _is_of_the_user(error: Exception) -> bool:
+    """Return whether the message of an error is enough: it is of the input or the machine, not of the program."""
+    kinds = (ArithmeticError, EOFError, ImportError, OSError, TypeError, ValueError)
+    return isinstance(error, kinds) or _is_out_of_memory(error)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Return whether Python, numpy or PyTorch, which has no type for it on a CPU, got no memory."""
+    if isinstance(error, RuntimeError):
+        return re.search(r"can't allocate memory|not enough memory|out of memory", str(error)) is not None
+    return isinstance(error, MemoryError)
+
+
+def _drop_unwritten_output() -> None:
+    """Keep what stdout does not take, as on a full disk, from raising another error when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def keep_freed_memory() -> bool:

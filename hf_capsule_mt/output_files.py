@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
+NUMBERS = itertools.count()  # two outputs of a process may be open at once
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
@@ -63,7 +64,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             return
         target = Path(path).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name[:40]}.{os.getpid()}.partial")
+        partial = target.with_name(f"{target.name[:40]}.{os.getpid()}.{next(NUMBERS)}.partial")
         try:
             with open(partial, "wb") as stream:
                 yield stream

@@ -9,7 +9,8 @@
     torchrun --nproc-per-node 2 scripts/translate.py outputs/demo --cpu --input text.en --output text.de
 
 With --output, the same command again resumes an interrupted run. Each line is a text: its sentences are translated one
-by one, an empty line stays empty. Progress goes to stderr.
+by one, an empty line stays empty. A line that cannot be translated is empty in the output, its reason is on stderr and
+in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from accelerate import PartialState
 from tqdm import tqdm
@@ -28,16 +29,13 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 import hf_capsule_mt  # noqa: F401  registers the models and the task
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.output_files import check_outputs
-from hf_capsule_mt.pipelines.files import (
-    Window,
-    WindowedOutput,
-    coverage_json,
-    coverage_tsv,
-    one_line,
-    windows_of,
-)
-from hf_capsule_mt.text_files import decode_lines
+from hf_capsule_mt.identity import model_digests, tokenizer_digest
+from hf_capsule_mt.line_failures import CODE_OF_FAILED_LINES, Failure, describe, translate_lines
+from hf_capsule_mt.output_files import check_outputs, is_stream, open_output
+from hf_capsule_mt.output_lock import lock_output
+from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
+from hf_capsule_mt.pipelines.lines import LineFormat
+from hf_capsule_mt.text_files import decode_lines, open_text
 
 WINDOW = 2048
 TASK: Any = "translation"  # the types of transformers 5 do not have it
@@ -48,9 +46,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "model", nargs="+", type=checkpoint, help="a checkpoint, or several of one vocabulary that decode together"
     )
-    parser.add_argument("--input", type=Path, help="UTF-8 text, a text on a line (default: stdin)")
+    parser.add_argument("--input", type=Path, help="UTF-8 text, a text on a line, also as .gz (default: stdin)")
     parser.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
     parser.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
+    parser.add_argument("--strict", action="store_true", help="stop at the first line that cannot be translated")
     parser.add_argument(
         "--batch-tokens", type=positive, default=2048, help="source tokens of a batch, padding included"
     )
@@ -104,10 +103,14 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def load_translator(arguments: argparse.Namespace, state: PartialState) -> Any:
+def load_translator(arguments: argparse.Namespace, state: PartialState) -> tuple[Any, dict[str, Any]]:
+    """Return the pipeline, and digests of what its translations depend on."""
     models = [AutoModelForSeq2SeqLM.from_pretrained(path, dtype=arguments.dtype) for path in arguments.model]
+    digests: dict[str, Any] = {}
+    if arguments.output is not None:  # before the pipeline changes the layers
+        digests = {"models": [model_digests(model) for model in models]}
     first, *others = [model.to(state.device).eval() for model in models]
-    return pipeline(
+    translator = pipeline(
         TASK,
         model=first,
         tokenizer=arguments.model[0],
@@ -116,6 +119,9 @@ def load_translator(arguments: argparse.Namespace, state: PartialState) -> Any:
         backend=arguments.backend,
         device=state.device,
     )
+    if digests:
+        digests["tokenizer"] = tokenizer_digest(translator.tokenizer)
+    return translator, digests
 
 
 def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -137,43 +143,51 @@ def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def translate_window(
-    translator: Any, window: Window, arguments: argparse.Namespace, settings: dict[str, Any]
-) -> list[list[str]]:
-    """Return the lines of each output file for a window of the input."""
-    results = translator(window.lines, **settings)
-    numbered = list(enumerate(results, start=window.first_line))
-    if arguments.n_best == 1:
-        columns = [[one_line(record["translation_text"]) for record in results]]
-        numbered = [(number, [record]) for number, record in numbered]
-    else:
-        columns = [
-            [
-                f"{number} ||| {one_line(record['translation_text'])} ||| {record.get('score', 0.0):.4f}"
-                for number, records in numbered
-                for record in records
-            ]
-        ]
-    if arguments.coverage is not None:
-        line_of = coverage_json if arguments.coverage.suffix == ".jsonl" else coverage_tsv
-        columns.append([line_of(number, record["coverage"]) for number, records in numbered for record in records])
-    return columns
+class Lines:
+    """Translates windows into the lines of the output files, and keeps why lines failed."""
 
+    def __init__(self, translator: Any, settings: dict[str, Any], arguments: argparse.Namespace) -> None:
+        self.translator, self.settings, self.arguments = translator, settings, arguments
+        coverage = arguments.coverage.suffix[1:] if arguments.coverage is not None else None
+        self.format = LineFormat(arguments.n_best, coverage)
+        self.failures: dict[int, str] = {}
 
-def open_input(arguments: argparse.Namespace) -> tuple[BinaryIO, str]:
-    if arguments.input is None:
-        return sys.stdin.buffer, "stdin"
-    return open(arguments.input, "rb"), str(arguments.input)
+    def __call__(self, window: Window) -> tuple[list[list[str]], dict[int, str]]:
+        """Return the lines of each output file for a window of the input, and why lines of it failed."""
+        results = translate_lines(lambda lines: self.translator(lines, **self.settings), window.lines)
+        columns: list[list[str]] = []
+        failures = {}
+        for number, result in enumerate(results, start=window.first_line):
+            try:
+                own = self.format.columns(number, result)
+            except ValueError as error:  # numbers that are not finite
+                result = Failure(describe(error))
+                own = self.format.columns(number, result)
+            if isinstance(result, Failure):
+                failures[number] = result.reason
+                self.report(number, result.reason)
+            columns = [*map(list.__add__, columns, own)] if columns else own
+        return columns, failures
+
+    def report(self, number: int, reason: str) -> None:
+        """Print why a line failed, once; with --strict, raise it."""
+        message = f"{self.arguments.input or 'stdin'}, line {number + 1}: {reason}"
+        if self.arguments.strict:
+            raise ValueError(message)
+        if number not in self.failures:
+            tqdm.write(message, file=sys.stderr)
+        self.failures[number] = reason
 
 
 def input_windows(arguments: argparse.Namespace) -> Iterator[Window]:
-    stream, name = open_input(arguments)
+    stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
     with stream:
-        yield from windows_of(decode_lines(stream, name), arguments.window)
+        yield from windows_of(decode_lines(stream, arguments.input or "stdin"), arguments.window)
 
 
 def count_lines(path: Path | None) -> int | None:
-    if path is None:
+    """Return the number of lines of a file for the progress bar; `None` if that takes long, or takes them away."""
+    if path is None or is_stream(path) or path.suffix == ".gz":
         return None
     with open(path, "rb") as stream:
         return sum(1 for _ in stream)
@@ -194,42 +208,62 @@ def write_speed(arguments: argparse.Namespace, translator: Any, sentences: int, 
     write_result(arguments.speed_result, speed)
 
 
-def main() -> None:
-    arguments = parse_arguments()
+def check_files(arguments: argparse.Namespace, state: PartialState) -> None:
+    """Raise an error for files that cannot be read or written."""
     check_outputs([arguments.output, arguments.coverage, arguments.speed_result], [arguments.input])
+    if state.num_processes > 1:
+        for option, path in (("--input", arguments.input), ("--output", arguments.output)):
+            if path is None or is_stream(path):
+                raise ValueError(f"{state.num_processes} processes need a regular file for {option}, got {path}")
+    if arguments.input is not None and not is_stream(arguments.input):
+        open_text(arguments.input).close()
+
+
+def main() -> int:
+    arguments = parse_arguments()
     state = PartialState(cpu=arguments.cpu, timeout=timedelta(days=7))
-    if state.num_processes > 1 and (arguments.input is None or arguments.output is None):
-        raise ValueError("several processes need --input and --output")
-    translator = load_translator(arguments, state)
-    settings = {**generation_settings(arguments), "batch_tokens": arguments.batch_tokens}
+    check_files(arguments, state)
     files = [path for path in (arguments.output, arguments.coverage) if path is not None]
-    output = None
-    if arguments.output is not None:
-        of_model = {"model": arguments.model, "dtype": arguments.dtype, "int8": arguments.int8}
-        described = {**settings, **of_model, "window": arguments.window}
-        with state.main_process_first():
-            output = WindowedOutput(files, described, arguments.restart and state.is_main_process)
-    progress = tqdm(total=count_lines(arguments.input), unit=" lines", disable=not state.is_main_process)
-    translated, started = 0, time.perf_counter()
+    resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
-        streams = [] if output else [sys.stdout.buffer, *(stack.enter_context(open(path, "wb")) for path in files)]
+        for path in files:
+            if state.is_main_process and not is_stream(path):
+                stack.enter_context(lock_output(path))
+        translator, digests = load_translator(arguments, state)
+        settings = {**generation_settings(arguments), "batch_tokens": arguments.batch_tokens}
+        lines = Lines(translator, settings, arguments)
+        output = None
+        if resumes:
+            of_model = {"dtype": arguments.dtype, "int8": arguments.int8, "backend": arguments.backend}
+            described = {**settings, **digests, **of_model, **lines.format._asdict(), "window": arguments.window}
+            with state.main_process_first():
+                output = WindowedOutput(files, described, arguments.restart, state.is_main_process)
+        streams = [] if arguments.output else [sys.stdout.buffer]
+        streams += [] if output else [stack.enter_context(open_output(path)) for path in files]
+        progress = tqdm(total=count_lines(arguments.input), unit=" lines", disable=not state.is_main_process)
+        translated, started = 0, time.perf_counter()
         for window in input_windows(arguments):
             if output is None:
-                for stream, lines in zip(
-                    streams, translate_window(translator, window, arguments, settings), strict=True
-                ):
-                    stream.write("".join(f"{line}\n" for line in lines).encode())
+                for stream, column in zip(streams, lines(window)[0], strict=True):
+                    stream.write("".join(f"{line}\n" for line in column).encode())
                     stream.flush()
                 translated += len(window.lines)
-            elif not output.has(window) and window.number % state.num_processes == state.process_index:
-                output.write(translate_window(translator, window, arguments, settings))
-                translated += len(window.lines)
+            else:
+                output.begin(window)
+                mine = window.number % state.num_processes == state.process_index
+                if mine and not output.is_done(arguments.strict):
+                    output.write(*lines(window))
+                    translated += len(window.lines)
             progress.update(len(window.lines))
-    seconds = time.perf_counter() - started
-    progress.close()
-    state.wait_for_everyone()
-    if output is not None and state.is_main_process:
-        output.finish()
-    if arguments.speed_result is not None and state.is_main_process:
-        write_speed(arguments, translator, translated, seconds)
+        seconds = time.perf_counter() - started
+        progress.close()
+        state.wait_for_everyone()
+        if output is not None and state.is_main_process:
+            for number, reason in output.finish().items():
+                lines.report(number, reason)
+        if arguments.speed_result is not None and state.is_main_process:
+            write_speed(arguments, translator, translated, seconds)
     state.destroy_process_group()
+    if lines.failures and state.is_main_process:
+        print(f"{len(lines.failures)} lines could not be translated: they are empty in the output", file=sys.stderr)
+    return CODE_OF_FAILED_LINES if lines.failures else 0

@@ -1,17 +1,18 @@
 """Translate files of any size in windows: memory stays constant, and an interrupted run resumes."""
 
-import hashlib
+import contextlib
 import json
-import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# a translation may hold them, from a byte of the vocabulary; a line of the output may not
-LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
+from hf_capsule_mt.output_files import open_output, write_output
+from hf_capsule_mt.pipelines.segments import pipeline_logger
+
+SETTINGS_FILE = "settings.json"
 
 
 class Window(NamedTuple):
@@ -29,69 +30,138 @@ def windows_of(lines: Iterable[str], size: int) -> Iterator[Window]:
         number += 1
 
 
-def one_line(text: str) -> str:
-    return LINE_BREAKS_IN_A_LINE.sub(" ", text)
+class Part(NamedTuple):
+    """What a window gives: the text of each output, and why lines of it failed, by their number."""
 
-
-def coverage_json(number: int, coverage: dict[str, Any]) -> str:
-    return json.dumps({"line": number, **coverage}, ensure_ascii=False)
-
-
-def coverage_tsv(number: int, coverage: dict[str, Any]) -> str:
-    """Format the number of a line from 0, its score, its untranslated words and its repeated phrases."""
-    untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
-    return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}"
+    texts: list[bytes]
+    failures: dict[int, str]
 
 
 class WindowedOutput:
     """Output files, written as one part for each window of the input and joined at the end.
 
-    A part is written whole or not at all, and named after its window and the text in it. So a run that was interrupted
-    skips what is there when it is started again with the same settings, and several processes write side by side.
+    A part is written whole or not at all, states its digest, and is named after its window and the text in it. So a
+    run that was interrupted skips what is there when it is started again with the same settings, and several processes
+    write side by side. What is missing or damaged is done again.
     """
 
-    def __init__(self, outputs: list[Path], settings: dict[str, Any], restart: bool = False) -> None:
-        """`settings`: everything that the translations depend on beside the text."""
+    def __init__(
+        self, outputs: list[Path], settings: dict[str, Any], restart: bool = False, is_main: bool = True
+    ) -> None:
+        """Take up what an interrupted run of the same settings has left, or raise an error that names what differs.
+
+        Args:
+            settings: everything that the outputs depend on beside the text.
+            restart: discard what an interrupted run has left.
+            is_main: False for all but one of the processes that write side by side, and they come second.
+        """
         self.outputs = outputs
-        self.folder = outputs[0].with_name(outputs[0].name + ".parts")
-        if restart and self.folder.exists():
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        kept, wanted = self.folder / "settings.json", json.dumps(settings, indent=2, sort_keys=True)
-        if kept.exists() and kept.read_text(encoding="utf-8") != wanted:
-            raise ValueError(
-                f"{self.folder} is of an interrupted run with other settings than these; `--restart` discards it"
-            )
-        _write_whole(kept, wanted)
+        first = outputs[0].resolve()
+        self.folder = first.with_name(first.name + ".parts")
         self.stems: list[str] = []
+        if is_main:
+            self._prepare(json.loads(json.dumps(settings)), restart)
 
-    def has(self, window: Window) -> bool:
-        """Return whether a window is done. Call it for every window, in order: the output has these windows."""
-        digest = hashlib.sha256("\n".join(window.lines).encode("utf-8")).hexdigest()[:16]
+    def _prepare(self, settings: dict[str, Any], restart: bool) -> None:
+        shutil.rmtree(self._finished, ignore_errors=True)
+        kept = self.folder / SETTINGS_FILE
+        before = _read_json(kept)
+        if restart or (self.folder.exists() and before is None):
+            if not restart and any(self.folder.iterdir()):
+                pipeline_logger.warning(f"{kept} is missing or damaged: all lines are translated again.")
+            self._discard()
+        elif before is not None and before != settings:
+            names = sorted({**before, **settings})
+            changes = "; ".join(
+                f"{name}: {before.get(name)!r} then, {settings.get(name)!r} now"
+                for name in names
+                if before.get(name) != settings.get(name)
+            )
+            raise ValueError(
+                f"{self.folder} is of an interrupted run with other settings ({changes}); `--restart` discards it"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_output(kept, json.dumps(settings, indent=2, sort_keys=True))
+
+    def begin(self, window: Window) -> None:
+        """Note the next window. Call it for every window, in order: the output has these windows."""
+        digest = sha256("\n".join(window.lines).encode("utf-8")).hexdigest()[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
-        return all(part.exists() for part in self._parts(self.stems[-1]))
 
-    def write(self, columns: list[list[str]]) -> None:
-        """Write the lines of each output for the last window that `has` was called with."""
-        for part, lines in zip(self._parts(self.stems[-1]), columns, strict=True):
-            _write_whole(part, "".join(f"{line}\n" for line in lines))
+    def is_done(self, strict: bool = False) -> bool:
+        """Return whether the window that began last is done; with `strict`, failed lines count as not done."""
+        part = self._read(self.stems[-1])
+        if part is not None:
+            return not (strict and part.failures)
+        number, path = self.stems[-1].partition("-")[0], self._path(self.stems[-1])
+        if path.exists():
+            pipeline_logger.warning(f"{path} is damaged: its lines are translated again.")
+        elif next(self.folder.glob(f"{number}-*.part"), None) is not None:
+            pipeline_logger.warning(f"The input differs from that of {path.parent}: changed lines are translated.")
+        return False
 
-    def finish(self) -> None:
-        """Join the parts of all windows, and remove them."""
-        for output, path in enumerate(self.outputs):
-            partial = path.with_name(path.name + ".partial")
-            with open(partial, "wb") as whole:
-                for stem in self.stems:
-                    with open(self._parts(stem)[output], "rb") as part:
-                        shutil.copyfileobj(part, whole)
-            partial.replace(path)
-        shutil.rmtree(self.folder)
+    def write(self, columns: list[list[str]], failures: dict[int, str]) -> None:
+        """Write the lines of each output for the window that began last."""
+        texts = ["".join(f"{line}\n" for line in lines).encode("utf-8") for lines in columns]
+        stated = {
+            "lines": [len(lines) for lines in columns],
+            "bytes": [len(text) for text in texts],
+            "failures": failures,
+        }
+        header = json.dumps(stated).encode("utf-8")
+        content = b"\n".join((header, b"".join(texts)))
+        write_output(self._path(self.stems[-1]), sha256(content).hexdigest().encode("ascii") + b"\n" + content)
 
-    def _parts(self, stem: str) -> list[Path]:
-        return [self.folder / f"{stem}.{output}" for output in range(len(self.outputs))]
+    def finish(self) -> dict[int, str]:
+        """Join the parts of all windows, and remove them; return why lines failed, by their number."""
+        failures: dict[int, str] = {}
+        with contextlib.ExitStack() as stack:
+            wholes = [stack.enter_context(open_output(path)) for path in self.outputs]
+            for stem in self.stems:
+                part = self._read(stem)
+                if part is None:
+                    raise ValueError(
+                        f"{self._path(stem)} is missing or damaged: the same command again translates its lines again"
+                    )
+                for whole, text in zip(wholes, part.texts, strict=True):
+                    whole.write(text)
+                failures |= part.failures
+        self._discard()
+        return failures
+
+    @property
+    def _finished(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.finished")
+
+    def _discard(self) -> None:
+        """Remove the parts; the folder goes in one step first, so that no kill leaves parts without settings."""
+        if self.folder.exists():
+            self.folder.rename(self._finished)
+            shutil.rmtree(self._finished)
+
+    def _path(self, stem: str) -> Path:
+        return self.folder / f"{stem}.part"
+
+    def _read(self, stem: str) -> Part | None:
+        """Return a part, or `None` if it is missing or not as it was written."""
+        try:
+            digest, _, content = self._path(stem).read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None
+        if sha256(content).hexdigest().encode("ascii") != digest:
+            return None
+        header, _, joined = content.partition(b"\n")
+        stated, texts = json.loads(header), []
+        for size in stated["bytes"]:
+            texts.append(joined[:size])
+            joined = joined[size:]
+        return Part(texts, {int(number): reason for number, reason in stated["failures"].items()})
 
 
-def _write_whole(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """Return an object that was written as JSON, or `None` if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,6 +1,7 @@
 """Files of any size: windows, parts, and `scripts/translate.py`, killed and started again, in one process and two."""
 
 import json
+import logging
 import os
 import random
 import signal
@@ -13,7 +14,8 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt.pipelines.files import WindowedOutput, one_line, windows_of
+from hf_capsule_mt.pipelines.files import WindowedOutput, windows_of
+from hf_capsule_mt.pipelines.lines import one_line
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 
@@ -32,38 +34,99 @@ def test_windows():
     assert [window.lines for window in windows] == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
 
 
+def write_windows(outputs, settings, lines="abcdefg", mine=lambda number: True, stop=99, **options):
+    """Write the windows of the lines that are `mine` and not done; return the output, and which those were."""
+    output, done = WindowedOutput(outputs, settings, **options), []
+    for window in list(windows_of(lines, 3))[:stop]:
+        output.begin(window)
+        if mine(window.number) and not output.is_done():
+            failures = {window.first_line: "why"} if "c" in window.lines else {}
+            output.write([[line.upper() for line in window.lines], [str(window.number)]], failures)
+            done.append(window.number)
+    return output, done
+
+
 def test_parts_are_put_together_and_done_once(tmp_path):
-    windows = list(windows_of("abcdefg", 3))
     outputs = [tmp_path / "text", tmp_path / "notes"]
-
-    def process(number, done, stop=99):
-        output = WindowedOutput(outputs, {"beams": 4})
-        for window in windows[:stop]:
-            if not output.has(window) and window.number % 2 == number:
-                done.append(window.number)
-                output.write([[line.upper() for line in window.lines], [str(window.number)]])
-        return output
-
-    done = []
-    process(0, done, stop=1)  # is killed after the first window
-    process(1, done)
-    process(0, done).finish()
-    assert done == [0, 1, 2]
+    assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0, stop=1)[1] == [0]  # is killed
+    assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 1, is_main=False)[1] == [1]
+    output, done = write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0)
+    assert done == [2]
+    assert output.finish() == {0: "why"}  # from the process that was killed
     assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
     assert outputs[1].read_text() == "0\n1\n2\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
 
 
-def test_parts_of_other_text_or_settings_are_not_used(tmp_path):
-    output = WindowedOutput([tmp_path / "text"], {"beams": 4})
-    (window,) = windows_of(["a"], 3)
-    assert not output.has(window)
-    output.write([["A"]])
-    assert output.has(window)
-    assert not output.has(window._replace(lines=["b"]))
-    with pytest.raises(ValueError, match="with other settings than these; `--restart` discards it"):
-        WindowedOutput([tmp_path / "text"], {"beams": 5})
-    assert not WindowedOutput([tmp_path / "text"], {"beams": 5}, restart=True).has(window)
+def test_a_run_with_other_settings_is_refused_and_named(tmp_path):
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    write_windows(outputs, {"beams": 4, "weights": "a"})
+    message = r"settings \(beams: 4 then, 5 now; weights: 'a' then, None now\); `--restart` discards it"
+    with pytest.raises(ValueError, match=message):
+        WindowedOutput(outputs, {"beams": 5})
+    assert write_windows(outputs, {"beams": 4, "weights": "a"})[1] == []
+    assert write_windows(outputs, {"beams": 5}, restart=True)[1] == [0, 1, 2]
+
+
+def test_other_text_is_translated_and_told(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("hf_capsule_mt"), "propagate", True)
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    write_windows(outputs, {})
+    output, done = write_windows(outputs, {}, lines="abcdxf")
+    assert done == [1]
+    assert "The input differs from that of" in caplog.text
+    output.finish()
+    assert outputs[0].read_text() == "A\nB\nC\nD\nX\nF\n"
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "changed", "gone"])
+def test_a_damaged_part_is_done_again(tmp_path, damage, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("hf_capsule_mt"), "propagate", True)
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    output, _ = write_windows(outputs, {})
+    (part,) = (tmp_path / "text.parts").glob("00000001-*.part")
+    content = part.read_bytes()
+    part.write_bytes({"empty": b"", "cut": content[:-1], "changed": content[:-1] + b"x"}.get(damage, b""))
+    if damage == "gone":
+        part.unlink()
+    with pytest.raises(ValueError, match="is missing or damaged: the same command again"):
+        output.finish()
+    assert not outputs[0].exists()
+    output, done = write_windows(outputs, {})
+    assert done == [1]
+    assert ("is damaged: its lines are translated again" in caplog.text) == (damage != "gone")
+    output.finish()
+    assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
+
+
+@pytest.mark.parametrize("settings", [None, b"", b"[]", b"{"])
+def test_parts_without_settings_are_not_used(tmp_path, settings, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("hf_capsule_mt"), "propagate", True)
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    write_windows(outputs, {"beams": 4})
+    (tmp_path / "text.parts" / "settings.json").unlink()
+    if settings is not None:
+        (tmp_path / "text.parts" / "settings.json").write_bytes(settings)
+    assert write_windows(outputs, {"beams": 5})[1] == [0, 1, 2]
+    assert "settings.json is missing or damaged: all lines are translated again" in caplog.text
+
+
+def test_strict_does_failed_lines_again(tmp_path):
+    output, _ = write_windows([tmp_path / "text", tmp_path / "notes"], {}, stop=1)
+    assert output.is_done()
+    assert not output.is_done(strict=True)
+
+
+def test_the_parts_go_in_one_step(tmp_path, monkeypatch):
+    """A kill while they are removed leaves none that a later run takes up."""
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    output, _ = write_windows(outputs, {})
+    monkeypatch.setattr("shutil.rmtree", lambda *arguments, **settings: None)  # is killed before it removes anything
+    output.finish()
+    assert not (tmp_path / "text.parts").exists()
+    monkeypatch.undo()
+    assert write_windows(outputs, {"beams": 5})[1] == [0, 1, 2]
+    assert [path.name for path in tmp_path.glob("*.parts*")] == ["text.parts"]
 
 
 # ------------------------------------------------------------------------------------------------------- the script
@@ -121,12 +184,12 @@ def test_killed_and_started_again_in_two_processes(checkpoint, text, tmp_path):
     )
     parts = tmp_path / "text.de.parts"
     deadline = time.monotonic() + 120
-    while not list(parts.glob("00000002-*.0")) and first.poll() is None and time.monotonic() < deadline:
+    while not list(parts.glob("00000002-*.part")) and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     first.send_signal(signal.SIGKILL)
     first.wait()
     assert not output.exists()
-    kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.0")}
+    kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.part")}
     assert 3 <= len(kept) < 15
     done = run(*arguments, launcher=("-m", "torch.distributed.run", "--nproc-per-node", "2"))
     assert done.returncode == 0, done.stderr.decode()[-3000:]

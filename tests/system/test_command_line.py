@@ -1,6 +1,7 @@
 """Wrong input to a command is one line that names it, without a traceback; the help shows the defaults."""
 
 import argparse
+import errno
 import re
 import runpy
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import capsule_mt
 from hf_capsule_mt.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
@@ -122,6 +124,26 @@ def test_run(monkeypatch):
         run(lambda: 3)
     with pytest.raises(SystemExit, match=r"^some\.py: error: `size` must be even\n"):
         run(fail)
+    for error in (
+        MemoryError(),
+        EOFError("out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
+        torch.OutOfMemoryError("out of memory"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ):
+
+        def fail_by_the_machine(error=error):
+            raise error
+
+        with pytest.raises(SystemExit, match=r"^some\.py: error: .*(out of memory|No space left)"):
+            run(fail_by_the_machine)
+    for bug in (RuntimeError("shapes differ"), KeyError("a")):
+
+        def fail_by_a_bug(error=bug):
+            raise error
+
+        with pytest.raises(type(bug)):
+            run(fail_by_a_bug)
     monkeypatch.setenv(TRACEBACK, "1")
     with pytest.raises(ValueError, match="even"):
         run(fail)
@@ -183,6 +205,17 @@ def test_a_reader_that_is_gone(said):
         process.stdin.close()
         complaint = process.stderr.read()
     assert (process.returncode, complaint) == (141, "")
+
+
+def test_a_full_disk_behind_stdout():
+    code = "import sys\nfrom hf_capsule_mt.command_line import run\nsys.argv = ['some']\nrun(lambda: print('a'))"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    first, *others = done.stderr.splitlines()
+    assert (done.returncode, first) == (1, "some: error: [Errno 28] No space left on device")
+    assert others == [f"Set {TRACEBACK}=1 to see the traceback."]
 
 
 def test_another_broken_pipe_is_an_error(capsys):

@@ -20,7 +20,8 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
             stream.write(b"half")
             raise KeyboardInterrupt
 
-    pytest.raises(KeyboardInterrupt, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text(encoding="utf-8") == "ä\n"
     write_output(path, b"new")
     assert path.read_bytes() == b"new"

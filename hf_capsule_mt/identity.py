@@ -1,0 +1,60 @@
+"""Digests of what a run depends on: if they are equal, an interrupted run may resume."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# where a checkpoint was loaded from, and with which version
+NOT_IDENTITY = (
+    *("_name_or_path", "name_or_path", "transformers_version", "_from_model_config", "_commit_hash"),
+    *("is_local", "local_files_only"),
+)
+
+
+def digest(parts: Iterable[bytes | str]) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of some parts, each of which counts with its length."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        hashed.update(b"%d:" % len(content))
+        hashed.update(content)
+    return hashed.hexdigest()[:16]
+
+
+def model_digests(model: PreTrainedModel) -> dict[str, str]:
+    """Return digests of a model's `weights`, its `configuration` and its `generation_config`."""
+    generation = model.generation_config
+    return {
+        "weights": digest(part for name, value in model.state_dict().items() for part in _parts(name, value)),
+        "configuration": digest([_canonical(model.config.to_dict())]),
+        "generation_config": digest([_canonical(generation.to_dict() if generation is not None else {})]),
+    }
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the digest of the files that a tokenizer saves."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return digest(part for file in files for part in (file.name, _content(file)))
+
+
+def _parts(name: str, value: torch.Tensor) -> tuple[str, bytes]:
+    """Return the name, dtype and shape of a tensor, and its bytes."""
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    return f"{name} {value.dtype} {tuple(value.shape)}", flat.view(torch.uint8).numpy().tobytes()
+
+
+def _content(file: Path) -> str | bytes:
+    return _canonical(json.loads(file.read_bytes())) if file.name == "tokenizer_config.json" else file.read_bytes()
+
+
+def _canonical(settings: dict[str, Any]) -> str:
+    kept = {name: value for name, value in settings.items() if name not in NOT_IDENTITY}
+    return json.dumps(kept, sort_keys=True, default=str)

@@ -1,0 +1,67 @@
+"""Format translations as the lines of text files."""
+
+import json
+import math
+import re
+from typing import Any, NamedTuple
+
+from hf_capsule_mt.line_failures import Failure
+
+# a translation may hold them, from a byte of the vocabulary; a line of the output may not
+LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
+
+
+class LineFormat(NamedTuple):
+    """The lines of the output files: one of text, or `n_best` of them; as many of coverage, as jsonl or tsv."""
+
+    n_best: int = 1
+    coverage: str | None = None
+
+    def columns(self, number: int, result: Any) -> list[list[str]]:
+        """Return the lines of each file for line `number` of the input, from 0.
+
+        Args:
+            result: what the pipeline returns for it, a record or a list of records, or a `Failure`.
+        """
+        if isinstance(result, Failure):
+            records = [{"failure": result.reason}] * self.n_best
+        else:
+            records = result if isinstance(result, list) else [result]
+        columns = [[self._text(number, record) for record in records]]
+        if self.coverage is not None:
+            line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
+            columns.append([line_of(number, record) for record in records])
+        return columns
+
+    def _text(self, number: int, record: dict[str, Any]) -> str:
+        text = one_line(record.get("translation_text", ""))
+        if self.n_best == 1:
+            return text
+        score = float("-inf") if "failure" in record else record.get("score", 0.0)
+        if math.isnan(score):
+            raise ValueError("the score of the translation is not a number: the model's logits are not finite")
+        return f"{number} ||| {text} ||| {score:.4f}"
+
+
+def one_line(text: str) -> str:
+    return LINE_BREAKS_IN_A_LINE.sub(" ", text)
+
+
+def coverage_json(number: int, record: dict[str, Any]) -> str:
+    """Format the coverage of a record as JSON with the number of its line; of a failed line, the reason."""
+    described = {"error": record["failure"]} if "failure" in record else record["coverage"]
+    return json.dumps({"line": number, **described}, ensure_ascii=False, allow_nan=False)
+
+
+def coverage_tsv(number: int, record: dict[str, Any]) -> str:
+    """Format the number of a line from 0, its score, its untranslated words and its repeated phrases.
+
+    A failed line has the number alone.
+    """
+    if "failure" in record:
+        return f"{number}\t\t\t"
+    coverage = record["coverage"]
+    if math.isnan(coverage["score"]):
+        raise ValueError("the coverage is not a number: the model's logits are not finite")
+    untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
+    return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}"

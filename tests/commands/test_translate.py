@@ -1,0 +1,161 @@
+"""`capsule-mt translate`: lines that fail, runs that are taken up again, and where the output goes."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import threading
+from types import SimpleNamespace
+
+import pytest
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt.commands import translate
+from hf_capsule_mt.output_lock import lock_output
+from hf_capsule_mt.pipelines.files import WindowedOutput
+from hf_capsule_mt.pipelines.lines import LineFormat
+from tests.fixtures.word_for_word import sentences
+
+LINES = sentences(7, seed=5)
+TOO_LONG = " ".join(sentences(20, seed=6))  # for the 32 positions of the model, where it is not split
+REASON = "ValueError: a source of"
+
+
+@pytest.fixture
+def run(word_for_word, monkeypatch, capfdbinary, tmp_path):
+    """Translate; return the exit code, what was printed and the complaints."""
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    def translated(*arguments, lines=(), model=word_for_word, killed_in=None):
+        text = "".join(f"{line}\n" for line in lines).encode()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+        words = ["capsule-mt", model, "--cpu", "--no-split", *arguments]
+        monkeypatch.setattr("sys.argv", [str(word) for word in words])
+        if killed_in is not None:
+            with monkeypatch.context() as patched:
+                patched.setattr(WindowedOutput, killed_in, stop)
+                with pytest.raises(KeyboardInterrupt):
+                    translate.main()
+            capfdbinary.readouterr()
+            return None
+        code = translate.main()
+        printed, complaints = capfdbinary.readouterr()
+        return code, printed.decode().split("\n")[:-1], complaints.decode()
+
+    monkeypatch.chdir(tmp_path)
+    return translated
+
+
+@pytest.fixture
+def expected(run):
+    return run(lines=LINES)[1]
+
+
+def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
+    lines = [*LINES[:2], TOO_LONG, *LINES[2:], "", TOO_LONG]
+    wanted = [*expected[:2], "", *expected[2:], "", ""]
+    code, printed, complaints = run("--coverage", "c.jsonl", "--window", 4, lines=lines)
+    assert (code, printed) == (3, wanted)
+    for number in (3, 10):
+        assert complaints.count(f"stdin, line {number}: {REASON}") == 1
+    assert "2 lines could not be translated" in complaints
+    rows = [json.loads(row) for row in (tmp_path / "c.jsonl").read_text().splitlines()]
+    assert [row["line"] for row in rows] == list(range(10))
+    assert [row["line"] for row in rows if row.get("error", "").startswith(REASON)] == [2, 9]
+    assert sum("score" in row for row in rows) == 8
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    code, _, complaints = run("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 4)
+    assert (code, (tmp_path / "out").read_text().split("\n")[:-1]) == (3, wanted)
+    assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
+    assert (tmp_path / "c.tsv").read_text().split("\n")[2] == "2\t\t\t"
+
+
+def test_n_best_of_a_line_that_fails(run):
+    code, printed, _ = run("--num-beams", 2, "--n-best", 2, lines=[LINES[0], TOO_LONG])
+    assert code == 3
+    assert [line.split(" ||| ")[0] for line in printed] == ["0", "0", "1", "1"]
+    assert printed[2:] == ["1 |||  ||| -inf"] * 2
+
+
+def test_strict_stops_at_the_first(run, tmp_path):
+    (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG, LINES[0]]))
+    with pytest.raises(ValueError, match="in, line 8: ValueError: a source of"):
+        run("--input", "in", "--output", "out", "--strict")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_run_resumes_and_tells_of_lines_that_failed_before(run, expected, monkeypatch, tmp_path):
+    (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG]))
+    arguments = ("--input", "in", "--output", "out", "--window", 3)
+    run(*arguments, killed_in="finish")
+    with monkeypatch.context() as patched:
+        patched.delattr(WindowedOutput, "write")  # everything is there
+        code, _, complaints = run(*arguments)
+    assert (code, (tmp_path / "out").read_text().split("\n")[:-1]) == (3, [*expected, ""])
+    assert complaints.count(f"in, line 8: {REASON}") == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "golden") == ["in", "out"]
+
+
+def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    model = shutil.copytree(word_for_word, tmp_path / "model")
+    arguments = ("--input", "in", "--output", "out", "--coverage")
+    run(*arguments, "c.tsv", model=model, killed_in="finish")
+    with pytest.raises(ValueError, match=r"\(coverage: 'tsv' then, 'jsonl' now\); `--restart` discards it"):
+        run(*arguments, "c.jsonl", model=model)
+    changed = AutoModelForSeq2SeqLM.from_pretrained(model)
+    changed.lm_head.weight.data.neg_()
+    changed.save_pretrained(model)
+    with pytest.raises(ValueError, match=r"with other settings \(models: .*weights.* now\); `--restart`"):
+        run(*arguments, "c.tsv", model=model)
+    assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
+
+
+def test_an_output_has_one_writer(run, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    with lock_output(tmp_path / "out"), pytest.raises(BlockingIOError, match=f"out is being .* process {os.getpid()}"):
+        run("--input", "in", "--output", "out")
+    assert run("--input", "in", "--output", "out")[0] == 0
+
+
+def test_links_devices_and_pipes(run, expected, tmp_path):
+    (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
+    (tmp_path / "link").symlink_to("target")
+    read = []
+    os.mkfifo("fifo")
+    reader = threading.Thread(target=lambda: read.extend((tmp_path / "fifo").read_text().split("\n")[:-1]))
+    reader.start()
+    for output in ("link", "fifo", os.devnull):
+        assert run("--input", "in.gz", "--output", output)[:2] == (0, [])
+    reader.join()
+    assert read == (tmp_path / "target").read_text().split("\n")[:-1] == expected
+    assert (tmp_path / "link").is_symlink()
+    assert run("--input", "in.gz", "--output", "/dev/stdout")[1] == expected
+    assert not os.path.isfile(os.devnull)
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        run("--input", "in.gz", "--output", "/dev/full")
+
+
+def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
+    (tmp_path / "in.gz").write_bytes(b"")
+    (tmp_path / "config.json").write_text("{bad")
+    with pytest.raises(ValueError, match=r"in\.gz, after line 0: the gzip file is damaged"):
+        run("--input", "in.gz", "--output", "out", model=tmp_path)
+    with pytest.raises(ValueError, match=r"nothing: no such file"):
+        run("--input", "nothing", "--output", "out", model=tmp_path)
+
+
+def test_numbers_that_are_none_are_no_output():
+    nan = float("nan")
+    coverage = {"score": nan, "words": [], "repetitions": []}
+    record = {"translation_text": "", "score": nan, "coverage": coverage}
+    for format_, result in (
+        (LineFormat(2), [record]),
+        (LineFormat(coverage="jsonl"), record),
+        (LineFormat(coverage="tsv"), record),
+    ):
+        with pytest.raises(ValueError, match=r"[Nn]ot a number|not JSON compliant"):
+            format_.columns(0, result)

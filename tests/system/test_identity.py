@@ -1,0 +1,41 @@
+"""Digests are equal for copies of a checkpoint, and differ for what does not translate the same."""
+
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_capsule_mt.identity import digest, model_digests, tokenizer_digest
+from tests.conftest import GOLDEN
+
+
+@pytest.mark.parametrize("family", ["capsule_marian", "capsnmt", "capsule_rnmt"])
+def test_a_copy_is_the_same_model(family, tmp_path):
+    copy = shutil.copytree(GOLDEN / family, tmp_path / "copy")
+    one, other = (AutoModelForSeq2SeqLM.from_pretrained(path) for path in (GOLDEN / family, copy))
+    assert model_digests(one) == model_digests(other)
+    one, other = (AutoTokenizer.from_pretrained(path) for path in (GOLDEN / family, copy))
+    assert tokenizer_digest(one) == tokenizer_digest(other)
+
+
+def test_each_change_is_named():
+    model = AutoModelForSeq2SeqLM.from_pretrained(GOLDEN / "word_for_word")
+    before = model_digests(model)
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[-1] += 1e-3
+    after = model_digests(model)
+    assert {name for name in before if before[name] != after[name]} == {"weights"}
+    model.config.num_routing_iterations = 7
+    model.generation_config.num_beams = 7
+    changed = model_digests(model)
+    assert {name for name in before if after[name] != changed[name]} == {"configuration", "generation_config"}
+    tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "word_for_word")
+    before = tokenizer_digest(tokenizer)
+    tokenizer.add_tokens(["new"])
+    assert tokenizer_digest(tokenizer) != before
+
+
+def test_parts_count_with_their_length():
+    assert digest(["ab", "c"]) != digest(["a", "bc"])
+    assert digest(["a", b"b"]) == digest([b"a", "b"])
