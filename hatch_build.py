@@ -10,15 +10,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# how pip names the platforms that a library was built for
-WHEEL_TAGS = {
-    "x86_64-linux": "manylinux_2_17_x86_64.manylinux2014_x86_64",
-    "aarch64-linux": "manylinux_2_17_aarch64.manylinux2014_aarch64",
-    "arm64-macos": "macosx_11_0_arm64",
-    "x86_64-macos": "macosx_11_0_x86_64",
-    "x86_64-windows": "win_amd64",
-}
-
 
 class EngineHook(BuildHookInterface):
     """Compile hf_capsule_mt/fast/native into a shared library."""
@@ -42,4 +33,4 @@ class EngineHook(BuildHookInterface):
             return
         build_data["force_include"][str(library)] = f"hf_capsule_mt/fast/native/{library.name}"
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{WHEEL_TAGS[target]}"
+        build_data["tag"] = f"py3-none-{build.TARGETS[target].tag}"

@@ -4,7 +4,7 @@
     python -m hf_capsule_mt.fast.build --target aarch64-linux --output dist/aarch64
     CC=gcc python -m hf_capsule_mt.fast.build      # with another compiler, for this platform
 
-`pip install` does this by itself: see hatch_build.py.
+`pip install` does this by itself: see hatch_build.py. `python -m lab.wheels` builds the wheels of all platforms.
 """
 
 import argparse
@@ -30,35 +30,42 @@ ARM_TIERS = {"dotprod": "-DTIER_DOTPROD -mcpu=generic+dotprod", "portable": ""}
 
 @dataclass(frozen=True)
 class Target:
-    """A platform: the name that zig gives it, the name of its library, and its tiers."""
+    """A platform: how zig and pip name it, the name of its library, and its tiers."""
 
     zig: str
+    tag: str
     library: str
     tiers: dict[str, str]
 
 
 TARGETS = {
-    "x86_64-linux": Target("x86_64-linux-gnu.2.17", "engine.so", X86_TIERS),
-    "aarch64-linux": Target("aarch64-linux-gnu.2.17", "engine.so", ARM_TIERS),
-    "arm64-macos": Target("aarch64-macos.11.0", "engine.dylib", ARM_TIERS),
-    "x86_64-macos": Target("x86_64-macos.11.0", "engine.dylib", X86_TIERS),
-    "x86_64-windows": Target("x86_64-windows-gnu", "engine.dll", X86_TIERS),
+    "x86_64-linux": Target(
+        "x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64.manylinux2014_x86_64", "engine.so", X86_TIERS
+    ),
+    "aarch64-linux": Target(
+        "aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64.manylinux2014_aarch64", "engine.so", ARM_TIERS
+    ),
+    "arm64-macos": Target("aarch64-macos.11.0", "macosx_11_0_arm64", "engine.dylib", ARM_TIERS),
+    "x86_64-macos": Target("x86_64-macos.11.0", "macosx_11_0_x86_64", "engine.dylib", X86_TIERS),
+    "x86_64-windows": Target("x86_64-windows-gnu", "win_amd64", "engine.dll", X86_TIERS),
 }
 
 
 def this_platform() -> str:
-    """Return the name of this machine's target."""
+    """Return the name of this machine's target; it is in `TARGETS` if the engine can be built here."""
     systems = {"Linux": "linux", "Darwin": "macos", "Windows": "windows"}
     system = systems.get(platform.system(), platform.system().lower())
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    if system == "linux" and platform.libc_ver()[0] != "glibc":
+        return f"{machine}-linux-musl"  # pip refuses a wheel for another C library
     return "arm64-macos" if (system, machine) == ("macos", "aarch64") else f"{machine}-{system}"
 
 
-def compiler(target: Target) -> list[str]:
-    """Return the command of the compiler: `CC`, or zig."""
-    if os.environ.get("CC"):
+def compiler(name: str) -> list[str]:
+    """Return the command of the compiler for a target: zig, or `CC` for this platform."""
+    if os.environ.get("CC") and name == this_platform():
         return shlex.split(os.environ["CC"])
-    return [sys.executable, "-m", "ziglang", "cc", "-target", target.zig]
+    return [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[name].zig]
 
 
 def build(name: str, output: Path, sanitize: str = "") -> Path:
@@ -70,44 +77,50 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
     if name not in TARGETS:
         raise ValueError(f"`target` {name!r} is not known, choose among {', '.join(TARGETS)}")
     target = TARGETS[name]
-    flags = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden"]
-    if "windows" not in name:
-        flags.append("-fPIC")
-    flags += ["-g", f"-fsanitize={sanitize}", "-fno-sanitize-recover"] if sanitize else ["-DNDEBUG"]
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [(path.name, path.stem, "") for path in sorted(SOURCES.glob("*.c")) if path.stem != "kernels"]
-        jobs += [("kernels.c", tier, f"-DTIER={tier} {options}") for tier, options in target.tiers.items()]
-        environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": os.path.join(folder, "cache")}
-        running = [
-            (
-                subprocess.Popen(
-                    [*compiler(target), *flags, *shlex.split(options), "-c", str(SOURCES / source), "-o", out],
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                ),
-                out,
-            )
-            for source, stem, options in jobs
-            for out in [os.path.join(folder, f"{stem}.o")]
-        ]
-        for process, _ in running:
-            said, _ = process.communicate()
-            if process.returncode:
-                raise RuntimeError(f"the compiler failed: {said.decode(errors='replace')}")
-        library = os.path.join(folder, target.library)
-        link = [*compiler(target), "-shared", *(out for _, out in running), "-o", library]
-        link += [f"-fsanitize={sanitize}"] if sanitize else ["-s"]
-        link += [] if "windows" in name else ["-lm"]
-        done = subprocess.run(link, env=environment, capture_output=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"the linker failed: {done.stderr.decode(errors='replace')}")
+        objects = compile_objects(name, compiler(name), Path(folder), sanitize)
+        library = Path(folder, target.library)
+        options = [f"-fsanitize={sanitize}"] if sanitize else ["-s"]
+        options += [] if "windows" in name else ["-lm"]
+        _run([[*compiler(name), "-shared", *objects, "-o", str(library), *options]], Path(folder))
         output.mkdir(parents=True, exist_ok=True)
         path = output / target.library
         # a new file, and not the old one written over: a process may have it loaded
         shutil.copyfile(library, f"{path}.new")
         os.replace(f"{path}.new", path)
     return path
+
+
+def compile_objects(name: str, command: list[str], folder: Path, sanitize: str = "") -> list[str]:
+    """Compile the engine and each tier of a target's kernels with a compiler; return the object files."""
+    flags = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden"]
+    if "windows" not in name:
+        flags.append("-fPIC")
+    flags += ["-g", f"-fsanitize={sanitize}", "-fno-sanitize-recover"] if sanitize else ["-DNDEBUG"]
+    jobs = [(path.name, path.stem, "") for path in sorted(SOURCES.glob("*.c")) if path.stem != "kernels"]
+    jobs += [("kernels.c", tier, f"-DTIER={tier} {options}") for tier, options in TARGETS[name].tiers.items()]
+    objects = [str(folder / f"{stem}.o") for _, stem, _ in jobs]
+    _run(
+        [
+            [*command, *flags, *shlex.split(options), "-c", str(SOURCES / source), "-o", out]
+            for (source, _, options), out in zip(jobs, objects, strict=True)
+        ],
+        folder,
+    )
+    return objects
+
+
+def _run(commands: list[list[str]], folder: Path) -> None:
+    """Run compilers side by side."""
+    environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
+    running = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for command in commands
+    ]
+    said = [process.communicate()[0] for process in running]
+    for process, output in zip(running, said, strict=True):
+        if process.returncode:
+            raise RuntimeError(f"the compiler failed: {output.decode(errors='replace')}")
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ const char *engine_tier(const char *name) {
     return kernels ? kernels->name : "";
 }
 
+const void *engine_kernels(const char *tier) { return choose_kernels(tier); }
+
 model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches) {
     const kernels_t *kernels = choose_kernels(tier && *tier ? tier : NULL);
     model_t *model = kernels ? calloc(1, sizeof(model_t)) : NULL;

@@ -88,6 +88,8 @@ typedef struct {
 EXPORTED int engine_version(void);
 /* The name of the tier that a model made with this name (or "") would have; "" if the processor does not have it. */
 EXPORTED const char *engine_tier(const char *name);
+/* The kernels of a tier (a `kernels_t` of kernels.h), for tests; NULL if the processor does not have it. */
+EXPORTED const void *engine_kernels(const char *tier);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
 /* These return the number of what was added, or -1 where memory is short. */

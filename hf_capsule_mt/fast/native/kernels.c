@@ -157,14 +157,15 @@ INLINE void store_some(float *p, vf v, long count) {
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-static void *allocate(long bytes) {
+static void *allocate(int64_t bytes) { /* a `long` of Windows ends at 2 GiB */
+    size_t rounded = (size_t)(bytes + 127) / 64 * 64;
     void *memory = NULL;
 #if defined(_WIN32)
-    memory = _aligned_malloc((size_t)round_up(bytes + 64, 64), 64);
+    memory = _aligned_malloc(rounded, 64);
 #else
-    if (posix_memalign(&memory, 64, (size_t)round_up(bytes + 64, 64))) return NULL;
+    if (posix_memalign(&memory, 64, rounded)) return NULL;
 #endif
-    if (memory) memset(memory, 0, (size_t)round_up(bytes + 64, 64));
+    if (memory) memset(memory, 0, rounded);
     return memory;
 }
 
@@ -173,7 +174,7 @@ static int pack(linear_t *l, const float *weight, const float *bias) {
     l->bias = allocate(outputs * 4);
     l->scales = allocate(outputs * 4);
     l->sums = allocate(outputs * 4);
-    l->packed = allocate(l->int8 ? outputs * inputs : outputs * l->inputs * 4);
+    l->packed = allocate((int64_t)outputs * (l->int8 ? inputs : l->inputs * 4));
     if (!l->bias || !l->scales || !l->sums || !l->packed) return -1;
     if (bias) memcpy(l->bias, bias, (size_t)l->outputs * 4);
     for (long o = 0; o < l->outputs; o++) {

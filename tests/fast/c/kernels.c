@@ -1,0 +1,349 @@
+/* Hold every tier of kernels that this processor has to plain loops in double precision, and the routings to the
+ * portable tier. Every array ends at a page that may not be touched: a read past its end is a crash.
+ *
+ * Prints a line for each tier, and one for each difference; exits with 1 if there is one.
+ */
+#include "engine.h"
+#include "kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <sys/mman.h>
+#endif
+
+#define PAGE 65536 /* no smaller than a page of any system */
+#define COUNT(array) ((long)(sizeof(array) / sizeof(*(array))))
+
+static struct {
+    char *memory;
+    size_t bytes;
+} taken[4096];
+static int num_taken, checks, failures;
+static const kernels_t *tier;
+
+/* So many bytes before a page that may not be touched; all are given back by `release`. */
+static void *guarded(long bytes) {
+    size_t whole = ((size_t)bytes + PAGE - 1) / PAGE * PAGE;
+#if defined(_WIN32)
+    DWORD before;
+    char *memory = VirtualAlloc(NULL, whole + PAGE, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    if (!memory || !VirtualProtect(memory + whole, PAGE, PAGE_NOACCESS, &before)) abort();
+#else
+    char *memory = mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory + whole, PAGE, PROT_NONE)) abort();
+#endif
+    if (num_taken == COUNT(taken)) abort();
+    taken[num_taken].memory = memory;
+    taken[num_taken++].bytes = whole + PAGE;
+    return memory + whole - bytes;
+}
+static float *floats(long count) { return guarded(4 * count); }
+static void release(void) {
+    while (num_taken--) {
+#if defined(_WIN32)
+        VirtualFree(taken[num_taken].memory, 0, MEM_RELEASE);
+#else
+        munmap(taken[num_taken].memory, taken[num_taken].bytes);
+#endif
+    }
+    num_taken = 0;
+}
+
+static uint64_t state = 88172645463325252u;
+static double uniform(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+static float *random_floats(long count, double scale) {
+    float *values = floats(count);
+    for (long i = 0; i < count; i++) values[i] = (float)(scale * (2 * uniform() - 1));
+    return values;
+}
+static float *copy_of(const float *values, long count) { return memcpy(floats(count), values, 4 * (size_t)count); }
+
+/* Differences of at most `tolerance` times the largest value, or times one where all are smaller. */
+static void check(const char *what, long a, long b, long c, const float *found, const float *wanted, long count,
+                  double tolerance) {
+    double largest = 1;
+    for (long i = 0; i < count; i++) largest = fmax(largest, fabs(wanted[i]));
+    checks++;
+    for (long i = 0; i < count; i++)
+        if (!(fabs((double)found[i] - wanted[i]) <= tolerance * largest)) {
+            printf("%s %s(%ld, %ld, %ld)[%ld]: %.9g, not %.9g\n", tier->name, what, a, b, c, i, found[i], wanted[i]);
+            failures++;
+            return;
+        }
+}
+
+static double activated(double x, int activation) {
+    switch (activation) {
+        case RELU: return x > 0 ? x : 0;
+        case SILU: return x / (1 + exp(-x));
+        case GELU: return 0.5 * x * (1 + erf(x * 0.70710678118654752));
+        case TANH: return tanh(x);
+        case SIGMOID: return 1 / (1 + exp(-x));
+        default: return x;
+    }
+}
+
+static void free_linear(linear_t *linear) {
+#if defined(_WIN32)
+#define free _aligned_free
+#endif
+    free(linear->packed);
+    free(linear->bias);
+    free(linear->scales);
+    free(linear->sums);
+#undef free
+}
+
+/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127. */
+static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
+    float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
+    float *bias = (rows + outputs) % 3 ? random_floats(outputs, 2) : NULL;
+    if (int8) {
+        for (long i = 0; i < inputs * outputs; i++)
+            weight[i] = largest || i % inputs == 0 ? copysignf(127, weight[i]) : rintf(127 * weight[i]);
+        for (long i = 0; i < rows * inputs; i++)
+            x[i] = largest || i % inputs == inputs - 1 ? copysignf(127, x[i]) : rintf(127 * x[i]);
+        for (long i = 0; i < inputs && rows > 2; i++) x[2 * inputs + i] = 0; /* a row of zeros */
+    }
+    float *y = floats(rows * outputs), *wanted = floats(rows * outputs);
+    for (long r = 0; r < rows; r++)
+        for (long o = 0; o < outputs; o++) {
+            double sum = bias ? bias[o] : 0;
+            for (long i = 0; i < inputs; i++) sum += (double)x[r * inputs + i] * weight[o * inputs + i];
+            wanted[r * outputs + o] = (float)activated(sum, activation);
+        }
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8};
+    if (tier->pack(&linear, weight, bias)) abort();
+    memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
+    void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    tier->multiply(&linear, x, rows, y, activation, scratch);
+    check(int8 ? "int8 product" : "product", rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
+    if (rows > 1) { /* a row gets the same numbers alone */
+        float *alone = floats(outputs);
+        tier->multiply(&linear, x + (rows - 1) * inputs, 1, alone, activation, scratch);
+        check("last row alone", rows, inputs, outputs, alone, y + (rows - 1) * outputs, outputs, int8 ? 0 : 2e-6);
+    }
+    free_linear(&linear);
+    release();
+}
+
+static void all_products(void) {
+    static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
+    for (int int8 = 0; int8 < 2; int8++) {
+        for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
+        for (int i = 0; i < COUNT(few); i++)
+            for (int o = 0; o < COUNT(few); o++)
+                for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], int8, 0, NO_ACTIVATION);
+        for (int i = 0; i < COUNT(many); i++)
+            for (int o = 0; o < COUNT(many); o++)
+                products(1 + 4 * (i == o), many[i], many[o], int8, (i + o) % 2, RELU * (i % 2));
+        products(2, 3, 100003, int8, 0, NO_ACTIVATION);
+    }
+}
+
+static void norms(long rows, long width, double scale, int residual) {
+    float *x = random_floats(rows * width, scale), *more = residual ? random_floats(rows * width, scale) : NULL;
+    float *gain = random_floats(width, 2), *bias = random_floats(width, 2), *wanted = floats(rows * width);
+    if (!scale)
+        for (long i = 0; i < rows * width; i++) x[i] = 3; /* no variance */
+    for (long r = 0; r < rows; r++) {
+        double mean = 0, variance = 0;
+        for (long i = r * width; i < (r + 1) * width; i++) mean += ((double)x[i] + (more ? more[i] : 0)) / width;
+        for (long i = r * width; i < (r + 1) * width; i++)
+            variance += pow((double)x[i] + (more ? more[i] : 0) - mean, 2) / width;
+        for (long i = r * width, k = 0; k < width; i++, k++)
+            wanted[i] = (float)(((double)x[i] + (more ? more[i] : 0) - mean) / sqrt(variance + 1e-5) * gain[k] + bias[k]);
+    }
+    tier->add_norm(x, more, gain, bias, rows, width, 1e-5f);
+    check("add_norm", rows, width, (long)scale, x, wanted, rows * width, 1e-4);
+    release();
+}
+
+static void attention(long num_keys, long heads, long width, double scale) {
+    long all = heads * width;
+    float *query = random_floats(all, scale), *output = floats(all), *wanted = floats(all), *scores = floats(num_keys);
+    const float **keys = guarded(num_keys * (long)sizeof(float *));
+    for (long j = 0; j < num_keys; j++) keys[j] = random_floats(2 * all, 1); /* a key and, after it, its value */
+    for (long h = 0; h < heads; h++) {
+        double weights[512], top = -INFINITY, total = 0;
+        for (long j = 0; j < num_keys; j++) {
+            weights[j] = 0;
+            for (long i = h * width; i < (h + 1) * width; i++) weights[j] += (double)query[i] * keys[j][i];
+            weights[j] /= sqrt((double)width);
+            top = fmax(top, weights[j]);
+        }
+        for (long j = 0; j < num_keys; j++) total += weights[j] = exp(weights[j] - top);
+        for (long i = h * width; i < (h + 1) * width; i++) {
+            double sum = 0;
+            for (long j = 0; j < num_keys; j++) sum += weights[j] / total * keys[j][all + i];
+            wanted[i] = (float)sum;
+        }
+    }
+    tier->attend(query, output, keys, all, num_keys, heads, width, scores);
+    check("attend", num_keys, heads, width, output, wanted, all, 1e-4 * fmax(1, scale));
+    release();
+}
+
+/* The functions of numbers, one by one. */
+static void vectors(long count, double scale) {
+    float *x = random_floats(count, scale), *y = random_floats(count, scale), *wanted = floats(count);
+    for (int activation = NO_ACTIVATION; activation <= SIGMOID; activation++) {
+        float *values = copy_of(x, count);
+        for (long i = 0; i < count; i++) wanted[i] = (float)activated(x[i], activation);
+        tier->apply(values, count, activation);
+        check("apply", count, activation, (long)scale, values, wanted, count, 1e-5);
+    }
+    float *e = copy_of(x, count), *f = copy_of(y, count), *weight = random_floats(count, 1);
+    for (long i = 0; i < count; i++) wanted[i] = (float)log(exp(2 * fmin(fmax(x[i], -20), 20)));
+    tier->exp_twice(e, count);
+    tier->exp_twice(f, count);
+    float *logarithms = floats(count);
+    for (long i = 0; i < count; i++) logarithms[i] = logf(e[i]);
+    check("exp_twice", count, 0, (long)scale, logarithms, wanted, count, 1e-5);
+    double score = 0, sum = 0, size = 0;
+    for (long i = 0; i < count; i++) {
+        score += weight[i] * tanh(fmin(fmax(x[i], -20), 20) + fmin(fmax(y[i], -20), 20));
+        sum += weight[i];
+        size += fabs(weight[i]);
+    }
+    float found = tier->tanh_score(e, f, weight, (float)sum, count) - (float)score;
+    if (!(fabsf(found) <= 1e-5 * (1 + size))) {
+        printf("%s tanh_score(%ld, %g) is %g off\n", tier->name, count, scale, found);
+        failures++;
+    }
+    float *sums = copy_of(y, count);
+    for (long i = 0; i < count; i++) wanted[i] = (float)(y[i] + 0.7 * x[i]);
+    tier->add_scaled(sums, x, 0.7f, count);
+    check("add_scaled", count, 0, (long)scale, sums, wanted, count, 1e-6);
+    if (!count) return release();
+    double top = -INFINITY, total = 0;
+    for (long i = 0; i < count; i++) top = fmax(top, x[i]);
+    for (long i = 0; i < count; i++) total += exp(x[i] - top);
+    wanted[0] = (float)(top + log(total));
+    float log_sum = tier->log_sum_exp(x, count);
+    check("log_sum_exp", count, 0, (long)scale, &log_sum, wanted, 1, 1e-5);
+    release();
+}
+
+static void recurrence(long width, double scale) {
+    float *gates = random_floats(4 * width, scale), *hidden = floats(width), *cell = random_floats(width, 1);
+    float *wanted_hidden = floats(width), *wanted_cell = floats(width);
+    for (long i = 0; i < width; i++) {
+        double next = activated(gates[i], SIGMOID) * tanh(gates[2 * width + i]);
+        next += activated(gates[width + i], SIGMOID) * cell[i];
+        wanted_cell[i] = (float)next;
+        wanted_hidden[i] = (float)(activated(gates[3 * width + i], SIGMOID) * tanh(next));
+    }
+    tier->lstm(gates, hidden, cell, width);
+    check("lstm cell", width, 0, (long)scale, cell, wanted_cell, width, 1e-5);
+    check("lstm state", width, 0, (long)scale, hidden, wanted_hidden, width, 1e-5);
+    float *input = random_floats(3 * width, scale), *from_state = random_floats(3 * width, scale);
+    float *before = random_floats(width, 1), *next = floats(width);
+    for (long i = 0; i < width; i++) {
+        double reset = activated((double)input[i] + from_state[i], SIGMOID);
+        double update = activated((double)input[width + i] + from_state[width + i], SIGMOID);
+        double fresh = tanh(input[2 * width + i] + reset * from_state[2 * width + i]);
+        wanted_hidden[i] = (float)(fresh + update * (before[i] - fresh));
+    }
+    tier->gru(input, from_state, before, next, width);
+    check("gru", width, 0, (long)scale, next, wanted_hidden, width, 1e-5);
+    release();
+}
+
+/* The largest values, the lower index first where they are equal; `kind`: many alike, all alike, or forbidden ones. */
+static void largest(long count, long wanted, int kind) {
+    float *values = random_floats(count, 5), *best = floats(wanted);
+    int32_t *indices = guarded(4 * wanted);
+    for (long i = 0; i < count; i++) {
+        if (kind == 1) values[i] = rintf(values[i]);
+        if (kind == 2) values[i] = 1;
+        if (kind == 3 && i % 7) values[i] = -INFINITY;
+    }
+    char *used = calloc((size_t)count + 1, 1);
+    long found = tier->top(values, count, wanted, best, indices);
+    checks++;
+    int wrong = found != (count < wanted ? count : wanted);
+    for (long k = 0; k < found && !wrong; k++) {
+        long next = -1;
+        for (long i = 0; i < count; i++)
+            if (!used[i] && (next < 0 || values[i] > values[next])) next = i;
+        used[next] = 1;
+        wrong = indices[k] != next || best[k] != values[next];
+    }
+    if (wrong) {
+        printf("%s top(%ld, %ld), kind %d\n", tier->name, count, wanted, kind);
+        failures++;
+    }
+    free(used);
+    release();
+}
+
+/* Against the portable tier. Votes that are all alike leave no variance, large ones no choice. */
+static void routings(long n, long m, long d, long iterations, double scale, int with_activation) {
+    const kernels_t *portable = engine_kernels("portable");
+    float *votes = random_floats(n * m * d, scale), *activation = NULL, lambdas[8];
+    if (!scale)
+        for (long i = 0; i < n * m * d; i++) votes[i] = 0.5f;
+    if (with_activation) {
+        activation = random_floats(n * m, 1);
+        for (long i = 0; i < n * m; i++) activation[i] = fabsf(activation[i]);
+        activation[0] = 0;
+    }
+    float *beta_a = random_floats(m, 1), *beta_u = random_floats(m, 1);
+    for (long t = 0; t < iterations; t++) lambdas[t] = 0.01f * (float)(1 - pow(0.95, (double)t + 1));
+    float *found = floats(m * d), *wanted = floats(m * d), *memory = floats(2 * n * m + m * (d + 6) + 256);
+    tier->em_routing(votes, activation, beta_a, beta_u, lambdas, iterations, 5e-4f, n, m, d, found, memory);
+    portable->em_routing(votes, activation, beta_a, beta_u, lambdas, iterations, 5e-4f, n, m, d, wanted, memory);
+    check("em_routing", n, m, d, found, wanted, m * d, 1e-3);
+    for (int normalize = 0; normalize < 2; normalize++) {
+        tier->dynamic_routing(votes, iterations, normalize, n, m, d, found, memory);
+        portable->dynamic_routing(votes, iterations, normalize, n, m, d, wanted, memory);
+        check("dynamic_routing", n, m, d, found, wanted, m * d, 1e-4);
+    }
+    release();
+}
+
+static void everything(void) {
+    static const long widths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 513}, inputs[] = {1, 2, 6, 9};
+    static const double scales[] = {0, 1e-3, 1, 30, 1e4};
+    all_products();
+    for (int i = 0; i < COUNT(widths); i++) {
+        long width = widths[i];
+        for (int s = 0; s < COUNT(scales); s++) {
+            norms(3, width, scales[s], s % 2);
+            vectors(width, scales[s]);
+            recurrence(width, scales[s]);
+            attention(1 + 3 * i, 1 + i % 3, width, fmin(scales[s], 30));
+            for (int j = 0; j < COUNT(inputs); j++)
+                routings(inputs[j], width, width < 20 ? 1 + s : 1, 1 + (i + j) % 3, fmin(scales[s], 30), s % 2);
+        }
+        for (int kind = 0; kind < 4; kind++) largest(width, 1 + kind * 3, kind);
+    }
+    norms(0, 5, 1, 0);
+    vectors(0, 1);
+    vectors(100003, 20);
+    attention(400, 8, 64, 1);
+    for (int kind = 0; kind < 4; kind++) largest(100003, kind ? 10 : 1, kind);
+}
+
+int main(void) {
+    static const char *const names[] = {"avx512", "avx2", "dotprod", "portable"};
+    for (int i = 0; i < COUNT(names); i++) {
+        tier = engine_kernels(names[i]);
+        if (!tier) continue;
+        checks = 0;
+        everything();
+        printf("%s: %d checks\n", tier->name, checks);
+    }
+    return failures > 0;
+}

@@ -1,0 +1,128 @@
+"""Programs in C that run the engine outside of Python: natively, under sanitizers, or for another processor."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hf_capsule_mt.fast.build import SOURCES, compile_objects
+from hf_capsule_mt.fast.native import LIBRARY, VERSION, _Operation, _Request
+
+FOLDER = Path(__file__).parent / "c"
+ZIG = [sys.executable, "-m", "ziglang", "cc"]
+
+
+def build_driver(source: str, folder: Path, command: list[str], *options: str) -> Path:
+    """Compile a program of `tests/fast/c` with what `options` add to the command; return its path."""
+    program = folder / Path(source).stem
+    flags = ["-std=gnu11", "-O1", "-g", "-I", str(SOURCES), str(FOLDER / source), "-o", str(program)]
+    made = subprocess.run([*command, *flags, *options, "-lm"], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return program
+
+
+def build_with_the_library(source: str, folder: Path) -> Path:
+    """Compile a program that runs the library of this installation."""
+    return build_driver(source, folder, ZIG, str(LIBRARY), f"-Wl,-rpath,{LIBRARY.parent}")
+
+
+def build_whole(source: str, folder: Path, target: str, command: list[str], sanitize: str = "") -> Path:
+    """Compile a program with all of the engine in it."""
+    objects = compile_objects(target, command, folder, sanitize)
+    return build_driver(source, folder, command, *objects, *([f"-fsanitize={sanitize}"] if sanitize else []))
+
+
+class EmulatedLibrary:
+    """What `load_library` returns, for an engine that a program runs: `command` starts tests/fast/c/replay.c.
+
+    A model is the calls that made it, which every translation carries out anew.
+    """
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.command, self.folder = command, folder
+        self.models: list[bytes] = []
+
+    def engine_version(self) -> int:
+        return VERSION
+
+    def engine_tier(self, name: bytes) -> bytes:
+        return subprocess.run([*self.command, "--tier", name.decode()], capture_output=True, check=True).stdout
+
+    def engine_new(self, tier: bytes, vocabulary: int, num_caches: int) -> int:
+        self.models.append(_call("m", vocabulary, num_caches, 0, len(tier)) + tier)
+        return len(self.models)
+
+    def engine_free(self, model: int) -> None:
+        self.models[model - 1] = b""
+
+    def engine_add_linear(
+        self, model: int, outputs: int, inputs: int, weight: int, bias: int | None, int8: int
+    ) -> int:
+        written = _call("l", outputs, inputs, int8) + ctypes.string_at(weight, 4 * outputs * inputs)
+        written += _number(bias is not None) + (b"" if bias is None else ctypes.string_at(bias, 4 * outputs))
+        return self._add(model, written)
+
+    def engine_add_vector(self, model: int, values: int, count: int) -> int:
+        return self._add(model, _call("v", count, 0, 0) + ctypes.string_at(values, 4 * count))
+
+    def engine_add_buffer(self, model: int, space: int, width: int) -> int:
+        return self._add(model, _call("b", space, width, 0))
+
+    def engine_set_programs(
+        self, model: int, encoder: Any, num_encoder: int, decoder: Any, num_decoder: int, logits: int
+    ) -> int:
+        programs = b"".join(
+            bytes(operations)[: count * ctypes.sizeof(_Operation)]
+            for operations, count in ((encoder, num_encoder), (decoder, num_decoder))
+        )
+        return self._add(model, _call("p", num_encoder, num_decoder, logits) + programs)
+
+    def engine_translate(self, model: int, reference: Any) -> int:
+        request: _Request = reference._obj
+        number, returned = request.num_sources, request.num_returned
+        lengths = (ctypes.c_int64 * number).from_address(request.lengths)
+        inputs = {
+            "words": 8 * sum(lengths),
+            "lengths": 8 * number,
+            "limits": 8 * number,
+            "forced": 4 * number,
+            "suppressed": 4 * request.num_suppressed,
+        }
+        vocabulary = int.from_bytes(self.models[model - 1][1:9], sys.byteorder)
+        outputs = {
+            "tokens": 8 * number * returned * request.longest,
+            "scores": 4 * number * returned,
+            "first_logits": 4 * number * vocabulary,
+            "coverage": 4 * number * returned * 4 * request.longest_source,
+            "log_probs": 4 * number * returned,
+        }
+        pointers = {name for name, kind in _Request._fields_ if kind is ctypes.c_void_p}
+        assert pointers == inputs.keys() | outputs.keys(), "a pointer of which this does not know how far it reaches"
+        given = [(name, size) for name, size in (inputs | outputs).items() if getattr(request, name) is not None]
+        calls = self.models[model - 1] + _call("t", 0, 0, 0) + _number(ctypes.sizeof(request)) + bytes(request)
+        calls += _number(len(given))
+        for name, size in given:
+            calls += _number(getattr(_Request, name).offset) + _number(size) + _number(name in outputs)
+            calls += ctypes.string_at(getattr(request, name), size)
+        (self.folder / "calls").write_bytes(calls)
+        subprocess.run([*self.command, str(self.folder / "calls"), str(self.folder / "results")], check=True)
+        results = (self.folder / "results").read_bytes()
+        for name, size in given:
+            if name in outputs:
+                ctypes.memmove(getattr(request, name), results[:size], size)
+                results = results[size:]
+        assert not results
+        return 0
+
+    def _add(self, model: int, written: bytes) -> int:
+        self.models[model - 1] += written
+        return 0
+
+
+def _number(value: int) -> bytes:
+    return int(value).to_bytes(8, sys.byteorder, signed=True)
+
+
+def _call(name: str, *numbers: int) -> bytes:
+    return name.encode() + b"".join(map(_number, numbers))
