@@ -18,6 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.output_files import check_output_folder
+from hf_capsule_mt.training.digests import checkpoint_digests
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
@@ -67,19 +68,21 @@ def main() -> None:
         max_source_tokens=arguments.max_source_tokens,
         **search,
     )
+    settings = {
+        "teacher": arguments.teacher,
+        "teacher_files": checkpoint_digests(arguments.teacher, getattr(model.config, "_commit_hash", None)),
+        "recipe": recipe.data,
+        "generation": search,
+        "max_source_tokens": arguments.max_source_tokens,
+        "dtype": arguments.dtype,
+    }
     facts = distill(
         teacher,
         sources,
         arguments.output,
         source_language=source,
         target_language=target,
-        settings={
-            "teacher": arguments.teacher,
-            "recipe": recipe.data,
-            "generation": search,
-            "max_source_tokens": arguments.max_source_tokens,
-            "dtype": arguments.dtype,
-        },
+        settings=settings,
         lines_per_file=arguments.lines_per_file,
         sentences_per_batch=arguments.sentences_per_batch,
         words_per_batch=arguments.words_per_batch,

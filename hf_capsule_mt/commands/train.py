@@ -5,7 +5,8 @@
     torchrun --nproc_per_node 8 scripts/train.py my.yaml --bf16 true
 
 The same command again resumes a killed run, bit for bit on a CPU. SIGTERM and Ctrl-C save a checkpoint and end the run
-with exit code 0. docs/training.md has several GPUs and machines, mixed precision and FSDP.
+with exit code 0, also while it reads data or makes the last translations. docs/training.md has several GPUs and
+machines, mixed precision and FSDP.
 
 `capsule-mt recipes` lists the recipes. Set any field behind the recipe: by its name where that is unique, else as
 section.name. hf_capsule_mt/training/recipes.py describes the keys.
@@ -16,6 +17,12 @@ import os
 
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory
 from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
+from hf_capsule_mt.training.checkpoints import last_checkpoint
+
+
+def resumes_from(output: str) -> str:
+    checkpoint = last_checkpoint(output)
+    return "from the beginning" if checkpoint is None else f"from {checkpoint}"
 
 
 def main() -> int:
@@ -31,7 +38,7 @@ def main() -> int:
     if int(os.environ.get("RANK", 0)) != 0:
         return 0
     if result is None:
-        print(f"Stopped by a signal; {recipe.output_dir} has a checkpoint. The same command resumes.")
+        print(f"Stopped by a signal. The same command goes on {resumes_from(recipe.output_dir)}.")
         return 0
     for name, score in result["scores"].items():
         print(f"{name}: {score:.2f}")

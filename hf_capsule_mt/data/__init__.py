@@ -7,8 +7,8 @@ from hf_capsule_mt.data.cleaning import Cleaning, CleaningReport, clean
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus, sentence_pairs
 from hf_capsule_mt.data.encoding import DropoutDataset, TranslationCollator, drop_long, encode
 from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
-from hf_capsule_mt.data.sources import load_translation_data
-from hf_capsule_mt.data.tokenizer import train_separate_tokenizers, train_tokenizer
+from hf_capsule_mt.data.sources import existing_files, load_translation_data
+from hf_capsule_mt.data.tokenizer import load_tokenizer, train_separate_tokenizers, train_tokenizer
 
 
 class _SeparateVocabularies(PreTrainedConfig):
@@ -30,6 +30,8 @@ __all__ = [
     "drop_long",
     "embedded_corpus",
     "encode",
+    "existing_files",
+    "load_tokenizer",
     "load_translation_data",
     "sentence_pairs",
     "train_separate_tokenizers",

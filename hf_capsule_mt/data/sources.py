@@ -142,16 +142,16 @@ def _load_files(
 ) -> Any:
     kind = _kind(source, name)
     if kind == "parquet":
-        files = _existing(source["parquet"])
+        files = existing_files(source["parquet"])
         dataset = load_dataset("parquet", data_files=files, split="train", streaming=streaming)
         return _to_pairs(dataset, files[0], languages, allow_empty)
     if kind == "text":
         sides = source["text"]
         if isinstance(sides, str) or len(sides) != 2:
             raise ValueError(f"`text` of `{name}` must be a file for {languages[0]} and one for {languages[1]}")
-        shards = [tuple(_existing(side, patterns=False)[0] for side in sides)]
+        shards = [tuple(existing_files(side, patterns=False)[0] for side in sides)]
     else:
-        shards = [(file,) for file in _existing(source[kind])]
+        shards = [(file,) for file in existing_files(source[kind])]
     settings = {key: source[key] for key in SOURCE_SETTINGS[kind] & source.keys()}
     arguments = {
         "shards": shards,
@@ -176,10 +176,10 @@ def _load_files(
         raise (cause or error) from None
 
 
-def _existing(pattern: str | os.PathLike[str] | list[str], patterns: bool = True) -> list[str]:
+def existing_files(pattern: str | os.PathLike[str] | list[str], patterns: bool = True) -> list[str]:
     """Return the files that a name, a pattern or a list of them matches, in order."""
     if isinstance(pattern, list):
-        return [file for entry in pattern for file in _existing(entry)]
+        return [file for entry in pattern for file in existing_files(entry)]
     name = os.path.expanduser(os.fspath(pattern))
     if Path(name).is_file():
         return [name]

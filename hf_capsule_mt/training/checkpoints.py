@@ -1,44 +1,127 @@
 """Mark checkpoints complete, find and choose them, and average their weights."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers.utils import logging
+
+from hf_capsule_mt.data import load_tokenizer
+from hf_capsule_mt.output_files import write_output
+from hf_capsule_mt.training.digests import file_digest
+
+checkpoints_logger = logging.get_logger("hf_capsule_mt.training")
 
 MARKER = "complete.json"
 TRAINER_STATE = "trainer_state.json"
 
 
-def mark_complete(folder: str | os.PathLike[str]) -> None:
-    """Record the sizes of all files of a checkpoint in a marker, written atomically after everything else."""
+class Marker(NamedTuple):
+    """What a checkpoint says of itself, written last.
+
+    Args:
+        files: the size of each file, and its digest unless an earlier version saved it.
+        by_signal: whether a signal asked for it, between those that the run saves anyway.
+    """
+
+    files: dict[str, tuple[int, str | None]]
+    by_signal: bool = False
+
+
+def mark_complete(folder: str | os.PathLike[str], by_signal: bool = False) -> None:
+    """Record sizes and digests of all files of a checkpoint in a marker, written atomically after everything else."""
     folder = Path(folder)
-    sizes = {
-        str(file.relative_to(folder)): file.stat().st_size
+    files = {
+        str(file.relative_to(folder)): {"size": file.stat().st_size, "sha256": file_digest(file)}
         for file in sorted(folder.rglob("*"))
         if file.is_file() and file.name != MARKER
     }
-    partial = folder / f"{MARKER}.partial"
-    partial.write_text(json.dumps(sizes, indent=1), encoding="utf-8")
-    partial.replace(folder / MARKER)
+    write_output(folder / MARKER, json.dumps({"by_signal": by_signal, "files": files}, indent=1))
+
+
+def read_marker(folder: str | os.PathLike[str]) -> Marker | None:
+    """Return the marker of a checkpoint, or `None` where there is none; raise for a damaged one."""
+    file = Path(folder) / MARKER
+    try:
+        content = json.loads(file.read_bytes())
+        entries = content["files"] if "by_signal" in content else content
+        files: dict[str, tuple[int, str | None]] = {
+            name: (entry, None) if isinstance(entry, int) else (int(entry["size"]), str(entry["sha256"]))
+            for name, entry in entries.items()
+        }
+        by_signal = bool(content.get("by_signal"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{file} is damaged ({type(error).__name__}: {error})") from None
+    if not files:
+        raise ValueError(f"{file} is damaged (it names no file)")
+    return Marker(files, by_signal)
+
+
+def find_damage(folder: str | os.PathLike[str], digests: bool = True) -> str | None:
+    """Return in words which file of a marked checkpoint is no longer as it was saved, or `None`.
+
+    Args:
+        digests: compare digests, not sizes alone.
+    """
+    folder = Path(folder)
+    try:
+        marker = read_marker(folder)
+    except ValueError as error:
+        return str(error)
+    for name, (size, digest) in marker.files.items() if marker else ():
+        try:
+            now = (folder / name).stat().st_size
+            if now != size:
+                return f"{name} has {now:,} bytes, it had {size:,}"
+            if digests and digest is not None and file_digest(folder / name) != digest:
+                return f"{name} has other bytes than were saved"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+    return None
 
 
 def is_complete(folder: str | os.PathLike[str]) -> bool:
     """Return whether a checkpoint has its marker, and all files in the recorded sizes."""
-    folder = Path(folder)
-    try:
-        sizes = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError):
-        return False
+    return (Path(folder) / MARKER).exists() and find_damage(folder, digests=False) is None
+
+
+def is_by_signal(checkpoint: Path) -> bool:
+    """Return whether a complete checkpoint was saved because of a signal."""
+    marker = read_marker(checkpoint)
+    return marker is not None and marker.by_signal
+
+
+def set_damaged_aside(output_dir: str | os.PathLike[str]) -> None:
+    """Rename damaged checkpoints of a run and name them in a warning. Digests are compared until one is intact."""
+    intact: Path | None = None
+    damaged: dict[Path, str] = {}
+    for folder in reversed(_folders(output_dir)):
+        damage = find_damage(folder, digests=intact is None) if (folder / MARKER).exists() else None
+        if damage is not None:
+            damaged[folder] = damage
+        elif intact is None and (folder / MARKER).exists():
+            intact = folder
+    for folder, damage in damaged.items():
+        aside = folder.with_name(f"damaged-{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.replace(aside)
+        place = f"from {intact.name}" if intact else "from the beginning, as no checkpoint is left"
+        checkpoints_logger.warning(f"{folder} is damaged: {damage}. It is {aside.name} now; the run goes on {place}.")
+    marker = read_marker(intact) if intact else None
+    if marker and any(digest is None for _, digest in marker.files.values()):
+        checkpoints_logger.warning(f"{intact} has no digests, only sizes: whether its bytes changed cannot be told.")
 
 
 def remove_checkpoint(folder: str | os.PathLike[str]) -> None:
@@ -47,14 +130,21 @@ def remove_checkpoint(folder: str | os.PathLike[str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def find_checkpoints(output_dir: str | os.PathLike[str], complete: bool = True) -> list[Path]:
-    """Return the complete (or incomplete) checkpoints of a run, sorted by step."""
-    found = [
-        (int(match.group(1)), folder)
-        for folder in Path(output_dir).glob("checkpoint-*")
-        if (match := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and is_complete(folder) == complete
-    ]
-    return [folder for _, folder in sorted(found)]
+def find_checkpoints(
+    output_dir: str | os.PathLike[str], complete: bool = True, by_signal: bool | None = None
+) -> list[Path]:
+    """Return the complete (or incomplete) checkpoints of a run, sorted by step.
+
+    Args:
+        by_signal: return only those of signals (True), or only the others (False).
+    """
+    found = [folder for folder in _folders(output_dir) if is_complete(folder) == complete]
+    return found if by_signal is None else [folder for folder in found if is_by_signal(folder) == by_signal]
+
+
+def _folders(output_dir: str | os.PathLike[str]) -> list[Path]:
+    found = Path(output_dir).glob("checkpoint-*")
+    return sorted((folder for folder in found if re.fullmatch(r"checkpoint-\d+", folder.name)), key=step_of)
 
 
 def last_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
@@ -89,8 +179,8 @@ def choose_checkpoints(
     metric: str = "bleu",
     greater_is_better: bool = True,
 ) -> list[Path]:
-    """Return the last or the best checkpoints of a run; raise an error if it has too few."""
-    checkpoints = find_checkpoints(run)
+    """Return the last or the best checkpoints of a run, signals' aside; raise for too few and for a damaged one."""
+    checkpoints = find_checkpoints(run, by_signal=False)
     if (last is None) == (best is None):
         raise ValueError(f"either `last` or `best` must be given, got {last} and {best}")
     if last is not None:
@@ -104,6 +194,10 @@ def choose_checkpoints(
     if len(chosen) != wanted or not chosen:
         kind = "complete" if last is not None else f"complete and scored (`eval_{metric}`)"
         raise ValueError(f"{wanted} checkpoints are asked for, {run} has {len(chosen)} that are {kind}")
+    for checkpoint in chosen:
+        damage = find_damage(checkpoint)
+        if damage is not None:
+            raise ValueError(f"{checkpoint} is damaged: {damage}. Remove it, and average fewer or others")
     return chosen
 
 
@@ -116,8 +210,11 @@ def read_weights(checkpoint: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     weights: dict[str, torch.Tensor] = {}
     for name in names:
-        with safe_open(folder / name, framework="pt") as file:
-            weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+        try:
+            with safe_open(folder / name, framework="pt") as file:
+                weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+        except SafetensorError as error:
+            raise ValueError(f"{folder / name} is no safetensors file, or it is cut off ({error})") from None
     return weights
 
 
@@ -148,7 +245,7 @@ def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: s
         raise ValueError("there is no checkpoint to average")
     model = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[-1])
     load_weights(model, average_weights(checkpoints))
-    save_atomically(output, model.save_pretrained, AutoTokenizer.from_pretrained(checkpoints[-1]).save_pretrained)
+    save_atomically(output, model.save_pretrained, load_tokenizer(checkpoints[-1]).save_pretrained)
 
 
 def load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
@@ -160,14 +257,27 @@ def load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
         cast(PreTrainedModel, model).tie_weights()
 
 
+@contextlib.contextmanager
+def failing_in_one_sentence(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise what fails while saving, such as a full disk, as an `OSError` that names the folder and what to do."""
+    try:
+        yield
+    except Exception as error:  # safetensors, tokenizers, torch and Python each have their own
+        raise OSError(
+            f"{folder} could not be saved ({type(error).__name__}: {error}); what was saved before is unharmed. "
+            "Once there is room, the same command goes on from there"
+        ) from error
+
+
 def save_atomically(output: str | os.PathLike[str], *savers: Callable[[str], object]) -> None:
     """Let each saver write into a temporary subfolder of the output, then move its files into place one by one."""
     output = Path(output)
     partial = output / "partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for save in savers:
-        save(str(partial))
+    with failing_in_one_sentence(output):
+        for save in savers:
+            save(str(partial))
     for file in sorted(partial.iterdir()):
         file.replace(output / file.name)
     partial.rmdir()

@@ -1,6 +1,8 @@
 """Distill a teacher: word-level in the loss, sequence-level by translating the training set."""
 
+import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,19 @@ from accelerate import PartialState
 from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
+from transformers.utils import logging
 
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.output_files import write_output
+from hf_capsule_mt.output_lock import lock_output
+from hf_capsule_mt.training.checkpoints import failing_in_one_sentence
+from hf_capsule_mt.training.digests import digest_of, joined
+
+distillation_logger = logging.get_logger("hf_capsule_mt.training")
 
 SETTINGS_FILE = "settings.json"
 SUMMARY_FILE = "distilled.json"
+DIGESTS = ("sources", "teacher_files")
 
 
 class WordDistillation:
@@ -89,7 +99,8 @@ def distill(
 
     Args:
         translate: a function from source texts to their translations, in order.
-        settings: what the translations depend on; resuming a folder with other settings raises an error.
+        settings: what the translations depend on; resuming a folder with other settings, or other sources, raises an
+            error.
         words_per_batch: the limit on longest source (in words) x number of sources in a batch.
 
     Returns:
@@ -105,39 +116,45 @@ def distill(
         "files": files,
         "lines_per_file": lines_per_file,
         "languages": [source_language, target_language],
+        "sources": digest_of([joined(sources)]),
         **(settings or {}),
     }
-    with processes.main_process_first():
-        _same_settings_as_before(output, facts, write=processes.is_main_process)
-    mine = range(processes.process_index, files, processes.num_processes)
-    missing = [number for number in mine if not _part(output, number).exists()]
-    done = sum(min(lines_per_file, len(order) - number * lines_per_file) for number in mine if number not in missing)
-    total = sum(min(lines_per_file, len(order) - number * lines_per_file) for number in mine)
-    with tqdm(
-        total=total,
-        initial=done,
-        unit=" sentences",
-        desc=f"Distilling ({processes.process_index + 1} of {processes.num_processes})",
-        disable=not show_progress or not processes.is_local_main_process,
-    ) as progress:
-        for number in missing:
-            indices = order[number * lines_per_file : (number + 1) * lines_per_file]
-            partial = _part(output, number).with_suffix(".partial")
-            with open(partial, "w", encoding="utf-8") as stream:
-                for batch in _batches(indices, sources, sentences_per_batch, words_per_batch):
-                    translations = translate([sources[index] for index in batch])
-                    for index, translation in zip(batch, translations, strict=True):
-                        pair = {source_language: sources[index], target_language: translation}
-                        stream.write(json.dumps({"index": index, "translation": pair}, ensure_ascii=False) + "\n")
-                    progress.update(len(batch))
-            partial.replace(_part(output, number))
-    processes.wait_for_everyone()
-    with processes.main_process_first():
+    with contextlib.ExitStack() as held:
         if processes.is_main_process:
-            check_distilled(output, len(order), files)
-            (output / SUMMARY_FILE).write_text(
-                json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+            output.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock_output(output))
+        with processes.main_process_first():
+            _same_settings_as_before(output, facts, write=processes.is_main_process)
+        mine = range(processes.process_index, files, processes.num_processes)
+        missing = [number for number in mine if not _part(output, number).exists()]
+        lines = {number: min(lines_per_file, len(order) - number * lines_per_file) for number in mine}
+        done = sum(lines[number] for number in mine if number not in missing)
+        total = sum(lines.values())
+        with tqdm(
+            total=total,
+            initial=done,
+            unit=" sentences",
+            desc=f"Distilling ({processes.process_index + 1} of {processes.num_processes})",
+            disable=not show_progress or not processes.is_local_main_process,
+        ) as progress:
+            for number in missing:
+                indices = order[number * lines_per_file : (number + 1) * lines_per_file]
+                partial = _part(output, number).with_suffix(".partial")
+                with failing_in_one_sentence(partial), open(partial, "w", encoding="utf-8") as stream:
+                    for batch in _batches(indices, sources, sentences_per_batch, words_per_batch):
+                        translations = translate([sources[index] for index in batch])
+                        for index, translation in zip(batch, translations, strict=True):
+                            pair = {source_language: sources[index], target_language: translation}
+                            stream.write(json.dumps({"index": index, "translation": pair}, ensure_ascii=False) + "\n")
+                        progress.update(len(batch))
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                partial.replace(_part(output, number))
+        processes.wait_for_everyone()
+        with processes.main_process_first():
+            if processes.is_main_process:
+                check_distilled(output, len(order), files)
+                write_output(output / SUMMARY_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return facts
 
 
@@ -147,8 +164,12 @@ def check_distilled(output: Path, lines: int, files: int) -> None:
     for number in range(files):
         with open(_part(output, number), encoding="utf-8", newline="\n") as stream:
             for row in stream:
-                index = json.loads(row)["index"]
-                if seen[index]:
+                try:
+                    index = json.loads(row)["index"]
+                    before = seen[index]
+                except (ValueError, TypeError, KeyError, IndexError):
+                    raise ValueError(f"{_part(output, number)} is damaged ({row[:60]!r}): remove it") from None
+                if before:
                     raise ValueError(f"{_part(output, number)}: line {index} of the source is there twice")
                 seen[index] = 1
     if not all(seen):
@@ -162,16 +183,45 @@ def _part(output: Path, number: int) -> Path:
 def _same_settings_as_before(output: Path, facts: dict[str, Any], write: bool) -> None:
     file = output / SETTINGS_FILE
     if file.exists():
-        before = json.loads(file.read_text(encoding="utf-8"))
-        different = [key for key in {**before, **facts} if before.get(key) != facts.get(key)]
+        before = _read_settings(file)
+        unknown = [key for key in DIGESTS if key in facts and key not in before]
+        different = [
+            _difference(key, before.get(key), facts.get(key))
+            for key in {**before, **facts}
+            if before.get(key) != facts.get(key) and key not in unknown
+        ]
         if different:
-            changes = "; ".join(f"{key}: {before.get(key)!r} then, {facts.get(key)!r} now" for key in different)
-            raise ValueError(f"{output} holds another distillation ({changes}): choose another folder")
-    elif write:
-        output.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(facts, indent=2, ensure_ascii=False), encoding="utf-8")
-        partial.replace(file)
+            raise ValueError(
+                f"{output} holds another distillation ({'; '.join(different)}): restore what changed, or choose "
+                "another folder"
+            )
+        if not unknown or not write:
+            return
+        distillation_logger.warning(
+            f"{output} was begun by a version that kept no digests: whether {' and '.join(unknown)} changed since "
+            "cannot be told."
+        )
+    if write:
+        write_output(file, json.dumps(facts, indent=2, ensure_ascii=False))
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        content = str(error)
+    if not isinstance(content, dict) or not content:
+        raise ValueError(f"{file} is damaged ({str(content)[:100]!r}): choose another folder")
+    return content
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    if key == "sources":
+        return "sources: other texts than then"
+    if key == "teacher_files" and isinstance(before, dict) and isinstance(now, dict):
+        files = sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
+        return f"teacher: other content in {', '.join(files)}"
+    return f"{key}: {before!r} then, {now!r} now"
 
 
 def _batches(indices: Sequence[int], sources: Sequence[str], sentences: int, words: int | None) -> Iterator[list[int]]:

@@ -1,14 +1,14 @@
 """Run a recipe from text to a trained checkpoint; the same call again resumes an interrupted run."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-import yaml
 from datasets import Dataset
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -19,6 +19,7 @@ from hf_capsule_mt.data import (
 )
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
+from hf_capsule_mt.output_lock import lock_output
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation
@@ -32,39 +33,91 @@ from hf_capsule_mt.training.run_data import (
     size_of,
     training_set,
 )
+from hf_capsule_mt.training.run_identity import same_data_as_before, same_recipe_as_before
+from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from hf_capsule_mt.training.trainer import TranslationTrainer, bleu_metric, unwrapped
 
-RECIPE_FILE = "recipe.yaml"
 RESULT_FILE = "train_result.json"
 
 
 def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
-    """Train, average, evaluate and save. Return the result, or None if a signal stopped the run."""
+    """Train, average, evaluate and save. Return the result, or None if a signal stopped the run.
+
+    A signal while the data are read or the last translations are made stops at once; what was trained is saved.
+    """
     output = Path(recipe.output_dir)
     arguments = TranslationTrainingArguments(output_dir=str(output), seed=recipe.seed, **_training_settings(recipe))
-    with arguments.main_process_first(desc="data and tokenizer"):
-        _same_recipe_as_before(recipe, output, write=arguments.should_save)
-        corpus = load_corpus(recipe)
-        tokenizer = load_or_train_tokenizer(recipe, corpus, output / "tokenizer")
-        parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}
-    set_seed(recipe.seed)
-    model = build_model(recipe.model, tokenizer, recipe.init_from)
-    set_generation(model, recipe.generation)
-    trainer = TranslationTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=training_set(recipe, parts["train"], tokenizer, arguments),
-        eval_dataset=parts["validation"].select_columns(["input_ids", "labels"]) if "validation" in parts else None,
-        data_collator=TranslationCollator(tokenizer.pad_token_id, arguments.pad_to_multiple_of),
-        compute_metrics=_bleu_of(parts["validation"], tokenizer, recipe) if "validation" in parts else None,
-        processing_class=tokenizer,
-        word_distillation=_word_distillation(recipe),
-    )
-    print_once(f"{sum(p.numel() for p in model.parameters()):,} parameters; training set: {size_of(parts['train'])}")
-    trainer.train(resume_from_checkpoint="last")
-    if trainer.stopped:
+    run = _Run(recipe, output, arguments)
+    try:
+        with first_signal(stop), _locked(output, arguments):
+            return run.to_the_end()
+    except StoppedBySignal as signal:
+        if run.is_stopping:  # the second signal
+            raise SystemExit(128 + signal.number) from None
+        run.save_last_step()
         return None
-    return _finish(trainer, recipe, parts, tokenizer)
+
+
+@contextlib.contextmanager
+def _locked(output: Path, arguments: TranslationTrainingArguments) -> Iterator[None]:
+    """Let the main process of the launch lock the folder."""
+    if not arguments.should_save:
+        yield
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    with lock_output(output):
+        yield
+
+
+class _Run:
+    """The steps of a run, and what of it is there when a signal ends it."""
+
+    def __init__(self, recipe: Recipe, output: Path, arguments: TranslationTrainingArguments) -> None:
+        self.recipe, self.output, self.arguments = recipe, output, arguments
+        self.trainer: TranslationTrainer | None = None
+        self.is_trained = False
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.trainer is not None and self.trainer.stop_signal is not None
+
+    def save_last_step(self) -> None:
+        """Save the last step where the recipe saves none, and the model still has its weights."""
+        settings = self.arguments
+        other_weights = settings.average_last or settings.average_best or settings.load_best_model_at_end
+        if self.trainer is not None and self.is_trained and not other_weights and settings.world_size == 1:
+            self.trainer.save_for_signal()
+
+    def to_the_end(self) -> dict[str, Any] | None:
+        recipe, arguments = self.recipe, self.arguments
+        with arguments.main_process_first(desc="data and tokenizer"):
+            same_recipe_as_before(recipe, self.output, write=arguments.should_save)
+            corpus = load_corpus(recipe)
+            tokenizer = load_or_train_tokenizer(recipe, corpus, self.output / "tokenizer")
+            parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}
+            if arguments.should_save:
+                same_data_as_before(recipe, self.output, corpus, parts)
+        set_seed(recipe.seed)
+        model = build_model(recipe.model, tokenizer, recipe.init_from)
+        set_generation(model, recipe.generation)
+        validation = parts.get("validation")
+        self.trainer = trainer = TranslationTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=training_set(recipe, parts["train"], tokenizer, arguments),
+            eval_dataset=validation and validation.select_columns(["input_ids", "labels"]),
+            data_collator=TranslationCollator(tokenizer.pad_token_id, arguments.pad_to_multiple_of),
+            compute_metrics=validation and _bleu_of(validation, tokenizer, recipe),
+            processing_class=tokenizer,
+            word_distillation=_word_distillation(recipe),
+        )
+        number = sum(p.numel() for p in model.parameters())
+        print_once(f"{number:,} parameters; training set: {size_of(parts['train'])}")
+        trainer.train(resume_from_checkpoint="last")
+        if trainer.stopped:
+            return None
+        self.is_trained = True
+        return _finish(trainer, recipe, parts, tokenizer)
 
 
 def _training_settings(recipe: Recipe) -> dict[str, Any]:
@@ -84,65 +137,6 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
     if settings.get("fsdp") and (settings.get("average_last") or settings.get("average_best")):
         raise ValueError("with `fsdp` no process has the whole model to average: run `capsule-mt average` afterwards")
     return settings
-
-
-def _same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
-    """Refuse to resume a run with another recipe, which would end in weights that no recipe gives."""
-    file = output / RECIPE_FILE
-    values = dataclasses.asdict(recipe)
-    if file.exists():
-        before = yaml.safe_load(file.read_text(encoding="utf-8"))
-        different = [
-            f"{section}.{key}: {old!r} then, {new!r} now"
-            for section, key, old, new in _differences(before, values)
-            if (section, key) not in MAY_CHANGE or (section == "data" and _is_embedded(old, new))
-        ]
-        if different:
-            raise ValueError(
-                f"{output} holds a run of another recipe ({'; '.join(different)}): choose another --output_dir, "
-                "or remove the folder"
-            )
-    if write:
-        output.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f"{RECIPE_FILE}.partial")
-        partial.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        partial.replace(file)
-
-
-# fields that leave the weights as they are, or set how long to train
-MAY_CHANGE = {
-    *((name, "") for name in ("about", "paper", "output_dir", "data_dir")),
-    *(("data", name) for name in ("test", "num_proc")),
-    *(
-        ("training", name)
-        for name in (
-            *("max_steps", "num_train_epochs", "average_last", "average_best", "early_stopping_patience"),
-            *("disable_tqdm", "logging_steps", "report_to", "run_name", "save_total_limit", "save_steps"),
-            *("dataloader_num_workers", "per_device_eval_batch_size", "ddp_timeout", "logging_first_step"),
-        )
-    ),
-}
-
-
-def _is_embedded(*parts: object) -> bool:
-    """Return whether a part is of the embedded corpus, whose training part is what the others leave."""
-    sources = [source for part in parts if part for source in (part if isinstance(part, list) else [part])]
-    return any(isinstance(source, dict) and "embedded" in source for source in sources)
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, str, Any, Any]]:
-    found = []
-    for section in before.keys() | now.keys():
-        old, new = before.get(section), now.get(section)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += [
-                (section, key, old.get(key), new.get(key))
-                for key in sorted(old.keys() | new.keys())
-                if old.get(key) != new.get(key)
-            ]
-        elif old != new:
-            found.append((section, "", old, new))
-    return found
 
 
 # --------------------------------------------------------------------------------------------------- model, the ending

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from accelerate import PartialState
 from datasets import Dataset, IterableDataset
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data import (
     BPEDropout,
@@ -16,6 +16,8 @@ from hf_capsule_mt.data import (
     clean,
     drop_long,
     encode,
+    existing_files,
+    load_tokenizer,
     load_translation_data,
     train_separate_tokenizers,
     train_tokenizer,
@@ -28,6 +30,7 @@ from hf_capsule_mt.training.recipes import Recipe
 Source = Mapping[str, Any]
 Corpus = Mapping[str, Dataset | IterableDataset]
 Files = str | list["Files"]
+FILES = {"text", "tsv", "jsonl", "parquet"}
 
 
 def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
@@ -70,18 +73,27 @@ def _in_folder(sources: Source | list[Source], folder: str | None) -> Source | l
             return [under(entry) for entry in value]
         return value if value.startswith("./") else os.path.join(folder, value)
 
-    return {
-        key: under(value) if key in ("text", "tsv", "jsonl", "parquet") else value for key, value in sources.items()
-    }
+    return {key: under(value) if key in FILES else value for key, value in sources.items()}
+
+
+def files_of(recipe: Recipe, part: str) -> list[Path]:
+    """Return the local files of a part of the recipe's data."""
+    sources = _in_folder(recipe.data.get(part) or [], recipe.data_dir)
+    return [
+        Path(file)
+        for source in (sources if isinstance(sources, list) else [sources])
+        for kind in FILES & source.keys()
+        for file in existing_files(source[kind])
+    ]
 
 
 def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the run, or the one that the recipe names, or train one and save it in the folder."""
     if (folder / "tokenizer_config.json").exists():
-        return AutoTokenizer.from_pretrained(folder)
+        return cast(PreTrainedTokenizerBase, load_tokenizer(folder))
     settings = recipe.tokenizer
     if "load" in settings or recipe.init_from is not None:
-        return AutoTokenizer.from_pretrained(settings.get("load") or recipe.init_from)
+        return cast(PreTrainedTokenizerBase, load_tokenizer(settings.get("load") or str(recipe.init_from)))
     size, model = settings["vocab_size"], settings.get("model", "bpe")
     train = corpus["train"]
     if settings.get("sentences") is not None:

@@ -4,11 +4,9 @@ import contextlib
 import copy
 import math
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,13 +30,16 @@ from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import (
     TRAINER_STATE,
     best_checkpoints,
+    failing_in_one_sentence,
     find_checkpoints,
     last_checkpoint,
     mark_complete,
     remove_checkpoint,
     scores_by_step,
+    set_damaged_aside,
 )
 from hf_capsule_mt.training.distillation import WordDistillation
+from hf_capsule_mt.training.signals import first_signal
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEUScore
@@ -53,7 +54,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     Token-budget batches need the columns `source_length` and `target_length` in the training set (or attributes
     `source_lengths` and `target_lengths`). `train(resume_from_checkpoint="last")` resumes from the last complete
     checkpoint of `output_dir`, if there is one. On a CPU, a killed and resumed run ends bit for bit like an
-    uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`.
+    uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`; this
+    checkpoint takes part in no average and goes when the next one is saved.
 
     Args:
         word_distillation: adds a distillation term to the loss.
@@ -72,6 +74,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.word_distillation = word_distillation
         self.stopped = False
         self.stop_signal: int | None = None
+        self._epoch_is_over = False
+        self._saved_step = -1
         self._parts: dict[str, torch.Tensor] = {}
         self._tokens: torch.Tensor | int = 0
         self._meter = _Meter()
@@ -201,20 +205,22 @@ class TranslationTrainer(Seq2SeqTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         output_dir = self.output_dir
         if resume_from_checkpoint in ("last", True):
-            last = last_checkpoint(output_dir)
-            resume_from_checkpoint = None if last is None else str(last)
             if self.args.should_save:
+                set_damaged_aside(output_dir)
                 for folder in find_checkpoints(output_dir, complete=False):
                     remove_checkpoint(folder)
             self.accelerator.wait_for_everyone()
+            last = last_checkpoint(output_dir)
+            resume_from_checkpoint = None if last is None else str(last)
         if resume_from_checkpoint is not None and self._has_nothing_left(str(resume_from_checkpoint)):
             self._load_from_checkpoint(str(resume_from_checkpoint))
+            self._saved_step = self.state.global_step
             if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
                 self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
         # a dropout seed per process; a resumed one restores its generators from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)
-        with self._signals():
+        with first_signal(self._note_signal):
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _has_nothing_left(self, checkpoint: str) -> bool:
@@ -225,28 +231,9 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.state = state
         return done
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Note SIGTERM and SIGINT to stop after the step; a second signal stops at once."""
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self.stop_signal = number
-            restore()
-
-        def restore() -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-        before: dict[int, Any] = {}
-        try:
-            for caught in (signal.SIGTERM, signal.SIGINT):
-                before[caught] = signal.signal(caught, note)
-        except ValueError:  # only the main thread gets signals
-            pass
-        try:
-            yield
-        finally:
-            restore()
+    def _note_signal(self, number: int) -> None:
+        """Stop after the step; a second signal stops at once."""
+        self.stop_signal = number
 
     def any_rank_stopping(self) -> bool:
         """Return whether any process got a signal, the same on all of them."""
@@ -255,7 +242,18 @@ class TranslationTrainer(Seq2SeqTrainer):
         stopping = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
         return bool(self.accelerator.reduce(stopping, "sum").item())
 
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """Save for a signal what the run does not save anyway, after the evaluation that ends an epoch."""
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        if self.stopped and (self._epoch_is_over or not _ends_an_epoch(self.state)):
+            self.save_for_signal()
+
+    def save_for_signal(self) -> None:
+        """Save a checkpoint of the last step unless there is one."""
+        if self._saved_step != self.state.global_step:
+            self._save_checkpoint(self.model, None, by_signal=True)
+
+    def _save_checkpoint(self, *args: Any, by_signal: bool = False, **kwargs: Any) -> None:
         """Save as the Trainer does, mark the checkpoint complete, then delete those to be rotated out."""
         folder = self.output_dir / f"checkpoint-{self.state.global_step}"
         # a finite loss may have had an infinite gradient, so check the weights (of sharded ones the local part)
@@ -264,21 +262,25 @@ class TranslationTrainer(Seq2SeqTrainer):
             for name, weight in unwrapped(cast(nn.Module, self.model)).named_parameters()
         }
         self._refuse_divergence({name: weight.sum(dtype=torch.float32).item() for name, weight in weights.items()})
-        with self._meter.paused():
+        with self._meter.paused(), failing_in_one_sentence(folder):
             if self.args.should_save:
                 remove_checkpoint(folder)
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(*args, **kwargs)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                mark_complete(folder)
-                self._delete_old_checkpoints()
+                mark_complete(folder, by_signal)
+                self._delete_old_checkpoints(folder)
             self.accelerator.wait_for_everyone()
+        self._saved_step = self.state.global_step
 
-    def _delete_old_checkpoints(self) -> None:
+    def _delete_old_checkpoints(self, newest: Path) -> None:
+        for checkpoint in find_checkpoints(self.output_dir, by_signal=True):
+            if checkpoint != newest:
+                remove_checkpoint(checkpoint)
         if not self.keep_checkpoints:
             return
-        checkpoints = find_checkpoints(self.output_dir)
+        checkpoints = find_checkpoints(self.output_dir, by_signal=False)
         kept = set(checkpoints[-max(self.keep_checkpoints, self.args.average_last) :])
         metric = self.args.metric_for_best_model
         if metric is not None:
@@ -332,6 +334,7 @@ class _RunCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         self.trainer._restart_meter()
+        self.trainer._saved_step = -1
 
     def on_epoch_begin(
         self,
@@ -341,6 +344,7 @@ class _RunCallback(TrainerCallback):
         train_dataloader: DataLoader | None = None,
         **kwargs: object,
     ) -> None:
+        self.trainer._epoch_is_over = False
         if hasattr(train_dataloader, "__len__") and self.trainer._train_sampler is not None:
             steps = -(-len(cast(DataLoader, train_dataloader)) // args.gradient_accumulation_steps)
             self.trainer.set_epoch(state.global_step // steps)
@@ -351,14 +355,24 @@ class _RunCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         if self.trainer.any_rank_stopping():
-            control.should_save = control.should_training_stop = True
-            self.trainer.stopped = True
+            self.trainer.stopped = control.should_training_stop = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        if self.trainer.stopped and not _ends_an_epoch(state):  # the Trainer takes the stop for the end of the epoch
+            control.should_log = control.should_evaluate = control.should_save = False
+        self.trainer._epoch_is_over = True
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         if _is_out_of_patience(cast(TranslationTrainingArguments, args), state.log_history):
             control.should_training_stop = True
+
+
+def _ends_an_epoch(state: TrainerState) -> bool:
+    return state.epoch is not None and float(state.epoch).is_integer()
 
 
 def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[dict[str, float]]) -> bool:

@@ -10,6 +10,7 @@ from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
+from hf_capsule_mt.output_lock import lock_output
 from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
 from tests.fixtures.tiny import save_tiny_marian, tiny_model
 from tests.training.small import TOKENIZER, die, in_process, in_processes
@@ -94,12 +95,51 @@ def test_a_folder_is_not_continued_with_other_settings(tmp_path):
         distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "b"}, **SETTINGS)
 
 
+def test_other_sources_and_another_teacher_are_named(tmp_path):
+    teacher = {"teacher_files": {"config.json": "1", "model.safetensors": "2"}}
+    distill(reversed_words, SOURCES[:9], tmp_path, settings=teacher, **SETTINGS)
+    other = ["Another sentence.", *SOURCES[1:9]]
+    with pytest.raises(ValueError, match=r"another distillation \(sources: other texts than then\): restore"):
+        distill(reversed_words, other, tmp_path, settings=teacher, **SETTINGS)
+    changed = {"teacher_files": {"config.json": "1", "model.safetensors": "3"}}
+    with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
+        distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
+
+
+def test_a_folder_of_a_version_without_digests_is_continued(tmp_path, caplog):
+    distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)
+    file = tmp_path / "settings.json"
+    facts = json.loads(file.read_text())
+    del facts["sources"]
+    file.write_text(json.dumps(facts))
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)
+    assert sum("kept no digests: whether sources changed" in entry.message for entry in caplog.records) == 1
+
+
+@pytest.mark.parametrize("content", ["[]", "", "{", "[" * 100_000])
+def test_damaged_settings_are_one_sentence(tmp_path, content):
+    (tmp_path / "settings.json").write_text(content)
+    with pytest.raises(ValueError, match=r"settings\.json is damaged"):
+        distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)
+
+
+def test_an_output_is_locked_while_it_is_written(tmp_path):
+    with lock_output(tmp_path), pytest.raises(OSError, match=r"is being written by process \d+"):
+        distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)
+    assert distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)["lines"] == 9
+
+
 def test_a_missing_and_a_repeated_line_are_found(tmp_path):
     distill(reversed_words, SOURCES[:16], tmp_path, **SETTINGS)
     part = tmp_path / "part-000001.jsonl"
     lines = part.read_text(encoding="utf-8").split("\n")
     part.write_text("\n".join([*lines[:-2], lines[0], ""]), encoding="utf-8")
     with pytest.raises(ValueError, match="is there twice"):
+        check_distilled(tmp_path, 16, 2)
+    part.write_text("{\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"part-000001\.jsonl is damaged"):
         check_distilled(tmp_path, 16, 2)
     part.write_text("\n".join(lines[1:]), encoding="utf-8")
     with pytest.raises(ValueError, match="is missing"):

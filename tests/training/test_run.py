@@ -3,19 +3,26 @@
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
-from hf_capsule_mt.training import load_recipe, run_recipe
+from hf_capsule_mt.data import load_translation_data, train_tokenizer
+from hf_capsule_mt.output_lock import lock_output
+from hf_capsule_mt.training import load_recipe, run, run_recipe
+from hf_capsule_mt.training.checkpoints import find_checkpoints
 from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from tests.fixtures.tiny import SIZES
+from tests.training.small import TOKENIZER
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -102,6 +109,158 @@ def test_separate_vocabularies_and_dropout_and_distillation(tmp_path):
     student = {"output_dir": str(tmp_path / "student"), "init_from": str(output), "max_steps": 2}
     distilled = recipe(tmp_path, student, word_distillation={"teacher": str(output), "weight": 0.5}, **settings)
     assert run_recipe(distilled)["steps"] == 2
+
+
+FILES = {"train": {"text": ["a.en", "a.de"]}, "validation": {"tsv": "dev.tsv"}, "test": None}
+FEW_STEPS = {"max_steps": 2, "eval_steps": 1, "save_steps": 1}
+
+
+def write_data(folder):
+    pairs = load_translation_data({"train": {"embedded": 30}}, "en", "de")["train"]["translation"]
+    for language in ("en", "de"):
+        folder.joinpath(f"a.{language}").write_text("".join(f"{pair[language]}\n" for pair in pairs[:26]))
+    folder.joinpath("dev.tsv").write_text("".join(f"{pair['en']}\t{pair['de']}\n" for pair in pairs[26:]))
+    return {"data": FILES, "data_dir": str(folder), "training": FEW_STEPS}
+
+
+def change_line(file, number, text):
+    lines = file.read_text().splitlines()
+    lines[number] = text
+    file.write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_data_that_changed_since_the_run_began_are_named(tmp_path):
+    settings = write_data(tmp_path)
+    run_recipe(recipe(tmp_path, **settings))
+    english, dev = tmp_path / "a.en", tmp_path / "dev.tsv"
+    before = english.read_text(), dev.read_text()
+    later = time.time() + 5
+    longer = recipe(tmp_path, {"max_steps": 3}, **settings)
+    change_line(english, 3, "Another sentence.")
+    os.utime(english, (later, later))
+    with pytest.raises(
+        ValueError, match=r"`data\.train` has other texts.* Changed since the run began: .*a\.en\. Restore"
+    ):
+        run_recipe(longer)
+    for file in (english, tmp_path / "a.de"):
+        file.write_text(file.read_text() + "One more.\n")
+    with pytest.raises(ValueError, match=r"`data\.train` had 26 sentence pairs, now it has 27"):
+        run_recipe(longer)
+    english.write_text(before[0])
+    (tmp_path / "a.de").write_text("".join((tmp_path / "a.de").read_text().splitlines(keepends=True)[:26]))
+    change_line(dev, 0, "One\tEins")
+    with pytest.raises(ValueError, match=r"began with: `data\.validation` has other texts"):
+        run_recipe(longer)
+    dev.write_text(before[1])
+    assert run_recipe(longer)["steps"] == 3
+
+
+def test_a_teacher_that_changed_since_the_run_began_is_named(tmp_path):
+    settings = write_data(tmp_path)
+    run_recipe(recipe(tmp_path, {"output_dir": str(tmp_path / "teacher")}, **settings))
+    names = {"teacher": str(tmp_path / "teacher"), "weight": 0.5}
+    student = {"tokenizer": {"load": str(tmp_path / "teacher")}}
+    run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
+    change_weights(tmp_path / "teacher")
+    with pytest.raises(ValueError, match=r"`word_distillation\.teacher` differs in model\.safetensors\. Restore"):
+        run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
+
+
+def change_weights(folder):
+    weights = load_file(folder / "model.safetensors")
+    name = next(iter(weights))
+    weights[name] = weights[name] + 1
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_another_tokenizer_at_the_same_path_is_named(tmp_path):
+    settings = write_data(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path / "tokenizer")
+    load = {"tokenizer": {"load": str(tmp_path / "tokenizer")}}
+    run_recipe(recipe(tmp_path, load, **settings))
+    train_tokenizer((tmp_path / "a.de").open(), vocab_size=500).save_pretrained(tmp_path / "tokenizer")
+    with pytest.raises(ValueError, match=r"`data\.train` is tokenized differently"):
+        run_recipe(recipe(tmp_path, load, **settings))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "a: [", "\0"])
+@pytest.mark.parametrize("file", ["recipe.yaml", "data.json"])
+def test_a_damaged_record_is_one_sentence(tmp_path, file, content):
+    settings = write_data(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / file).write_text(content)
+    with pytest.raises(ValueError, match=rf"{file} is damaged"):
+        run_recipe(recipe(tmp_path, **settings))
+
+
+def test_an_output_is_locked_while_it_is_written(tmp_path):
+    settings = write_data(tmp_path)
+    (tmp_path / "run").mkdir()
+    with lock_output(tmp_path / "run"), pytest.raises(OSError, match=r"run is being written by process \d+"):
+        run_recipe(recipe(tmp_path, **settings))
+    assert run_recipe(recipe(tmp_path, **settings))["steps"] == 2
+
+
+def test_a_resumed_run_saves_the_tokenizer_that_the_first_one_saved(tmp_path):
+    settings = write_data(tmp_path)
+    run_recipe(recipe(tmp_path, {"max_steps": 1}, **settings))
+    file = tmp_path / "run" / "tokenizer_config.json"
+    before = file.read_text()
+    run_recipe(recipe(tmp_path, **settings))
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("where", ["load_corpus", "_bleu_of"])
+def test_a_signal_while_data_are_read_or_translations_are_made_ends_the_run(tmp_path, monkeypatch, where, number):
+    settings = write_data(tmp_path)
+    settings["training"] = FEW_STEPS | {"save_strategy": "no", "eval_strategy": "no"}
+    called = getattr(run, where)
+    times = {"load_corpus": 1, "_bleu_of": 2}  # the second time for the last translations
+    calls = []
+
+    def kill(*arguments):
+        calls.append(1)
+        if len(calls) == times[where]:
+            os.kill(os.getpid(), number)
+        return called(*arguments)
+
+    monkeypatch.setattr(run, where, kill)
+    before = [signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)]
+    assert run_recipe(recipe(tmp_path, **settings)) is None
+    assert [signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)] == before
+    saved = [folder.name for folder in find_checkpoints(tmp_path / "run")]
+    assert saved == ([] if where == "load_corpus" else ["checkpoint-2"])
+    monkeypatch.undo()
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    result = run_recipe(recipe(tmp_path, **settings))
+    whole = run_recipe(recipe(tmp_path, {"output_dir": str(tmp_path / "whole")}, **settings))
+    assert result["scores"] == whole["scores"]
+    files = [tmp_path / folder / "model.safetensors" for folder in ("run", "whole")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_second_signal_stops_at_once(tmp_path, monkeypatch):
+    settings = write_data(tmp_path)
+
+    def two(trainer):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(TranslationTrainer, "any_rank_stopping", two)
+    with pytest.raises(SystemExit) as error:
+        run_recipe(recipe(tmp_path, **settings))
+    assert error.value.code == 128 + signal.SIGTERM
+
+
+def test_a_stream_that_changed_since_the_run_began_is_named(tmp_path):
+    settings = write_data(tmp_path)
+    settings["data"] = FILES | {"streaming": True}
+    settings["training"] = FEW_STEPS | {"max_tokens_per_batch": None, "per_device_train_batch_size": 4}
+    run_recipe(recipe(tmp_path, **settings))
+    change_line(tmp_path / "a.de", 25, "Etwas anderes.")
+    with pytest.raises(ValueError, match=r"`data\.train` differs in a\.de"):
+        run_recipe(recipe(tmp_path, {"max_steps": 3}, **settings))
 
 
 def test_a_stream(tmp_path):

@@ -1,15 +1,23 @@
 """The trainer: losses, accumulation, evaluation, stopping; killed and resumed, it ends with the same bits."""
 
+import copy
 import json
 import os
 import signal
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import TrainerCallback
 
 from hf_capsule_mt.training import WordDistillation
-from hf_capsule_mt.training.checkpoints import MARKER, find_checkpoints, last_checkpoint
+from hf_capsule_mt.training.checkpoints import (
+    MARKER,
+    choose_checkpoints,
+    find_checkpoints,
+    last_checkpoint,
+    read_marker,
+)
 from hf_capsule_mt.training.trainer import bleu_metric
 from tests.fixtures.tiny import tiny_model
 from tests.training.small import (
@@ -300,12 +308,144 @@ def test_half_written_checkpoints_do_not_count(tmp_path):
     assert last_checkpoint(tmp_path / "none") is None
 
 
-def test_a_signal_saves_and_ends(tmp_path):
-    class Send(TrainerCallback):
-        def on_step_begin(self, args, state, control, **kwargs):
-            if state.global_step == 4:
-                os.kill(os.getpid(), signal.SIGTERM)
+class Send(TrainerCallback):
+    """SIGTERM in the step after this one."""
 
+    def __init__(self, step=4):
+        self.step = step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("change", ["flip", "cut", "list", "empty", "deep", "binary"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(tmp_path, caplog, change):
+    settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6}
+    whole = make_trainer(tmp_path, **settings)
+    whole.train()
+    weights_file, marker = tmp_path / "checkpoint-6" / "model.safetensors", tmp_path / "checkpoint-6" / MARKER
+    if change == "flip":
+        content = bytearray(weights_file.read_bytes())
+        content[-64:] = bytes(255 - byte for byte in content[-64:])
+        weights_file.write_bytes(content)
+    elif change == "cut":
+        weights_file.write_bytes(weights_file.read_bytes()[:-1])
+    else:
+        marker.write_bytes({"list": b"[]", "empty": b"{}", "deep": b"[" * 100_000, "binary": b"\xff\x00"}[change])
+    resumed = make_trainer(tmp_path, **settings)
+    with caplog.at_level("WARNING"):
+        resumed.train("last")
+    named = "model.safetensors" if change in ("flip", "cut") else MARKER
+    (warning,) = [entry.message for entry in caplog.records if "damaged" in entry.message]
+    assert "checkpoint-6 is damaged" in warning
+    assert named in warning
+    assert "goes on from checkpoint-4" in warning
+    assert (tmp_path / "damaged-checkpoint-6").exists()
+    assert_same_bits(weights(resumed), weights(whole))
+
+
+def test_checkpoints_of_versions_without_digests_resume(tmp_path, caplog):
+    settings = {"save_strategy": "steps", "save_steps": 2}
+    make_trainer(tmp_path, max_steps=4, **settings).train()
+    for folder in find_checkpoints(tmp_path):
+        sizes = {name: size for name, (size, _) in read_marker(folder).files.items()}
+        (folder / MARKER).write_text(json.dumps(sizes))
+    resumed = make_trainer(tmp_path, max_steps=6, **settings)
+    with caplog.at_level("WARNING"):
+        resumed.train("last")
+    warnings = [entry.message for entry in caplog.records if "checkpoint-" in entry.message]
+    assert len(warnings) == 1
+    assert "checkpoint-4 has no digests" in warnings[0]
+    whole = make_trainer(tmp_path / "whole", max_steps=6)
+    whole.train()
+    assert_same_bits(weights(resumed), weights(whole))
+
+
+def test_the_checkpoint_of_a_signal_displaces_none_and_is_not_averaged(tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 2, "max_steps": 8}
+    stopped = make_trainer(tmp_path, **settings)
+    stopped.add_callback(Send(4))
+    stopped.train("last")
+    names = [folder.name for folder in find_checkpoints(tmp_path)]
+    assert names == ["checkpoint-2", "checkpoint-4", "checkpoint-5"]
+    assert [folder.name for folder in choose_checkpoints(tmp_path, last=2)] == ["checkpoint-2", "checkpoint-4"]
+    again = make_trainer(tmp_path, **settings)
+    again.add_callback(Send(5))  # at a step that is saved anyway
+    again.train("last")
+    assert [folder.name for folder in find_checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-6"]
+    assert find_checkpoints(tmp_path, by_signal=True) == []
+
+
+@pytest.mark.parametrize("step", [1, 4])  # of five in an epoch
+@pytest.mark.parametrize("strategy", ["epoch", "best"])
+def test_a_signal_adds_no_evaluation(tmp_path, strategy, step):
+    """The Trainer takes a stop for the end of an epoch; the scores, and so the best checkpoint, must not change."""
+
+    def trainer(folder):
+        return make_trainer(
+            folder,
+            max_steps=8,
+            max_tokens_per_batch=1200,
+            save_strategy=strategy,
+            eval_strategy="epoch",
+            metric_for_best_model="loss",
+            greater_is_better=True,  # so that the best one is the first, and the others are not saved
+        )
+
+    whole = trainer(tmp_path / "whole")
+    whole.train("last")
+    stopped = trainer(tmp_path / "stopped")
+    stopped.add_callback(Send(step))
+    stopped.train("last")
+    assert last_checkpoint(tmp_path / "stopped").name == f"checkpoint-{step + 1}"
+    resumed = trainer(tmp_path / "stopped")
+    resumed.train("last")
+    assert [entry["step"] for entry in resumed.state.log_history if "eval_loss" in entry] == [
+        entry["step"] for entry in whole.state.log_history if "eval_loss" in entry
+    ]
+    assert_same_bits(weights(resumed), weights(whole))
+
+
+@pytest.mark.parametrize("where", ["weights", "optimizer", "tokenizer"])
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, where):
+    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=2, max_steps=4)
+    trainer.add_callback(FillAt(3, where, trainer))
+    with pytest.raises(OSError, match=r"checkpoint-4 could not be saved .*full.*; what was saved before is unharmed"):
+        trainer.train("last")
+    resumed = make_trainer(tmp_path, save_strategy="steps", save_steps=2, max_steps=4)
+    resumed.train("last")
+    whole = make_trainer(tmp_path / "whole", max_steps=4)
+    whole.train()
+    assert_same_bits(weights(resumed), weights(whole))
+
+
+class FillAt(TrainerCallback):
+    """From a step on, one kind of file cannot be written, as each library says it."""
+
+    def __init__(self, step, where, trainer):
+        self.step, self.where, self.trainer = step, where, trainer
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        if state.global_step != self.step:
+            return
+        if self.where == "weights":
+            model.save_pretrained = self.fail(SafetensorError)
+        elif self.where == "optimizer":
+            self.trainer._save_optimizer_and_scheduler = self.fail(RuntimeError)
+        else:
+            self.trainer.processing_class = copy.copy(self.trainer.processing_class)
+            self.trainer.processing_class.save_pretrained = self.fail(Exception)
+
+    @staticmethod
+    def fail(kind):
+        def save(*args, **kwargs):
+            raise kind("the disk is full")
+
+        return save
+
+
+def test_a_signal_saves_and_ends(tmp_path):
     handler = signal.getsignal(signal.SIGTERM)
     stopped = make_trainer(tmp_path / "a", max_steps=9)
     stopped.add_callback(Send())
