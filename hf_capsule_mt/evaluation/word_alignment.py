@@ -20,6 +20,7 @@ from hf_capsule_mt.evaluation.words import split_words, word_stem
 TINY = 1e-300
 # Table entries for two words never seen together, and for two equal words never seen together
 UNKNOWN_PAIR, EQUAL_PAIR = 1e-9, 0.5
+LONGEST_SIDE = 2000  # words; the arrays of a pair are as large as their square
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,9 @@ class WordAligner:
 
     def posteriors(self, pairs: Sequence[SentencePair]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return two arrays [T, S] for each pair: p(target word comes from source word), p(source from target)."""
+        shapes = self._shapes(pairs)
         result: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros((len(t), len(s))),) * 2 for s, t in pairs]
-        for shape in self._shapes(pairs):
+        for shape in shapes:
             found = np.searchsorted(self.keys[:-1], shape.cells)  # the last index for cells beyond all keys
             unknown = self.keys[found] != shape.cells
             # link unseen names and numbers that are equal on both sides
@@ -118,6 +120,11 @@ class WordAligner:
         """Group pairs by their lengths, as word indices (unknown: -1); leave out pairs with an empty side."""
         by_shape: dict[tuple[int, int], list[int]] = {}
         for index, (source, target) in enumerate(pairs):
+            if max(len(source), len(target)) > LONGEST_SIDE:
+                raise ValueError(
+                    f"pair {index + 1} has {len(source)} and {len(target)} words; the aligner takes at most "
+                    f"{LONGEST_SIDE} a side"
+                )
             if source and target:
                 by_shape.setdefault((len(source), len(target)), []).append(index)
         shapes = []

@@ -185,3 +185,15 @@ def test_words():
     ]  # fmt: skip
     assert split_words("qu\u2019il va au lac") == ["qu'", "il", "va", "au", "lac"]
     assert (word_stem("Houses"), word_stem("2001,5"), word_stem("Öl")) == ("hous", "2001,5", "öl")
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_pair_too_long_to_align_is_named(side):
+    """Its arrays are as large as the square of its words."""
+    aligner = WordAligner().fit([(["a"], ["b"])])
+    pair = [["a"], ["b"]]
+    pair[side] = ["word"] * 500_000
+    for align in (aligner.align, aligner.posteriors, WordAligner().fit):
+        with pytest.raises(ValueError, match=r"pair 2 has .*500000.* words; the aligner takes at most 2000 a side"):
+            align([(["a"], ["b"]), tuple(pair)])
+    assert len(aligner.align([(["a"] * 2000, ["b"])])) == 1
