@@ -5,10 +5,12 @@
 
 Translates the `data.train` of the student's or the teacher's recipe, cleaned as the recipe says. A recipe takes the
 result as `data: {train: {jsonl: ./outputs/distilled/part-*.jsonl}}`. The same command again resumes a killed run.
+A line that cannot be translated is left out, its reason is on stderr, and the exit code is 3.
 """
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -17,6 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.output_files import check_output_folder
 from hf_capsule_mt.training.digests import checkpoint_digests
 from hf_capsule_mt.training.distillation import Teacher, distill
@@ -47,7 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
+def main() -> int:
     arguments = parse_arguments()
     check_output_folder(arguments.output)
     processes = PartialState(cpu=arguments.cpu or not torch.accelerator.is_available())
@@ -89,5 +92,8 @@ def main() -> None:
     )
     if processes.is_main_process:
         files = os.path.join(".", arguments.output, "part-*.jsonl")
-        print(f"{facts['lines']:,} lines: data: {{train: {{jsonl: {files}}}}}")
+        for index, reason in facts["failures"].items():
+            print(f"line {index} of the source, from 0, is left out: {reason}", file=sys.stderr)
+        print(f"{facts['lines'] - len(facts['failures']):,} lines: data: {{train: {{jsonl: {files}}}}}")
     processes.destroy_process_group()
+    return CODE_OF_FAILED_LINES if facts.get("failures") else 0

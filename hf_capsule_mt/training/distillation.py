@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
+from hf_capsule_mt.line_failures import Failure, translate_lines
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.output_files import write_output
 from hf_capsule_mt.output_lock import lock_output
-from hf_capsule_mt.training.checkpoints import failing_in_one_sentence
 from hf_capsule_mt.training.digests import digest_of, joined
 
 distillation_logger = logging.get_logger("hf_capsule_mt.training")
@@ -94,8 +93,9 @@ def distill(
 
     Train on the result with `data: {train: {jsonl: "folder/part-*.jsonl"}}`. Each file `part-*.jsonl` holds
     `lines_per_file` lines `{"index": ..., "translation": {...}}`, longest sources first, and appears once complete.
-    Processes take files in turn. A killed run resumes with the missing files, on any number of processes. A check at
-    the end raises an error if a line is missing or occurs twice.
+    Processes take files in turn. A killed run resumes with the files that are missing or damaged, on any number of
+    processes. A line that cannot be translated is left out, and costs no other. A check at the end raises an error if
+    another line is missing or a line occurs twice.
 
     Args:
         translate: a function from source texts to their translations, in order.
@@ -104,7 +104,8 @@ def distill(
         words_per_batch: the limit on longest source (in words) x number of sources in a batch.
 
     Returns:
-        The content of `distilled.json`: the number of lines and files, and the settings.
+        The content of `distilled.json`: the number of lines and files, the settings, and `failures`, the reason for
+        each line that is left out, by its index.
     """
     output = Path(output)
     # without `cpu=True`, each process on a CPU-only machine takes itself for the only one
@@ -126,58 +127,95 @@ def distill(
         with processes.main_process_first():
             _same_settings_as_before(output, facts, write=processes.is_main_process)
         mine = range(processes.process_index, files, processes.num_processes)
-        missing = [number for number in mine if not _part(output, number).exists()]
-        lines = {number: min(lines_per_file, len(order) - number * lines_per_file) for number in mine}
-        done = sum(lines[number] for number in mine if number not in missing)
-        total = sum(lines.values())
+        indices = {number: order[number * lines_per_file : (number + 1) * lines_per_file] for number in mine}
+        missing = [number for number in mine if _failures_of(output, number, len(indices[number])) is None]
         with tqdm(
-            total=total,
-            initial=done,
+            total=sum(map(len, indices.values())),
+            initial=sum(len(indices[number]) for number in mine if number not in missing),
             unit=" sentences",
             desc=f"Distilling ({processes.process_index + 1} of {processes.num_processes})",
             disable=not show_progress or not processes.is_local_main_process,
         ) as progress:
             for number in missing:
-                indices = order[number * lines_per_file : (number + 1) * lines_per_file]
-                partial = _part(output, number).with_suffix(".partial")
-                with failing_in_one_sentence(partial), open(partial, "w", encoding="utf-8") as stream:
-                    for batch in _batches(indices, sources, sentences_per_batch, words_per_batch):
-                        translations = translate([sources[index] for index in batch])
-                        for index, translation in zip(batch, translations, strict=True):
-                            pair = {source_language: sources[index], target_language: translation}
-                            stream.write(json.dumps({"index": index, "translation": pair}, ensure_ascii=False) + "\n")
-                        progress.update(len(batch))
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                partial.replace(_part(output, number))
+                rows: list[str] = []
+                failures: dict[int, str] = {}
+                for batch in _batches(indices[number], sources, sentences_per_batch, words_per_batch):
+                    translations = translate_lines(translate, [sources[index] for index in batch])
+                    for index, translation in zip(batch, translations, strict=True):
+                        if isinstance(translation, Failure):
+                            failures[index] = translation.reason
+                            continue
+                        pair = {source_language: sources[index], target_language: translation}
+                        rows.append(json.dumps({"index": index, "translation": pair}, ensure_ascii=False) + "\n")
+                    progress.update(len(batch))
+                _write_part(output, number, "".join(rows), failures)
         processes.wait_for_everyone()
         with processes.main_process_first():
             if processes.is_main_process:
-                check_distilled(output, len(order), files)
+                facts["failures"] = check_distilled(output, len(order), files)
                 write_output(output / SUMMARY_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return facts
 
 
-def check_distilled(output: Path, lines: int, files: int) -> None:
-    """Check that every line occurs exactly once."""
-    seen = bytearray(lines)
+def check_distilled(output: Path, lines: int, files: int) -> dict[int, str]:
+    """Check that every line occurs exactly once, or failed; return why lines failed, by their index."""
+    seen, failures = bytearray(lines), {}
     for number in range(files):
-        with open(_part(output, number), encoding="utf-8", newline="\n") as stream:
-            for row in stream:
-                try:
-                    index = json.loads(row)["index"]
-                    before = seen[index]
-                except (ValueError, TypeError, KeyError, IndexError):
-                    raise ValueError(f"{_part(output, number)} is damaged ({row[:60]!r}): remove it") from None
-                if before:
-                    raise ValueError(f"{_part(output, number)}: line {index} of the source is there twice")
-                seen[index] = 1
+        failed = _failures_of(output, number)
+        if failed is None:
+            raise ValueError(
+                f"{_part(output, number)} is missing or damaged: the same command again translates its lines again"
+            )
+        failures |= failed
+        for index in (*_indices(_part(output, number).read_bytes()), *failed):
+            if index not in range(lines):
+                raise ValueError(f"{_part(output, number)}: there is no line {index} of the source")
+            if seen[index]:
+                raise ValueError(f"{_part(output, number)}: line {index} of the source is there twice")
+            seen[index] = 1
     if not all(seen):
         raise ValueError(f"{output}: line {seen.index(0)} of the source is missing")
+    return dict(sorted(failures.items()))
+
+
+def _write_part(output: Path, number: int, rows: str, failures: dict[int, str]) -> None:
+    """Write a part, and then the record that states its lines, its digest and why lines failed."""
+    content = rows.encode("utf-8")
+    write_output(_part(output, number), content)
+    stated = {"lines": rows.count("\n"), "sha256": digest_of([content]), "failures": failures}
+    write_output(_record(output, number), json.dumps(stated, ensure_ascii=False))
+
+
+def _failures_of(output: Path, number: int, lines: int | None = None) -> dict[int, str] | None:
+    """Return why lines of a part failed, or `None` if the part is missing or not as its record states.
+
+    A part without a record, of an earlier version or of a run killed in between, must have so many whole rows.
+    """
+    try:
+        content = _part(output, number).read_bytes()
+        if not _record(output, number).exists():
+            found = len(list(_indices(content)))
+            return {} if found and lines in (None, found) else None
+        stated = json.loads(_record(output, number).read_bytes())
+        if digest_of([content]) != stated["sha256"]:
+            return None
+        return {int(index): reason for index, reason in stated["failures"].items()}
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _indices(content: bytes) -> Iterator[int]:
+    """Yield the index of each row; raise `ValueError` or the like for a row that is none."""
+    for row in content.decode("utf-8").removesuffix("\n").split("\n") if content else ():
+        yield int(json.loads(row)["index"])
 
 
 def _part(output: Path, number: int) -> Path:
     return output / f"part-{number:06d}.jsonl"
+
+
+def _record(output: Path, number: int) -> Path:
+    return output / f"part-{number:06d}.json"
 
 
 def _same_settings_as_before(output: Path, facts: dict[str, Any], write: bool) -> None:

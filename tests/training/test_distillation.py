@@ -131,19 +131,81 @@ def test_an_output_is_locked_while_it_is_written(tmp_path):
     assert distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)["lines"] == 9
 
 
+@pytest.mark.parametrize(
+    "damage", ["empty", "cut", "changed", "cut, no record", "empty, no record", "short, no record", "gone"]
+)
+def test_a_damaged_file_is_written_again(tmp_path, damage):
+    distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
+    part, record = tmp_path / "part-000001.jsonl", tmp_path / "part-000001.json"
+    before = part.read_bytes()
+    changed = {"empty": b"", "cut": before[: len(before) // 2], "changed": before.replace(b"the", b"tho")}
+    changed["short"] = b"\n".join(before.split(b"\n")[:4])
+    if damage == "gone":
+        part.unlink()
+    else:
+        part.write_bytes(changed[damage.partition(",")[0]])
+    if "no record" in damage:
+        record.unlink()
+    with pytest.raises(
+        ValueError, match=r"part-000001\.jsonl is missing or damaged|line \d+ of the source is missing"
+    ):
+        check_distilled(tmp_path, len(SOURCES), 8)
+    translated = []
+
+    def translate(texts):
+        translated.extend(texts)
+        return reversed_words(texts)
+
+    distill(translate, SOURCES, tmp_path, **SETTINGS)
+    assert part.read_bytes() == before
+    assert len(translated) == 8
+
+
+def test_files_without_records_are_taken(tmp_path):
+    distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
+    for record in tmp_path.glob("part-*.json"):
+        record.unlink()
+    distill(None, SOURCES, tmp_path, **SETTINGS)
+
+
+def test_a_line_that_fails_is_left_out_and_costs_no_other(tmp_path):
+    bad = {3, 20, 57}  # the last stands twice
+
+    def translate(texts):
+        if {SOURCES[index] for index in bad} & set(texts):
+            raise RecursionError("too deep")
+        return reversed_words(texts)
+
+    for function in (translate, None):  # the second time everything is there
+        facts = distill(function, SOURCES, tmp_path, sentences_per_batch=5, **SETTINGS)
+        assert facts["failures"] == dict.fromkeys((3, 20, 57, 58), "RecursionError: too deep")
+    rows, number = result(tmp_path)
+    assert rows == {index: pair for index, pair in EXPECTED.items() if index not in facts["failures"]}
+    assert number == len(SOURCES) - 4
+    assert json.loads((tmp_path / SUMMARY_FILE).read_text())["failures"]["20"] == "RecursionError: too deep"
+
+
+def test_an_error_of_every_line_is_raised(tmp_path):
+    def translate(texts):
+        raise ValueError("`num_beams` is wrong")
+
+    with pytest.raises(ValueError, match="num_beams"):
+        distill(translate, SOURCES, tmp_path, **SETTINGS)
+
+
 def test_a_missing_and_a_repeated_line_are_found(tmp_path):
     distill(reversed_words, SOURCES[:16], tmp_path, **SETTINGS)
     part = tmp_path / "part-000001.jsonl"
+    (tmp_path / "part-000001.json").unlink()
     lines = part.read_text(encoding="utf-8").split("\n")
-    part.write_text("\n".join([*lines[:-2], lines[0], ""]), encoding="utf-8")
-    with pytest.raises(ValueError, match="is there twice"):
-        check_distilled(tmp_path, 16, 2)
-    part.write_text("{\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"part-000001\.jsonl is damaged"):
-        check_distilled(tmp_path, 16, 2)
-    part.write_text("\n".join(lines[1:]), encoding="utf-8")
-    with pytest.raises(ValueError, match="is missing"):
-        check_distilled(tmp_path, 16, 2)
+    for rows, message in (
+        ([*lines[:-2], lines[0], ""], "is there twice"),
+        (lines[1:], "is missing"),
+        ([*lines[:-2], lines[0].replace('"index": ', '"index": 9'), ""], "there is no line 9"),
+    ):
+        part.write_text("\n".join(rows), encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            check_distilled(tmp_path, 16, 2)
 
 
 @pytest.mark.parametrize("family", ["marian", "capsule_marian"])
