@@ -159,7 +159,8 @@ def distill(
 
 def check_distilled(output: Path, lines: int, files: int) -> dict[int, str]:
     """Check that every line occurs exactly once, or failed; return why lines failed, by their index."""
-    seen, failures = bytearray(lines), {}
+    seen = bytearray(lines)
+    failures: dict[int, str] = {}
     for number in range(files):
         failed = _failures_of(output, number)
         if failed is None:
