@@ -93,10 +93,10 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
 
 def compile_objects(name: str, command: list[str], folder: Path, sanitize: str = "") -> list[str]:
     """Compile the engine and each tier of a target's kernels with a compiler; return the object files."""
-    flags = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden"]
+    flags = ["-std=gnu11", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden"]
     if "windows" not in name:
         flags.append("-fPIC")
-    flags += ["-g", f"-fsanitize={sanitize}", "-fno-sanitize-recover"] if sanitize else ["-DNDEBUG"]
+    flags += ["-O1", "-g", f"-fsanitize={sanitize}", "-fno-sanitize-recover"] if sanitize else ["-O3", "-DNDEBUG"]
     jobs = [(path.name, path.stem, "") for path in sorted(SOURCES.glob("*.c")) if path.stem != "kernels"]
     jobs += [("kernels.c", tier, f"-DTIER={tier} {options}") for tier, options in TARGETS[name].tiers.items()]
     objects = [str(folder / f"{stem}.o") for _, stem, _ in jobs]

@@ -1,6 +1,6 @@
 """Products with an int8 copy of the weight, on CPUs."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +15,40 @@ LARGEST = 127
 ZERO_POINT = 128
 # a smaller matrix is read in less time than it takes to round a few rows
 SMALLEST_WEIGHT = 2**19
+
+
+class Int8Copy(NamedTuple):
+    """A weight [out, in] in int8, as oneDNN packs it.
+
+    scales: [out]. zeros: [out], all zero. half_above: [in], one half above the zero point.
+    """
+
+    packed: torch.Tensor
+    scales: torch.Tensor
+    zeros: torch.Tensor
+    half_above: torch.Tensor
+
+
+def int8_copy(weight: torch.Tensor, largest: int) -> Int8Copy:
+    """Round a weight to whole numbers up to `largest`, with a scale for each of its rows."""
+    scales = weight.abs().amax(dim=1).clamp(min=torch.finfo(weight.dtype).tiny) / largest
+    rounded = (weight / scales.unsqueeze(1)).round().to(torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(rounded, [MOST_PACKED_ROWS, weight.shape[1]])
+    zeros = torch.zeros(len(weight), dtype=torch.long)
+    return Int8Copy(packed, scales / LARGEST, zeros, torch.full((weight.shape[1],), ZERO_POINT + 0.5))
+
+
+def int8_product(input: torch.Tensor, copy: Int8Copy, bias: torch.Tensor | None) -> torch.Tensor:
+    """[..., in], [out, in] and [out] -> [..., out]; the rows of the input are rounded with a scale for each."""
+    packed, scales, zeros, half_above = copy
+    largest = input.abs().amax(dim=-1, keepdim=True)
+    # Integers cut off what follows the point. Those of 16 bits come in between because vector instructions make them.
+    # In a row of zeros the rounded numbers are arbitrary, and multiplied by zero below.
+    rounded = torch.addcmul(half_above, input, LARGEST / largest).to(torch.int16).to(torch.uint8)
+    output: torch.Tensor = ONEDNN_INT8(
+        rounded, 1.0, ZERO_POINT, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return output.mul_(largest) if bias is None else torch.addcmul(bias, output, largest)
 
 
 class Int8Weight(PackedWeight):
@@ -35,20 +69,10 @@ class Int8Weight(PackedWeight):
         return weight.numel() >= SMALLEST_WEIGHT  # for any number of rows: a batch equals its sentences
 
     def product(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        packed, scales, zeros = self.of(weight)
-        largest = input.abs().amax(dim=-1, keepdim=True)
-        # in a row of zeros the rounded numbers are arbitrary, and multiplied by zero below
-        rounded = (input * (LARGEST / largest)).round_().add_(ZERO_POINT).to(torch.uint8)
-        output: torch.Tensor = ONEDNN_INT8(
-            rounded, 1.0, ZERO_POINT, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
-        return output.mul_(largest) if bias is None else torch.addcmul(bias, output, largest)
+        return int8_product(input, self.of(weight), bias)
 
-    def pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        scales = weight.abs().amax(dim=1).clamp(min=torch.finfo(weight.dtype).tiny) / self.largest
-        rounded = (weight / scales.unsqueeze(1)).round().to(torch.int8)
-        packed = torch.ops.onednn.qlinear_prepack(rounded, [MOST_PACKED_ROWS, weight.shape[1]])
-        return packed, scales / LARGEST, torch.zeros(len(weight), dtype=torch.long)
+    def pack(self, weight: torch.Tensor) -> "Int8Copy":
+        return int8_copy(weight, self.largest)
 
     def sample(self, weight: torch.Tensor) -> torch.Tensor:
         return weight[:0]  # its version is enough: nobody trains with int8

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hf_capsule_mt.fast.int8 import Int8Weight, largest_exact_weight
+from hf_capsule_mt.fast.int8 import int8_copy, int8_product, largest_exact_weight
 from hf_capsule_mt.fast.linear import PackedWeight
-from hf_capsule_mt.fast.programs import ACTIVATIONS, Operation, Program, Space
+from hf_capsule_mt.fast.programs import ACTIVATIONS, Linear, Operation, Program, Space
 from hf_capsule_mt.fast.requests import Answer, Request
 from hf_capsule_mt.fast.search import Search
 from hf_capsule_mt.routing import dynamic_routing, em_routing, squash
@@ -30,6 +30,21 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+# a smaller matrix stays float32: it is read in less time than it takes to round a row
+SMALLEST_INT8_WEIGHT = 2**18
+Product = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _product(linear: Linear, largest: int) -> Product:
+    """The product with a linear map: in int8 with weights up to `largest`, or in float32 if that is 0."""
+    weight, bias = linear.weight, linear.bias
+    if largest and weight.numel() >= SMALLEST_INT8_WEIGHT:
+        copy = int8_copy(weight, largest)
+        return lambda values: int8_product(values, copy, bias)
+    packed = PackedWeight()
+    return lambda values: packed(values, weight, bias)
+
+
 class TorchModel:
     """A program with its weights packed for oneDNN."""
 
@@ -39,22 +54,27 @@ class TorchModel:
         self.program = program
         self.has_coverage = program.has_coverage
         largest = largest_exact_weight() if int8 else 0
-        self.products = [Int8Weight(largest) if int8 else PackedWeight() for _ in program.linears]
+        self.products = [_product(linear, largest) for linear in program.linears]
 
-    @torch.no_grad()
     def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer:
-        run = _Run(self, request)
-        run.execute(self.program.encoder)
         search = Search(request)
-        first_logits = None
+        with torch.inference_mode():
+            first_logits = self._decode(_Run(self, request), search)
+        # cloned out of inference mode, so that callers may change it
+        return Answer(*search.results(), first_logits.clone() if return_first_logits else None, search.reading())
+
+    def _decode(self, run: "_Run", search: Search) -> torch.Tensor:
+        """Search; return the logits [B, V] of the first position."""
+        run.execute(self.program.encoder)
+        first_logits = torch.empty(0)
         while search.active:
             run.step, run.tokens = search.step, search.last_tokens
             run.execute(self.program.decoder)
-            logits = run.buffers[self.program.logits]  # [B, K, V]
-            if return_first_logits and first_logits is None:
+            logits = run.buffers[self.program.logits].float()  # [B, K, V]
+            if not search.step:
                 first_logits = logits[:, 0].clone()
-            run.reorder(search.advance(logits.float(), run.past_and_future))
-        return Answer(*search.results(), first_logits, search.reading())
+            run.reorder(search.advance(logits, run.past_and_future))
+        return first_logits
 
 
 class _Run:
@@ -72,8 +92,7 @@ class _Run:
         self.step = 0
         self.num_beams, self.most_steps = request.num_beams, request.longest + int(request.coverage)
         self.past_and_future = torch.empty(0)  # [B, K, 2, S], the shares of the words in this step
-        self.keys: dict[int, torch.Tensor] = {}
-        self.values: dict[int, torch.Tensor] = {}
+        self.caches: dict[int, torch.Tensor] = {}  # keys and values [2, B, H, slots, d / H]
         # keys and values of the sources, split into heads once
         self.source_heads: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
         self.ancestors = torch.empty(0)  # [B, 1, K, slots], 0 for those of a hypothesis, else -inf
@@ -96,8 +115,7 @@ class _Run:
         return self.program.buffers[buffer][0]
 
     def matrix(self, number: int, values: torch.Tensor) -> torch.Tensor:
-        linear = self.program.linears[number]
-        return self.products[number](values, linear.weight, linear.bias)
+        return self.products[number](values)
 
     def state(self, buffer: int) -> torch.Tensor:
         """A state [B, K, width]; zero before the first step."""
@@ -154,7 +172,7 @@ class _Run:
         self.buffers[op.out] = whole
 
     def attend_words(self, op: Operation) -> None:
-        query, keys, values = (_heads(part, op.n[0]) for part in self.buffers[op.a].chunk(3, dim=-1))
+        query, keys, values = _parts(self.buffers[op.a], op.n[0])
         self.buffers[op.out] = _join(F.scaled_dot_product_attention(query, keys, values, self.attention_mask))
 
     def attend_source(self, op: Operation) -> None:
@@ -170,23 +188,20 @@ class _Run:
 
     def attend_past(self, op: Operation) -> None:
         heads, cache = op.n
-        query, keys, values = (_heads(part, heads) for part in self.buffers[op.a].chunk(3, dim=-1))
-        batch, _, beams, width = query.shape
-        if cache not in self.keys:
+        parts = _parts(self.buffers[op.a], heads)  # [3, B, H, K, d / H]
+        _, batch, _, beams, width = parts.shape
+        if cache not in self.caches:
             slots = 1 + (self.most_steps - 1) * self.num_beams
-            self.keys[cache] = query.new_empty(batch, heads, slots, width)
-            self.values[cache] = torch.empty_like(self.keys[cache])
+            self.caches[cache] = parts.new_empty(2, batch, heads, slots, width)
         start = 0 if self.step == 0 else 1 + (self.step - 1) * self.num_beams
         end = start + beams
-        self.keys[cache][:, :, start:end], self.values[cache][:, :, start:end] = keys, values
+        self.caches[cache][:, :, :, start:end] = parts[1:]
         if self.ancestors.shape[-1] < end:  # the first layer of this step
             own = torch.full((beams, beams), -torch.inf).fill_diagonal_(0).expand(batch, 1, -1, -1)
             self.ancestors = torch.cat([self.ancestors, own], dim=-1)
+        keys, values = self.caches[cache][:, :, :, :end]
         mask = None if self.num_beams == 1 else self.ancestors
-        attended = F.scaled_dot_product_attention(
-            query, self.keys[cache][:, :, :end], self.values[cache][:, :, :end], mask
-        )
-        self.buffers[op.out] = _join(attended)
+        self.buffers[op.out] = _join(F.scaled_dot_product_attention(parts[0], keys, values, mask))
 
     def em_routing(self, op: Operation) -> None:
         shape, iterations, activations = op.n[:3], op.n[3], op.n[4]
@@ -331,6 +346,11 @@ class _Run:
 def _heads(hidden: torch.Tensor, heads: int) -> torch.Tensor:
     """[B, T, d] -> [B, H, T, d / H]."""
     return hidden.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _parts(joined: torch.Tensor, heads: int) -> torch.Tensor:
+    """Queries, keys and values: [B, T, 3 d] -> [3, B, H, T, d / H]."""
+    return joined.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
 
 
 def _join(hidden: torch.Tensor) -> torch.Tensor:
