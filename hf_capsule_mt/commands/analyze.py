@@ -11,8 +11,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
 from hf_capsule_mt.analysis.pictures import (
@@ -26,6 +24,7 @@ from hf_capsule_mt.analysis.pictures import (
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive
 from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.output_files import check_outputs
 from hf_capsule_mt.text_files import read_parallel
 
@@ -51,8 +50,8 @@ def named(output: Path, ending: str) -> Path:
 def main() -> None:
     arguments = parse_arguments()
     check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
-    tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
-    model = AutoModelForSeq2SeqLM.from_pretrained(arguments.checkpoint).to(arguments.device)
+    model, tokenizer = load_checkpoint(arguments.checkpoint)
+    model.to(arguments.device)
     sources, targets = (
         lines[: arguments.sentences] for lines in read_parallel([arguments.sources, arguments.targets])
     )

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.line_failures import CODE_OF_FAILED_LINES
+from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.output_files import check_output_folder
 from hf_capsule_mt.training.digests import checkpoint_digests
 from hf_capsule_mt.training.distillation import Teacher, distill
@@ -59,7 +59,7 @@ def main() -> int:
     with processes.main_process_first():
         train = load_corpus(recipe)["train"]
     sources = [pair[source] for pair in train["translation"]][: arguments.first]
-    model = AutoModelForSeq2SeqLM.from_pretrained(arguments.teacher, dtype=getattr(torch, arguments.dtype))
+    model, tokenizer = load_checkpoint(arguments.teacher, dtype=getattr(torch, arguments.dtype))
     search = {
         "num_beams": arguments.num_beams,
         "length_penalty": arguments.length_penalty,
@@ -67,7 +67,7 @@ def main() -> int:
     }
     teacher = Teacher(
         model.to(processes.device),
-        AutoTokenizer.from_pretrained(arguments.teacher),
+        tokenizer,
         max_source_tokens=arguments.max_source_tokens,
         **search,
     )

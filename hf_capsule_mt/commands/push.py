@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 
 from huggingface_hub.utils import validate_repo_id
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  registers the models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.hub import check_export, export, model_card, push
+from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.output_files import check_output_folder
 
 TRAINING_RESULT = "train_result.json"
@@ -47,8 +47,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None:
     """Write the exported checkpoint with its card, whose title is the name."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(arguments.checkpoint)
-    export(model, AutoTokenizer.from_pretrained(arguments.checkpoint), folder)
+    model, tokenizer = load_checkpoint(arguments.checkpoint)
+    export(model, tokenizer, folder)
     files = [arguments.checkpoint / TRAINING_RESULT, *arguments.results]
     results = [read_result(path) for path in files if path.exists() or path in arguments.results]
     card = model_card(name, model.config.to_dict(), results, license=arguments.license)

@@ -16,11 +16,12 @@ from statistics import mean
 from typing import Any
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import pipeline
 
 from hf_capsule_mt.analysis.pictures import draw_layer_routing
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE
@@ -82,10 +83,9 @@ def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> No
 
 def show_coverage(recipe: Recipe) -> None:
     """Print the coverage of a whole translation and of one that is cut short, if the model has coverage."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(recipe.output_dir)
+    model, tokenizer = load_checkpoint(recipe.output_dir)
     if not getattr(model, "has_coverage", False):
         return
-    tokenizer = AutoTokenizer.from_pretrained(recipe.output_dir)
     pair = load_corpus(recipe)["test"]["translation"][0]
     words = pair["de"].split()
     for target in (pair["de"], " ".join(words[: len(words) // 2]) + "."):
@@ -98,8 +98,7 @@ def show_coverage(recipe: Recipe) -> None:
 def draw(recipe: Recipe) -> None:
     """Draw how the decoder routes its layers over a sentence, if it does."""
     pair = load_corpus(recipe)["test"]["translation"][0]
-    model = AutoModelForSeq2SeqLM.from_pretrained(recipe.output_dir).eval()
-    tokenizer = AutoTokenizer.from_pretrained(recipe.output_dir)
+    model, tokenizer = load_checkpoint(recipe.output_dir)
     batch = tokenizer(pair["en"], text_target=pair["de"], return_tensors="pt")
     with torch.no_grad():
         weights = model(**batch, output_routing_weights=True).routing_weights or {}

@@ -24,13 +24,14 @@ from typing import Any
 
 from accelerate import PartialState
 from tqdm import tqdm
-from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.identity import model_digests, tokenizer_digest
 from hf_capsule_mt.line_failures import CODE_OF_FAILED_LINES, Failure, describe, translate_lines
+from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
 from hf_capsule_mt.output_files import check_outputs, is_stream, open_output
 from hf_capsule_mt.output_lock import lock_output
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
@@ -105,15 +106,16 @@ def parse_arguments() -> argparse.Namespace:
 
 def load_translator(arguments: argparse.Namespace, state: PartialState) -> tuple[Any, dict[str, Any]]:
     """Return the pipeline, and digests of what its translations depend on."""
-    models = [AutoModelForSeq2SeqLM.from_pretrained(path, dtype=arguments.dtype) for path in arguments.model]
+    tokenizer: Any = load_tokenizer(arguments.model[0])
+    models = [CheckedSeq2SeqLM.from_pretrained(path, dtype=arguments.dtype) for path in arguments.model]
     digests: dict[str, Any] = {}
     if arguments.output is not None:  # before the pipeline changes the layers
         digests = {"models": [model_digests(model) for model in models]}
-    first, *others = [model.to(state.device).eval() for model in models]
+    first, *others = [model.to(state.device) for model in models]
     translator = pipeline(
         TASK,
         model=first,
-        tokenizer=arguments.model[0],
+        tokenizer=tokenizer,
         ensemble=others,
         int8=arguments.int8,
         backend=arguments.backend,

@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
@@ -12,6 +13,14 @@ from transformers import GenerationConfig, PreTrainedConfig
 from transformers.utils import logging
 
 config_logger = logging.get_logger("hf_capsule_mt.configuration")
+
+# far above any model, and low enough that a configuration cannot occupy a machine for hours
+MOST_ITERATIONS = 1000
+MOST_LAYERS = 1000
+MOST_CAPSULES = 2**17
+MOST_UNITS = 2**20  # of a layer or an embedding
+MOST_POSITIONS = 2**24
+MOST_TOKENS = 2**27  # of a vocabulary
 
 ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])
 
@@ -153,10 +162,33 @@ def _drop_removed_fields(config_class: type[CapsuleConfig], keywords: dict[str, 
             )
 
 
-def check_at_least(config: PreTrainedConfig, minimum: int, *names: str) -> None:
+def check_range(config: PreTrainedConfig, minimum: int, maximum: int, *names: str) -> None:
+    """Raise a `ValueError` if a field is outside of a range; `None` passes."""
     for name in names:
-        if getattr(config, name) < minimum:
-            raise ValueError(f"`{name}` must be at least {minimum}, got {getattr(config, name)}")
+        value = getattr(config, name)
+        if value is not None and value < minimum:
+            raise ValueError(f"`{name}` must be at least {minimum}, got {value}")
+        if value is not None and value > maximum:
+            raise ValueError(f"`{name}` must be at most {maximum}, got {value}")
+
+
+def check_not_negative(config: PreTrainedConfig, *names: str) -> None:
+    """Raise a `ValueError` if a field is negative or not finite; `None` passes."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError(f"`{name}` must be a finite number of at least 0, got {value}")
+
+
+def check_token_ids(config: PreTrainedConfig, *names: str) -> None:
+    """Raise a `ValueError` if a special token is outside of the vocabulary, the larger one of two; `None` passes."""
+    source, target = config.vocab_size, getattr(config, "target_vocab_size", config.vocab_size)
+    for name in names:
+        value = getattr(config, name)
+        size = target if name == "decoder_start_token_id" else max(source, target)
+        for token in value if isinstance(value, list) else [] if value is None else [value]:
+            if not 0 <= token < size:
+                raise ValueError(f"`{name}` ({token}) must be a token of the vocabulary, 0 to {size - 1}")
 
 
 def check_probability(config: PreTrainedConfig, *names: str) -> None:

@@ -3,7 +3,19 @@
 import math
 from typing import Any, Literal
 
-from hf_capsule_mt.configuration.common import CapsuleConfig, capsule_config, check_at_least, check_probability
+from hf_capsule_mt.configuration.common import (
+    MOST_CAPSULES,
+    MOST_ITERATIONS,
+    MOST_LAYERS,
+    MOST_TOKENS,
+    MOST_UNITS,
+    CapsuleConfig,
+    capsule_config,
+    check_not_negative,
+    check_probability,
+    check_range,
+    check_token_ids,
+)
 
 SourceAggregationMethod = Literal["capsules", "pooling"]
 # the vectors of the simple baseline: maximum, mean, first and last state (equation 4 of the paper)
@@ -108,22 +120,21 @@ class CapsNMTConfig(CapsuleConfig):
         return self.num_capsules if self.aggregation == "capsules" else NUM_POOLED_VECTORS
 
     def validate_sizes(self) -> None:
-        check_at_least(self, 1, "vocab_size", "encoder_layers", "decoder_layers", "num_capsules", "num_iterations")
-        check_at_least(self, 2, "hidden_size")
+        check_range(self, 1, MOST_TOKENS, "vocab_size")
+        check_range(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
+        check_range(self, 1, MOST_CAPSULES, "num_capsules")
+        check_range(self, 1, MOST_ITERATIONS, "num_iterations")
+        check_range(self, 2, MOST_UNITS, "hidden_size")
+        check_range(self, 1, MOST_UNITS, "embedding_size")
         check_probability(self, "dropout")
+        check_not_negative(self, "init_std")
         for name in ("score_scale", "compared_capsule_scale"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` must be a positive number, got {getattr(self, name)}")
-        if self.embedding_size is not None and self.embedding_size < 1:
-            raise ValueError(f"`embedding_size` must be at least 1, got {self.embedding_size}")
         if self.hidden_size % 2:
             raise ValueError(
                 f"`hidden_size` must be even, half for each direction of the encoder, got {self.hidden_size}"
             )
 
-    def validate_start_token(self) -> None:
-        if not 0 <= self.decoder_start_token_id < self.vocab_size:
-            raise ValueError(
-                f"`decoder_start_token_id` ({self.decoder_start_token_id}) must be below `vocab_size` "
-                f"({self.vocab_size})"
-            )
+    def validate_token_ids(self) -> None:
+        check_token_ids(self, "decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id")

@@ -3,12 +3,21 @@
 from dataclasses import field
 from typing import Any, ClassVar, Literal
 
+from transformers.activations import ACT2FN
+
 from hf_capsule_mt.configuration.common import (
+    MOST_ITERATIONS,
+    MOST_LAYERS,
+    MOST_POSITIONS,
+    MOST_TOKENS,
+    MOST_UNITS,
     TargetVocabulary,
     capsule_config,
-    check_at_least,
     check_divides,
+    check_not_negative,
     check_probability,
+    check_range,
+    check_token_ids,
 )
 from hf_capsule_mt.configuration.guided import GuidedConfig
 
@@ -174,22 +183,33 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         )
 
     def validate_sizes(self) -> None:
-        check_at_least(self, 1, "d_model", "vocab_size", "encoder_attention_heads", "decoder_attention_heads")
-        check_at_least(self, 0, "encoder_layers", "decoder_layers")
+        check_range(self, 1, MOST_TOKENS, "vocab_size", "decoder_vocab_size")
+        check_range(self, 0, MOST_LAYERS, "encoder_layers", "decoder_layers")
+        check_range(self, 1, MOST_UNITS, "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
+        check_range(self, 1, MOST_UNITS, "encoder_attention_heads", "decoder_attention_heads")
+        check_range(self, 1, MOST_POSITIONS, "max_position_embeddings")
         check_divides(self, "encoder_attention_heads", "d_model")
         check_divides(self, "decoder_attention_heads", "d_model")
         check_probability(self, "dropout", "attention_dropout", "activation_dropout")
+        check_probability(self, "encoder_layerdrop", "decoder_layerdrop")
+        check_not_negative(self, "init_std")
+
+    def validate_token_ids(self) -> None:
+        check_token_ids(self, "decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id")
+        check_token_ids(self, "forced_eos_token_id")
+
+    def validate_activation_function(self) -> None:
+        if self.activation_function not in ACT2FN:
+            known = ", ".join(ACT2FN)
+            raise ValueError(f"`activation_function` is {self.activation_function!r}, choose among {known}")
 
     def validate_routing(self) -> None:
-        check_at_least(self, 1, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
+        check_range(self, 1, MOST_ITERATIONS, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
         check_divides(self, "layer_aggregation_num_capsules", "d_model")
         check_divides(self, "head_aggregation_num_capsules", "d_model")
-        if self.head_aggregation_init_std is not None and self.head_aggregation_init_std < 0:
-            raise ValueError(f"`head_aggregation_init_std` must not be negative, got {self.head_aggregation_init_std}")
-        if self.em_lambda_final <= 0:
+        check_not_negative(self, "head_aggregation_init_std", "em_min_variance", "em_lambda_final")
+        if self.em_lambda_final == 0:
             raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
-        if self.em_min_variance < 0:
-            raise ValueError(f"`em_min_variance` must not be negative, got {self.em_min_variance}")
 
     def validate_layer_aggregation(self) -> None:
         for aggregates, layers in (
@@ -203,6 +223,11 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
                 )
 
     def validate_head_aggregation(self) -> None:
+        for site in self.head_aggregation_sites:
+            if site not in HEAD_AGGREGATION_SITES:
+                raise ValueError(
+                    f"`head_aggregation_sites` has {site!r}, choose among {', '.join(HEAD_AGGREGATION_SITES)}"
+                )
         if self.head_aggregation == "concat":
             return
         if not self.head_aggregation_sites:
@@ -215,10 +240,6 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
                 f"{self.head_aggregation_sites} without a layer; None means all layers"
             )
         for site in self.head_aggregation_sites:
-            if site not in HEAD_AGGREGATION_SITES:
-                raise ValueError(
-                    f"`head_aggregation_sites` has {site!r}, choose among {', '.join(HEAD_AGGREGATION_SITES)}"
-                )
             layers = HEAD_AGGREGATION_SITES[site]
             num_layers = getattr(self, layers)
             if num_layers == 0:

@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from hf_capsule_mt.configuration.common import TargetVocabulary, capsule_config, check_at_least, check_probability
+from hf_capsule_mt.configuration.common import (
+    MOST_LAYERS,
+    MOST_TOKENS,
+    MOST_UNITS,
+    TargetVocabulary,
+    capsule_config,
+    check_not_negative,
+    check_probability,
+    check_range,
+    check_token_ids,
+)
 from hf_capsule_mt.configuration.guided import GuidedConfig
 
 
@@ -80,7 +90,12 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
                 f"`hidden_size` must be even and at least 2, one half for each direction of the encoder, got "
                 f"{self.hidden_size}"
             )
-        check_at_least(
-            self, 1, "vocab_size", "decoder_vocab_size", "embedding_size", "encoder_layers", "decoder_layers"
-        )
+        check_range(self, 1, MOST_TOKENS, "vocab_size", "decoder_vocab_size")
+        check_range(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
+        check_range(self, 0, MOST_UNITS, "hidden_size")
+        check_range(self, 1, MOST_UNITS, "embedding_size")
         check_probability(self, "dropout")
+        check_not_negative(self, "init_std")
+
+    def validate_token_ids(self) -> None:
+        check_token_ids(self, "decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id")

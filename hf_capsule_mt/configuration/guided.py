@@ -1,9 +1,15 @@
 """The fields of guided dynamic routing (Zheng et al. 2019), the same for every family that has it."""
 
-import math
 from typing import ClassVar, Literal
 
-from hf_capsule_mt.configuration.common import CapsuleConfig, check_at_least
+from hf_capsule_mt.configuration.common import (
+    MOST_CAPSULES,
+    MOST_ITERATIONS,
+    MOST_UNITS,
+    CapsuleConfig,
+    check_not_negative,
+    check_range,
+)
 
 GuidedRoutingMethod = Literal["none", "guided", "classifier", "attention"]
 
@@ -56,8 +62,8 @@ class GuidedConfig(CapsuleConfig):
         return self.guided_routing != "none" and (self.guided_bow_weight > 0 or self.guided_bca_weight > 0)
 
     def validate_guided_routing(self) -> None:
-        check_at_least(self, 1, "guided_num_capsules", "guided_capsule_dim", "guided_num_iterations", "guided_ffn_dim")
-        check_at_least(self, 0, "guided_num_redundant_capsules")
-        for name in ("guided_bow_weight", "guided_bca_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}")
+        check_range(self, 1, MOST_CAPSULES, "guided_num_capsules")
+        check_range(self, 0, MOST_CAPSULES, "guided_num_redundant_capsules")
+        check_range(self, 1, MOST_UNITS, "guided_capsule_dim", "guided_ffn_dim")
+        check_range(self, 1, MOST_ITERATIONS, "guided_num_iterations")
+        check_not_negative(self, "guided_bow_weight", "guided_bca_weight")

@@ -107,6 +107,8 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
     def load(name: str) -> Translator:
         return Translator.from_pretrained(models[name])
 
+    load(next(iter(models)))  # a checkpoint that does not load ends the program, not the first visit
+
     def translate(text: str, name: str) -> tuple[object, ...]:
         explanation, said, pictures = None, "", ""
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
@@ -21,6 +21,7 @@ from hf_capsule_mt.modeling import (
     CapsuleMarianMTModel,
     CapsuleRNMTForConditionalGeneration,
 )
+from hf_capsule_mt.modeling.loading import load_checkpoint
 
 TranslationModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration | CapsNMTForConditionalGeneration
 
@@ -79,8 +80,7 @@ def check_export(folder: str | os.PathLike[str]) -> None:
     _check_code(path)
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32).eval()
-            tokenizer = AutoTokenizer.from_pretrained(path)
+            model, tokenizer = load_checkpoint(path, dtype=torch.float32)
             expected = probe(model, tokenizer)
         except Exception as error:
             raise LoadTestError(f"{path} does not load with the package: {error}") from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from transformers import LogitsProcessorList, PreTrainedModel
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
@@ -108,6 +108,20 @@ class SourceBatch:
         return type(kept)(**{name: value.repeat_interleave(copies, dim=0) for name, value in kept.items()})
 
 
+class FiniteLogits(LogitsProcessor):
+    """Raises an error where the logits of a step are not numbers; a hidden state that is none makes all of them so."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The tokens of each hypothesis [B * beams, T]; scores [B * beams, V], of which it looks at every 64th."""
+        _refuse_nan(scores[:, ::64])
+        return scores
+
+
+def _refuse_nan(scores: torch.Tensor) -> None:
+    if scores.isnan().any():
+        raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
+
+
 @dataclass
 class BatchDecoder:
     """Translates batches with one model, or with the other `members` of an ensemble too."""
@@ -171,9 +185,11 @@ class BatchDecoder:
             options, limits = limits_for_backend({**batch.settings, **settings})
             decoded = self.fast.decode(batch.input_ids, batch.attention_mask, limits, options, coverage=coverage)
             if decoded is not None:
+                _refuse_nan(decoded[1])
                 return decoded
         if encodes:
             settings = {**settings, "encoder_outputs": batch.encoded(self.model)}
+        settings["logits_processor"] = LogitsProcessorList([*(settings.get("logits_processor") or ()), FiniteLogits()])
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         output = self.model.generate(**inputs, **{**batch.settings, **settings})  # type: ignore[operator]
         return (output if isinstance(output, torch.Tensor) else output["sequences"]), None, None

@@ -3,12 +3,14 @@
 import math
 import os
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, LogitsProcessor, PreTrainedModel
+from transformers import LogitsProcessor, PreTrainedModel
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.utils import ModelOutput
+
+from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_weights
 
 
 def load_members(
@@ -17,17 +19,16 @@ def load_members(
     """Load the other models of an ensemble where they are paths, and put them on the device of the first."""
     members: list[PreTrainedModel] = []
     for other in others:
-        member: PreTrainedModel = (
-            AutoModelForSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
-            if isinstance(other, (str, os.PathLike))
-            else other
-        )
+        member: Any = other
+        if isinstance(other, (str, os.PathLike)):
+            member = CheckedSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
+        check_weights(member)
         ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
         if ours != theirs:
             raise ValueError(
                 f"the models of an ensemble must have one vocabulary, got {ours} and {theirs} tokens ({other})"
             )
-        members.append(member.to(first.device).eval())  # type: ignore[arg-type]  # transformers' wrapper of `to`
+        members.append(member.to(first.device).eval())
     return members
 
 

@@ -7,9 +7,9 @@ where it is there.
 from typing import Any
 
 import transformers.pipelines
-from transformers import AutoModelForSeq2SeqLM
 from transformers.pipelines import PIPELINE_REGISTRY
 
+from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM
 from hf_capsule_mt.pipelines.translation import TranslationPipeline
 from hf_capsule_mt.pipelines.translator import TASK_WITH_LANGUAGES
 
@@ -35,9 +35,7 @@ def restore_translation_task() -> None:
     registry: Any = PIPELINE_REGISTRY
     if TASK in registry.supported_tasks:
         return
-    registry.register_pipeline(
-        TASK, pipeline_class=TranslationPipeline, pt_model=(AutoModelForSeq2SeqLM,), type="text"
-    )
+    registry.register_pipeline(TASK, pipeline_class=TranslationPipeline, pt_model=(CheckedSeq2SeqLM,), type="text")
     # otherwise saving a pipeline would copy our file beside the model and demand `trust_remote_code` to load it
     delattr(TranslationPipeline, "_registered_impl")
     getattr(transformers.pipelines, "REMOVED_TASKS", {}).pop(TASK, None)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, overload
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
 from hf_capsule_mt.pipelines.backends import choose_backend
 from hf_capsule_mt.pipelines.coverage import coverage_of, token_offsets, words_of
 from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses, SourceBatch
@@ -60,6 +61,8 @@ class Translator:
         task: str = "translation",
     ) -> None:
         self.model = model.eval()
+        check_weights(model)
+        check_tokenizer(model, tokenizer)
         self.tokenizer = tokenizer
         self.task = task
         self.members = load_members(model, ensemble)
@@ -77,9 +80,12 @@ class Translator:
         backend: str = "auto",
         task: str = "translation",
     ) -> "Translator":
-        """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none."""
-        model = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
+
+        Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors.
+        """
+        model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
+        tokenizer = load_tokenizer(name_or_path)
         device = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
         return cls(model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, task=task)
 

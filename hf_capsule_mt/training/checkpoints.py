@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from hf_capsule_mt.data import load_tokenizer
+from hf_capsule_mt.modeling.loading import WEIGHTS_FILE, CheckpointError, checked_weight_files, load_checkpoint
 from hf_capsule_mt.output_files import write_output
 from hf_capsule_mt.training.digests import file_digest
 
@@ -203,18 +203,16 @@ def choose_checkpoints(
 
 def read_weights(checkpoint: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Read all tensors of a safetensors checkpoint, sharded or not."""
-    folder = Path(checkpoint)
-    index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if index.exists():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     weights: dict[str, torch.Tensor] = {}
-    for name in names:
-        try:
-            with safe_open(folder / name, framework="pt") as file:
-                weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
-        except SafetensorError as error:
-            raise ValueError(f"{folder / name} is no safetensors file, or it is cut off ({error})") from None
+    files = checked_weight_files(checkpoint)
+    if not files:
+        raise CheckpointError(f"{checkpoint}: has no {WEIGHTS_FILE}")
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+    for name, value in weights.items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise CheckpointError(f"{checkpoint}: `{name}` has numbers that are not finite")
     return weights
 
 
@@ -243,9 +241,9 @@ def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: s
     """Save a model with the average weights, and the last checkpoint's tokenizer."""
     if not checkpoints:
         raise ValueError("there is no checkpoint to average")
-    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[-1])
+    model, tokenizer = load_checkpoint(checkpoints[-1])
     load_weights(model, average_weights(checkpoints))
-    save_atomically(output, model.save_pretrained, load_tokenizer(checkpoints[-1]).save_pretrained)
+    save_atomically(output, model.save_pretrained, tokenizer.save_pretrained)
 
 
 def load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:

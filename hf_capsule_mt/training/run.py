@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import EvalPrediction
 
 from hf_capsule_mt.data import (
@@ -19,6 +19,7 @@ from hf_capsule_mt.data import (
 )
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
+from hf_capsule_mt.modeling.loading import load_model
 from hf_capsule_mt.output_lock import lock_output
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
@@ -155,7 +156,7 @@ def _word_distillation(recipe: Recipe) -> WordDistillation | None:
     if not recipe.word_distillation:
         return None
     settings = dict(recipe.word_distillation)
-    return WordDistillation(AutoModelForSeq2SeqLM.from_pretrained(settings.pop("teacher")), **settings)
+    return WordDistillation(load_model(settings.pop("teacher")), **settings)
 
 
 def _bleu_of(

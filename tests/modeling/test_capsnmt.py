@@ -358,7 +358,7 @@ def test_big_model():
         ({"embedding_size": -2}, r"`embedding_size` must be at least 1, got -2"),
         ({"aggregation": "max"}, r"aggregation"),
         ({"num_capsule": 3}, r"did you mean `num_capsules`"),
-        ({"vocab_size": 5, "decoder_start_token_id": 5}, r"`decoder_start_token_id` \(5\) must be below `vocab_size`"),
+        ({"vocab_size": 5, "decoder_start_token_id": 5}, r"`decoder_start_token_id` \(5\) must be a token .*, 0 to 4"),
     ],
 )
 def test_configuration_errors(settings, message):

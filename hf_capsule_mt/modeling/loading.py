@@ -1,0 +1,287 @@
+"""Load a checkpoint for use, and refuse one whose weights, configuration and tokenizer do not fit together.
+
+`from_pretrained` initialises missing weights at random and ignores superfluous ones, so that training can start from
+them. To translate with such a model gives noise.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+Loaded = TypeVar("Loaded")
+NameOrPath = str | os.PathLike[str]
+
+# of other families, weights without a place are common and harmless
+STRICT_FAMILIES = frozenset({"marian", "capsule_marian", "capsule_rnmt", "capsnmt"})
+WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+FLOATING_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
+LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
+# a vocabulary may be rounded up to a multiple of one of these
+PADDED_TO = (8, 16, 32, 64, 128)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, or its weights, configuration and tokenizer do not fit together."""
+
+
+class CheckedSeq2SeqLM(AutoModelForSeq2SeqLM):
+    """Loads like `AutoModelForSeq2SeqLM`, and notes in `loading_problem` what does not fit; `check_weights` raises it.
+
+    `transformers.pipeline` tries further classes after an error, so that an error here would be lost.
+    """
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> Any:
+        model, problem = _load(pretrained_model_name_or_path, *args, **kwargs)
+        model.loading_problem = problem
+        return model
+
+
+def load_checkpoint(name_or_path: NameOrPath, **kwargs: Any) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Return a model in evaluation mode, and its tokenizer; `kwargs` are those of the model's `from_pretrained`.
+
+    Raise a `CheckpointError` that names the file, and the tensor or the field, if anything does not fit.
+    """
+    model, tokenizer = load_model(name_or_path, **kwargs), load_tokenizer(name_or_path)
+    check_tokenizer(model, tokenizer)
+    return model, tokenizer
+
+
+def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
+    """Return a model in evaluation mode; raise a `CheckpointError` if its weights do not fit its configuration."""
+    model = CheckedSeq2SeqLM.from_pretrained(name_or_path, **kwargs)
+    check_weights(model)
+    return model
+
+
+def load_tokenizer(name_or_path: NameOrPath) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a checkpoint; every error names the checkpoint."""
+    tokenizer: Any = _named(name_or_path, lambda: AutoTokenizer.from_pretrained(name_or_path), "the tokenizer")
+    for keyword in ("is_local", "local_files_only"):  # `save_pretrained` would write how it was loaded
+        tokenizer.init_kwargs.pop(keyword, None)
+    return cast(PreTrainedTokenizerBase, tokenizer)
+
+
+def checked_weight_files(folder: NameOrPath) -> list[Path]:
+    """Return the safetensors files of a checkpoint; raise a `CheckpointError` if one is damaged."""
+    files = []
+    for file, header in _headers(Path(folder)):
+        wanted = _header_length(file) + max((facts["data_offsets"][1] for facts in header.values()), default=0)
+        if wanted != file.stat().st_size:
+            raise CheckpointError(f"{file}: is {file.stat().st_size} bytes long, but its header describes {wanted}")
+        files.append(file)
+    return files
+
+
+@torch.no_grad()
+def check_weights(model: PreTrainedModel) -> None:
+    """Raise a `CheckpointError` if loading left a problem, or a weight or a logit of the first token is not finite."""
+    problem = getattr(model, "loading_problem", None)
+    if problem is not None:
+        raise CheckpointError(str(problem))
+    name = model.name_or_path or type(model).__name__
+    for weight, tensor in (*model.named_parameters(), *model.named_buffers()):
+        # one sum reads the memory once; it may overflow where every number is finite
+        if tensor.is_floating_point() and not tensor.is_meta and not tensor.sum().isfinite():
+            wrong = tensor.isnan() if weight in dict(model.named_buffers()) else ~tensor.isfinite()
+            if wrong.any():
+                number = f"{int(wrong.sum())} of {wrong.numel()}"
+                raise CheckpointError(f"{_file_of(name, weight)}: `{weight}` has {number} numbers that are not finite")
+    config = model.config
+    start = getattr(model.generation_config, "decoder_start_token_id", None)
+    start = getattr(config, "decoder_start_token_id", None) if start is None else start
+    if config.model_type not in STRICT_FAMILIES or start is None or next(model.parameters()).is_meta:
+        return
+    start_ids = torch.tensor([[start]], device=model.device)
+    source = {"input_ids": torch.zeros_like(start_ids), "attention_mask": torch.ones_like(start_ids)}
+    logits = model(**source, decoder_input_ids=start_ids, use_cache=False).logits
+    if logits.isnan().any() or logits.isposinf().any():  # minus infinity forbids a token
+        raise CheckpointError(f"{_file_of(name)}: the logits are not finite")
+
+
+def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a `CheckpointError` if a tokenizer has other tokens than the vocabularies of a model."""
+    name, config = model.name_or_path or type(model).__name__, model.config
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if not isinstance(embedding, nn.Embedding):
+        return
+    num_tokens, largest = len(tokenizer), max(tokenizer.get_vocab().values(), default=-1)
+    num_target = getattr(tokenizer, "target_vocab_size", None)
+    if num_target is None and getattr(tokenizer, "separate_vocabs", False):
+        num_target = len(tokenizer.target_encoder)
+    sizes = [("source", embedding.num_embeddings, max(num_tokens, largest + 1))]
+    if head is not None and hasattr(head, "weight"):
+        sizes.append(("target", len(head.weight), max(num_tokens, largest + 1) if num_target is None else num_target))
+    for side, size, tokens in sizes:
+        if tokens > size or (config.model_type in STRICT_FAMILIES and not _is_padded(size, tokens)):
+            raise CheckpointError(
+                f"{name}: the tokenizer has {tokens} tokens, but the {side} vocabulary of the model has {size}"
+            )
+    if config.model_type in STRICT_FAMILIES:
+        for field in ("pad_token_id", "eos_token_id"):
+            ours, theirs = getattr(tokenizer, field, None), getattr(config, field, None)
+            if ours is not None and theirs is not None and ours not in _as_list(theirs):
+                raise CheckpointError(
+                    f"{name}: `{field}` is {ours} in the tokenizer, but {theirs} in the configuration of the model"
+                )
+
+
+def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str | None]:
+    """Load a model; return it with a sentence about weights that are missing, superfluous or of another shape."""
+    folder = Path(name_or_path)
+    if folder.is_dir():
+        checked_weight_files(folder)
+    # only the mode without an error tells which tensors have another shape
+    settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
+    model, found = _named(name_or_path, lambda: AutoModelForSeq2SeqLM.from_pretrained(name_or_path, *args, **settings))
+    if (folder / "generation_config.json").is_file():  # transformers takes the defaults for one that it cannot read
+        _named(name_or_path, lambda: GenerationConfig.from_pretrained(folder))
+    problem = _loading_problem(model, found, name_or_path)
+    if problem is None and model.config.model_type in STRICT_FAMILIES:
+        problem = _token_problem(model, name_or_path)
+    if problem is None and folder.is_dir():
+        problem = _type_problem(model, folder)
+    return model.eval(), problem
+
+
+def _loading_problem(model: PreTrainedModel, found: dict[str, Any], name_or_path: NameOrPath) -> str | None:
+    reshaped = sorted(found["mismatched_keys"])
+    if reshaped:
+        tensor, saved, wanted = reshaped[0]
+        return (
+            f"{_file_of(name_or_path, tensor)}: `{tensor}` is {list(saved)}, but the configuration asks for "
+            f"{list(wanted)}{_and_more(reshaped)}"
+        )
+    missing = sorted(found["missing_keys"])
+    if missing:
+        return f"{_file_of(name_or_path)}: lacks `{missing[0]}`, which the configuration asks for{_and_more(missing)}"
+    superfluous = sorted(found["unexpected_keys"])
+    if superfluous and model.config.model_type in STRICT_FAMILIES:
+        tensor = superfluous[0]
+        return (
+            f"{_file_of(name_or_path, tensor)}: has `{tensor}`, for which the configuration has no place"
+            f"{_and_more(superfluous)}"
+        )
+    return None
+
+
+def _token_problem(model: PreTrainedModel, name_or_path: NameOrPath) -> str | None:
+    """Find a token id of the generation configuration that is outside of the vocabulary."""
+    head = model.get_output_embeddings()
+    size = len(cast(torch.Tensor, head.weight))
+    for field in ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "eos_token_id"):
+        for token in _as_list(getattr(model.generation_config, field, None)):
+            if not 0 <= token < size:
+                file = Path(name_or_path) / "generation_config.json"
+                return f"{file}: `{field}` is {token}, but the vocabulary has the tokens 0 to {size - 1}"
+    return None
+
+
+def _type_problem(model: PreTrainedModel, folder: Path) -> str | None:
+    """Find a weight that is saved as whole numbers, which loading turns into floating-point ones without a scale."""
+    if getattr(model.config, "quantization_config", None) is not None:
+        return None
+    state = model.state_dict()
+    for file, header in _headers(folder):
+        for tensor, facts in header.items():
+            if tensor in state and state[tensor].is_floating_point() and facts["dtype"] not in FLOATING_TYPES:
+                wanted = ", ".join(sorted(FLOATING_TYPES))
+                return f"{file}: `{tensor}` is saved as {facts['dtype']}, choose among {wanted}"
+    return None
+
+
+def _header_length(file: Path) -> int:
+    with open(file, "rb") as stream:
+        return 8 + int.from_bytes(stream.read(8), "little")
+
+
+def _headers(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
+    """Yield the safetensors files of a folder that transformers loads, each with the entries of its header."""
+    names = [WEIGHTS_FILE]
+    if not (folder / WEIGHTS_FILE).exists() and (folder / WEIGHTS_INDEX).exists():
+        names = sorted(set(_weight_map(folder).values()))
+    for file in (folder / name for name in names):
+        if not file.exists():
+            continue
+        length = _header_length(file)
+        if not 8 < length <= min(file.stat().st_size, LONGEST_HEADER):
+            raise CheckpointError(f"{file}: is no safetensors file, or is cut off")
+        with open(file, "rb") as stream:
+            stream.seek(8)
+            header = _json(file, stream.read(length - 8))
+        header.pop("__metadata__", None)
+        if not all(_describes_a_tensor(facts) for facts in header.values()):
+            raise CheckpointError(f"{file}: is no safetensors file, its header describes no tensors")
+        yield file, header
+
+
+def _describes_a_tensor(facts: Any) -> bool:
+    offsets = facts.get("data_offsets") if isinstance(facts, dict) else None
+    is_range = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
+    return is_range and isinstance(facts.get("dtype"), str)
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    index = folder / WEIGHTS_INDEX
+    weight_map = _json(index, index.read_bytes()).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise CheckpointError(f"{index}: `weight_map` must name the file of each tensor")
+    return weight_map
+
+
+def _json(file: Path, content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}: is no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
+    return value
+
+
+def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], what: str = "the checkpoint") -> Loaded:
+    """Call `load`, and turn what the libraries raise for a damaged file into an error that names the checkpoint."""
+    try:
+        return load()
+    except (CheckpointError, ImportError):
+        raise
+    except Exception as error:  # the libraries raise many kinds, some derived from `Exception` alone
+        said = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{os.fspath(name_or_path)}: {what} does not load: {type(error).__name__}: {said}"
+        ) from error
+
+
+def _file_of(name_or_path: NameOrPath, tensor: str | None = None) -> str:
+    """Return the file that has a tensor, or should have it; the checkpoint's name if there is no such file."""
+    folder = Path(name_or_path)
+    if (folder / WEIGHTS_FILE).exists():
+        return str(folder / WEIGHTS_FILE)
+    if (folder / WEIGHTS_INDEX).exists():
+        return str(folder / _weight_map(folder).get(tensor or "", WEIGHTS_INDEX))
+    return str(name_or_path)
+
+
+def _is_padded(size: int, tokens: int) -> bool:
+    return size == tokens or any(size == -(-tokens // multiple) * multiple for multiple in PADDED_TO)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _and_more(names: list[Any]) -> str:
+    return f", and {len(names) - 1} more" if len(names) > 1 else ""
