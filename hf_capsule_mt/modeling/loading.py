@@ -218,7 +218,7 @@ def _headers(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
             continue
         length = _header_length(file)
         if not 8 < length <= min(file.stat().st_size, LONGEST_HEADER):
-            raise CheckpointError(f"{file}: is no safetensors file, or is cut off")
+            raise CheckpointError(f"{file} is no safetensors file, or it is cut off")
         with open(file, "rb") as stream:
             stream.seek(8)
             header = _json(file, stream.read(length - 8))
