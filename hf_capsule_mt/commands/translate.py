@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from accelerate import PartialState
 from tqdm import tqdm
@@ -36,6 +36,7 @@ from hf_capsule_mt.output_files import check_outputs, is_stream, open_output
 from hf_capsule_mt.output_lock import lock_output
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
 from hf_capsule_mt.pipelines.lines import LineFormat
+from hf_capsule_mt.pipelines.results import CoverageMethod
 from hf_capsule_mt.text_files import decode_lines, open_text
 
 WINDOW = 2048
@@ -72,8 +73,14 @@ def parse_arguments() -> argparse.Namespace:
         "--coverage",
         type=Path,
         metavar="FILE",
-        help="what was left out, for models with guided routing; .jsonl has every word, .tsv the line, its score, "
+        help="what was left out; .jsonl has every word, .tsv the line, its score, "
         "its untranslated words and what is repeated",
+    )
+    parser.add_argument(
+        "--coverage-method",
+        choices=get_args(CoverageMethod),
+        default="auto",
+        help="guided reads the routings of a guided model; deletion takes any model, a pass for each source word",
     )
     parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is less")
     parser.add_argument(
@@ -133,6 +140,7 @@ def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "length_penalty": arguments.length_penalty,
         "no_repeat_ngram_size": arguments.no_repeat_ngram_size,
         "return_coverage": True if arguments.coverage else None,
+        "coverage_method": arguments.coverage_method,
         "coverage_threshold": arguments.coverage_threshold,
         "coverage_retry": arguments.coverage_retry,
         "coverage_weight": arguments.coverage_weight,

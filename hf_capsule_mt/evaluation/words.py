@@ -11,6 +11,11 @@ def split_words(text: str) -> list[str]:
     return _TOKEN.findall(text.replace("\u2019", "'"))
 
 
+def word_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
+    """Return the words of `split_words`, each with the characters of the text that it stands for."""
+    return [(match[0], match.span()) for match in _TOKEN.finditer(text.replace("\u2019", "'"))]
+
+
 def word_stem(word: str, length: int = 4) -> str:
     """Return the first letters of a word in lower case; the aligner shares statistics between equal stems."""
     lowered = word.lower()

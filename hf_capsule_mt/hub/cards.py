@@ -232,7 +232,10 @@ def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
     if _has_coverage(config):
         lines.append("- Coverage: it says how much of each source word is translated (`return_coverage=True`).")
     else:
-        lines.append("- Coverage: without guided routing it cannot say which source words it left out.")
+        lines.append(
+            "- Coverage: `return_coverage=True` deletes each source word in turn, a forward pass for each, and marks "
+            "those without which the translation becomes more probable."
+        )
     return "\n".join(lines)
 
 

@@ -1,15 +1,13 @@
 """One batch of sources through the model: search, limits, ensembles, scores and coverage, with one encoder pass."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
-from transformers.utils import ModelOutput
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
-from hf_capsule_mt.modeling.losses import token_log_probs
 from hf_capsule_mt.pipelines.backends import FastDecoder
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
@@ -19,23 +17,15 @@ from hf_capsule_mt.pipelines.limits import (
     limits_for_backend,
     with_limits,
 )
-
-
-class TokenCoverage(NamedTuple):
-    """What a model with guided routing says of R translations of each of B sources.
-
-    Of each source token, [B, R, S]: its shares of `past` and `future` at the end, how much of it is `covered`, whether
-    it is `untranslated`, whether it counts as one of the `words`. Of each translation, [B, R]: the mean coverage of a
-    word in `score`, and the mean share of a word that is `left` in FUTURE.
-    """
-
-    past: torch.Tensor
-    future: torch.Tensor
-    covered: torch.Tensor
-    untranslated: torch.Tensor
-    words: torch.Tensor
-    score: torch.Tensor
-    left: torch.Tensor
+from hf_capsule_mt.pipelines.results import CoverageOptions
+from hf_capsule_mt.pipelines.source_batch import SourceBatch, sequence_log_probs
+from hf_capsule_mt.pipelines.word_coverage import (
+    WordCoverage,
+    deletion_coverage,
+    guided_coverage,
+    reads_guidance,
+    score_coverage,
+)
 
 
 class Hypotheses(NamedTuple):
@@ -48,7 +38,7 @@ class Hypotheses(NamedTuple):
     sequences: torch.Tensor
     was_cut: torch.Tensor
     log_probs: torch.Tensor | None = None
-    coverage: TokenCoverage | None = None
+    coverage: WordCoverage | None = None
 
     def select(self, best: torch.Tensor) -> "Hypotheses":
         """Keep the translations with the indices `best` [B, R'], in this order."""
@@ -60,52 +50,21 @@ class Hypotheses(NamedTuple):
             chosen(self.sequences),
             chosen(self.was_cut),
             None if self.log_probs is None else chosen(self.log_probs),
-            None if self.coverage is None else TokenCoverage(*map(chosen, self.coverage)),
+            None if self.coverage is None else WordCoverage(*map(chosen, self.coverage)),
         )
 
-    def of_source(self, row: int, tokens: torch.Tensor) -> "Hypotheses":
-        """Take the translations of one source, on the CPU, without the padding where `tokens` [S] is False."""
+    def of_source(self, row: int) -> "Hypotheses":
+        """Take the translations of one source, on the CPU."""
 
         def own(values: torch.Tensor) -> torch.Tensor:
-            return values[row].cpu() if values.dim() == 2 else values[row].cpu()[..., tokens]
+            return values[row].cpu()
 
         return Hypotheses(
-            self.sequences[row].cpu(),
-            self.was_cut[row].cpu(),
+            own(self.sequences),
+            own(self.was_cut),
             None if self.log_probs is None else own(self.log_probs),
-            None if self.coverage is None else TokenCoverage(*map(own, self.coverage)),
+            None if self.coverage is None else WordCoverage(*map(own, self.coverage)),
         )
-
-
-@dataclass
-class SourceBatch:
-    """Sources [B, S] and their mask [B, S], 1 keeps. The encoder's outputs are kept once they are computed."""
-
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    # what the tokenizer gives for `generate()`, such as the language of the translation
-    settings: Mapping[str, object] = field(default_factory=dict)
-    encoder_outputs: ModelOutput | None = None
-
-    def rows(self, indices: list[int]) -> "SourceBatch":
-        """Return the batch of some of the sources."""
-        index = torch.tensor(indices, device=self.input_ids.device)
-        encoded = self.encoder_outputs
-        if encoded is not None:
-            encoded = type(encoded)(**{name: values[index] for name, values in encoded.items()})
-        return SourceBatch(self.input_ids[index], self.attention_mask[index], self.settings, encoded)
-
-    @torch.no_grad()
-    def encoded(self, model: PreTrainedModel, copies: int = 1) -> ModelOutput:
-        """Return the encoder's outputs, each row `copies` times. The encoder runs at the first call."""
-        if self.encoder_outputs is None:
-            outputs = model.get_encoder()(
-                input_ids=self.input_ids, attention_mask=self.attention_mask, return_dict=True
-            )
-            tensors = {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
-            self.encoder_outputs = type(outputs)(**tensors)
-        kept = self.encoder_outputs
-        return type(kept)(**{name: value.repeat_interleave(copies, dim=0) for name, value in kept.items()})
 
 
 class FiniteLogits(LogitsProcessor):
@@ -137,10 +96,10 @@ class BatchDecoder:
         generate_kwargs: Mapping[str, object],
         *,
         scores: bool = False,
-        coverage: bool = False,
-        weight: float | None = None,
+        coverage: CoverageOptions | None = None,
     ) -> Hypotheses:
-        """Translate a batch; with `weight`, rank the hypotheses of beam search by what they leave in FUTURE."""
+        """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave in FUTURE."""
+        weight = None if coverage is None else coverage.weight
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         settings = with_limits(self.model, inputs, generate_kwargs)
         limits = settings.pop("limits", None)
@@ -150,26 +109,31 @@ class BatchDecoder:
         returned = self.num_returned(settings)
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
-        sequences, log_probs, scored = self._decode(batch, settings, encodes=scores or coverage, coverage=coverage)
+        guided = coverage is not None and reads_guidance(self.model, coverage.method)
+        sequences, log_probs, scored = self._decode(
+            batch, settings, encodes=scores or coverage is not None, coverage=guided
+        )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
             limit = given_limit(self.model, settings)
             limits = torch.full((len(batch.input_ids),), torch.iinfo(torch.long).max if limit is None else limit)
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
-        token_coverage = None
-        if coverage:
+        word_coverage = None
+        if guided:
             scored = score_coverage(self.model, batch, sequences) if scored is None else scored
-            log_probs, token_coverage = scored.log_prob, _by_source(scored, copies)
+            log_probs, word_coverage = scored.log_prob, guided_coverage(batch, scored)
+        elif coverage is not None:
+            log_probs, word_coverage = deletion_coverage(self.model, batch, sequences, lengths)
         elif not scores:
             log_probs = None
         elif log_probs is None:
-            log_probs = score_sequences(self.model, batch, sequences, lengths)
+            log_probs = sequence_log_probs(self.model, batch, sequences, lengths) / lengths.clamp(min=1)
         found = Hypotheses(
             sequences.unflatten(0, (-1, copies)),
             was_cut.unflatten(0, (-1, copies)),
             None if log_probs is None else log_probs.unflatten(0, (-1, copies)),
-            token_coverage,
+            word_coverage,
         )
         if not weight or found.log_probs is None or found.coverage is None:
             return found
@@ -210,51 +174,3 @@ class BatchDecoder:
         config = generate_kwargs.get("generation_config") or self.model.generation_config
         given = (generate_kwargs.get("length_penalty"), config.length_penalty, 1.0)
         return float(next(penalty for penalty in given if penalty is not None))
-
-
-def score_coverage(model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor) -> CoverageScore:
-    """Return the coverage of the translations [B * R, T], by one more pass of the decoder."""
-    scorer = getattr(model, "score_coverage", None)
-    if scorer is None:
-        raise ValueError(f"coverage needs a model with guided routing, got a {type(model).__name__}")
-    copies = len(sequences) // len(batch.input_ids)
-    scored: CoverageScore = scorer(
-        batch.input_ids.repeat_interleave(copies, dim=0),
-        batch.attention_mask.repeat_interleave(copies, dim=0),
-        labels=sequences[:, 1:],
-        encoder_outputs=batch.encoded(model, copies),
-    )
-    return scored
-
-
-def _by_source(scored: CoverageScore, copies: int) -> TokenCoverage:
-    """[B * R, S] -> [B, R, S]."""
-    num_words = scored.words.sum(dim=-1).clamp(min=1)
-    left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
-    values = (scored.past, scored.future, scored.covered, scored.untranslated, scored.words, scored.score, left)
-    return TokenCoverage(*(value.unflatten(0, (-1, copies)) for value in values))
-
-
-@torch.no_grad()
-def score_sequences(
-    model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor, lengths: torch.Tensor
-) -> torch.Tensor:
-    """Return the mean log-probability of a token, the end token included, of each sequence: [B * R].
-
-    Args:
-        batch: B sources.
-        sequences: the translations [B * R, T], each after its start token; those of a source stand together.
-        lengths: how many tokens after the start token count [B * R].
-    """
-    copies = len(sequences) // len(batch.input_ids)
-    logits = model(
-        encoder_outputs=batch.encoded(model, copies),
-        attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
-        decoder_input_ids=sequences[:, :-1],
-        use_cache=False,
-    ).logits.float()
-    targets = sequences[:, 1:]
-    log_probs = token_log_probs(logits, targets)  # [B * R, T - 1]
-    lengths = lengths.to(log_probs.device)
-    counts = torch.arange(targets.shape[1], device=log_probs.device) < lengths[:, None]
-    return log_probs.masked_fill(~counts, 0.0).sum(dim=1) / lengths.clamp(min=1)

@@ -12,10 +12,14 @@ Each number has one name. `TranslationPipeline` keeps the keys that its dictiona
 | coverage below which a sentence falls short | `CoverageOptions.threshold` | `coverage_threshold` |
 | beams with which such a sentence is translated again | `CoverageOptions.retry_beams` | `coverage_retry` |
 | weight of FUTURE against the log-probability | `CoverageOptions.weight` | `coverage_weight` |
+| how coverage is found | `CoverageOptions.method` | `coverage_method` |
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+CoverageMethod = Literal["auto", "guided", "deletion"]
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
@@ -25,9 +29,13 @@ TEXTS_READ_AHEAD = 2048
 
 @dataclass(frozen=True)
 class CoverageOptions:
-    """Ask for coverage, and say what to do with it. Needs a model with guided routing.
+    """Ask for coverage, and say what to do with it.
 
     Attributes:
+        method: "guided" reads PAST and FUTURE, which a model with guided routing computes in one more forced pass of
+            its decoder. "deletion" takes any model: it deletes each word of the source and compares how probable the
+            translation is with and without it, which costs a pass of encoder and decoder for each word. "auto" is
+            "guided" where the model has it, else "deletion".
         threshold: warn of sentences whose coverage is below this.
         retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
             the translation that leaves less in FUTURE.
@@ -38,8 +46,11 @@ class CoverageOptions:
     threshold: float | None = None
     retry_beams: int | None = None
     weight: float | None = None
+    method: CoverageMethod = "auto"
 
     def __post_init__(self) -> None:
+        if self.method not in get_args(CoverageMethod):
+            raise ValueError(f'`method` must be "auto", "guided" or "deletion", got {self.method!r}')
         if self.retry_beams is not None and self.retry_beams < 1:
             raise ValueError(f"`retry_beams` must be at least 1, got {self.retry_beams}")
         if self.retry_beams is not None and self.threshold is None:
@@ -83,7 +94,9 @@ class TranslationOptions:
 class Word:
     """A word of the source: the characters `start` to `end` of the text, and what became of it.
 
-    `covered` is how much of it was translated. A word that mostly was not is `untranslated`.
+    `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
+    vocabulary does not know, which has a `covered` of 0. By deletion, `past` is how much of it was translated, and
+    `future` the rest.
     """
 
     text: str

@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt.pipelines.decoding import Hypotheses
 from hf_capsule_mt.pipelines.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
+from hf_capsule_mt.pipelines.words import SourceWord, source_words, token_offsets, without_prefix
 
 pipeline_logger = logging.get_logger("hf_capsule_mt.pipelines")
 
@@ -29,10 +30,14 @@ class EncodedText(NamedTuple):
 
 @dataclass
 class Piece:
-    """What goes through the model at once: a sentence of a text, or a part of one that is too long."""
+    """What goes through the model at once: a sentence of a text, or a part of one that is too long.
+
+    Its words are known where coverage is asked for.
+    """
 
     span: Span
     source: EncodedText
+    words: list[SourceWord] = field(default_factory=list)
     hypotheses: Hypotheses | None = None
 
     @property
@@ -65,7 +70,7 @@ class Segmenter:
     truncation: bool | str = False
     src_lang: str | None = None
     tgt_lang: str | None = None
-    with_offsets: bool = False
+    with_words: bool = False
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit, and leave out those that have no token."""
@@ -76,8 +81,16 @@ class Segmenter:
         for sentence in self._sentences(document.text):
             for span, source in self._fitting(document.text, sentence):
                 if set(source.token_ids) - special:
-                    document.pieces.append(Piece(span, source))
+                    words = self._words(document.text, span, source) if self.with_words else []
+                    document.pieces.append(Piece(span, source, words))
         return document
+
+    def _words(self, text: str, span: Span, source: EncodedText) -> list[SourceWord]:
+        if source.offset_mapping is None:
+            offsets = token_offsets(self.tokenizer, text[span.start : span.end], source.token_ids, self.prefix)
+        else:
+            offsets = without_prefix(source.offset_mapping, self.prefix)
+        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id)
 
     def _sentences(self, text: str) -> list[Span]:
         if self.split_sentences:
@@ -120,7 +133,7 @@ class Segmenter:
     def encode(self, text: str, truncate: bool = False) -> EncodedText:
         """Tokenise a text, after the prefix if there is one."""
         options: dict[str, object] = {"truncation": self.truncation, "max_length": self.limit} if truncate else {}
-        if self.with_offsets and self.tokenizer.is_fast:
+        if self.with_words and self.tokenizer.is_fast:
             options["return_offsets_mapping"] = True
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
         if build is not None:  # tokenizers of many languages

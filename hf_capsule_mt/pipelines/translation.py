@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 
-from hf_capsule_mt.pipelines.results import Coverage, CoverageOptions, Translation, TranslationOptions
+from hf_capsule_mt.pipelines.results import Coverage, CoverageMethod, CoverageOptions, Translation, TranslationOptions
 from hf_capsule_mt.pipelines.segments import TextsOf, TranslationIterator
 from hf_capsule_mt.pipelines.translator import Translator, languages_of_task
 
@@ -33,10 +33,10 @@ class TranslationPipeline(Pipeline):
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
-    - `return_coverage`, for models with guided routing: add `coverage`, a dictionary of the `score` of the text, its
+    - `return_coverage`: add `coverage`, a dictionary of the `score` of the text, its
       `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has its
       shares of `past` and `future` at the end, how much of it is `covered`, and whether it counts as `untranslated`; a
-      repetition is what is said twice in a row;
+      repetition is what is said twice in a row; `coverage_method` is the `method` of `CoverageOptions`;
     - `coverage_threshold`: warn of sentences whose score is less, and mark them; with `coverage_retry`, a number of
       beams, translate them again with so many and take what `coverage_weight` finds best, if it leaves less in FUTURE;
     - `coverage_weight`: rank the hypotheses of beam search by their score less `coverage_weight` times the share
@@ -81,6 +81,7 @@ class TranslationPipeline(Pipeline):
         coverage_threshold: float | None = None,
         coverage_retry: int | None = None,
         coverage_weight: float | None = None,
+        coverage_method: CoverageMethod | None = None,
         clean_up_tokenization_spaces: bool | None = None,
         truncation: bool | str | None = None,
         split_sentences: bool | None = None,
@@ -110,6 +111,7 @@ class TranslationPipeline(Pipeline):
             "coverage_threshold": coverage_threshold,
             "coverage_retry": coverage_retry,
             "coverage_weight": coverage_weight,
+            "coverage_method": coverage_method,
             "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
         }
         postprocess = {
@@ -153,11 +155,12 @@ class TranslationPipeline(Pipeline):
         )
         if retry_beams and threshold is None:
             raise ValueError("`coverage_retry` needs a `coverage_threshold`, below which it translates again")
+        method = settings.pop("coverage_method", "auto")
         covers = settings.pop("return_coverage", False) or weight
         options = TranslationOptions(
             batch_size=batch_size,
             batch_tokens=settings.pop("batch_tokens", None),
-            coverage=CoverageOptions(threshold, retry_beams, weight) if covers else None,
+            coverage=CoverageOptions(threshold, retry_beams, weight, method) if covers else None,
             scores=settings.pop("return_scores", False),
             clean_up_tokenization_spaces=settings.pop("clean_up_tokenization_spaces", None),
             **preprocess_params,

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, overload
 
 import torch
@@ -10,8 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
 from hf_capsule_mt.pipelines.backends import choose_backend
-from hf_capsule_mt.pipelines.coverage import coverage_of, token_offsets, words_of
-from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses, SourceBatch
+from hf_capsule_mt.pipelines.coverage import coverage_of
+from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses
 from hf_capsule_mt.pipelines.ensemble import load_members
 from hf_capsule_mt.pipelines.limits import end_token_ids, generated_lengths, max_source_tokens
 from hf_capsule_mt.pipelines.results import CoverageOptions, Segment, Translation, TranslationOptions
@@ -26,6 +27,8 @@ from hf_capsule_mt.pipelines.segments import (
     pipeline_logger,
 )
 from hf_capsule_mt.pipelines.sentences import Span
+from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
+from hf_capsule_mt.pipelines.words import token_offsets, words_of
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
 # of FUTURE against the mean log-probability of a token, where nobody sets another
@@ -125,8 +128,8 @@ class Translator:
 
         Args:
             texts: what to translate.
-            coverage: find what was left out, for models with guided routing.
-            scores: compute `Translation.score`. Where `generate()` decodes, it and `coverage` take one more pass.
+            coverage: find what was left out, and how.
+            scores: compute `Translation.score`. Where `generate()` decodes, it takes one more pass of the decoder.
             batch_size: how many sentences go through the model at once.
             batch_tokens: how many of their tokens, padding included, instead of how many sentences.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
@@ -215,7 +218,7 @@ class Translator:
             truncation=options.truncation,
             src_lang=src_lang,
             tgt_lang=tgt_lang,
-            with_offsets=options.coverage is not None,
+            with_words=options.coverage is not None,
         )
 
     def _translate_pieces(self, batches: Iterator[list[Piece]], options: TranslationOptions) -> None:
@@ -224,16 +227,14 @@ class Translator:
         num_pieces, num_cut, num_short = 0, 0, 0
         for pieces in batches:
             batch = self._collate(pieces)
-            covers = options.coverage is not None
-            found = self._decoder(batch, settings, scores=options.scores, coverage=covers, weight=coverage.weight)
-            _enter(pieces, batch, found)
+            found = self._decoder(batch, settings, scores=options.scores, coverage=options.coverage)
+            _enter(pieces, found)
             short = _short_of(pieces, coverage.threshold)
             if short and coverage.retry_beams:
-                weight = coverage.weight or DEFAULT_COVERAGE_WEIGHT
-                rows = batch.rows(short)
+                weighted = replace(coverage, weight=coverage.weight or DEFAULT_COVERAGE_WEIGHT)
                 again = {**settings, "num_beams": coverage.retry_beams}
-                found = self._decoder(rows, again, coverage=True, weight=weight)
-                _enter([pieces[row] for row in short], rows, found)
+                found = self._decoder(batch.rows(short), again, coverage=weighted)
+                _enter([pieces[row] for row in short], found)
                 short = _short_of(pieces, coverage.threshold)
             num_pieces += len(pieces)
             num_short += len(short)
@@ -260,7 +261,8 @@ class Translator:
             input_ids[row, place] = torch.tensor(piece.source.token_ids)
             mask[row, place] = 1
         device = self.model.device
-        return SourceBatch(input_ids.to(device), mask.to(device), pieces[0].source.settings)
+        words = WordTokens.of([piece.words for piece in pieces], mask.to(device))
+        return SourceBatch(input_ids.to(device), mask.to(device), pieces[0].source.settings, words=words)
 
     def _translation(self, document: Document, rank: int, options: TranslationOptions) -> Translation:
         """Put the translation of a text together from those of its pieces."""
@@ -282,7 +284,7 @@ class Translator:
                 num_tokens += len(ids) - 1
         coverage = None
         if options.coverage is not None:
-            coverage = coverage_of(document, rank, texts, self.tokenizer, self.source_prefix)
+            coverage = coverage_of(document, rank, texts)
         score = total / num_tokens if num_tokens else None
         return Translation(join_translations(document, texts), score, coverage, tuple(segments))
 
@@ -293,10 +295,10 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
     return (None, None) if languages is None else (languages["source"], languages["target"])
 
 
-def _enter(pieces: list[Piece], batch: SourceBatch, found: Hypotheses) -> None:
+def _enter(pieces: list[Piece], found: Hypotheses) -> None:
     """Give each piece its hypotheses, unless those that it has leave less in FUTURE."""
     for row, piece in enumerate(pieces):
-        own = found.of_source(row, batch.attention_mask[row].bool().cpu())
+        own = found.of_source(row)
         before = None if piece.hypotheses is None else piece.hypotheses.coverage
         if before is None or own.coverage is None or float(own.coverage.left[0]) < float(before.left[0]):
             piece.hypotheses = own

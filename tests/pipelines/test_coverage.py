@@ -8,8 +8,9 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt.pipelines.coverage import repeated_phrases, token_offsets, words_of
+from hf_capsule_mt.pipelines.coverage import repeated_phrases
 from hf_capsule_mt.pipelines.sentences import Span
+from hf_capsule_mt.pipelines.words import token_offsets, words_of
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer
 from tests.fixtures.word_for_word import count_marks, omissions, sentences
@@ -136,7 +137,19 @@ def test_what_is_refused(translator, tmp_path):
         translator(TEXTS[0], coverage_weight=1.0)
     plain = pipeline("translation", model=str(save_tiny_checkpoint(tmp_path)))
     with pytest.raises(ValueError, match='need `guided_routing` "guided" or "classifier"'):
-        plain("No.", return_coverage=True)
+        plain("No.", return_coverage=True, coverage_method="guided")
+    with pytest.raises(ValueError, match='must be "auto", "guided" or "deletion", got \'delete\''):
+        plain("No.", return_coverage=True, coverage_method="delete")
+
+
+def test_an_unknown_word_is_missing_and_a_mark_is_not(translator):
+    text = f"{TEXTS[0]} Xyz !"
+    for method in ("guided", "deletion"):
+        coverage = translator(text, return_coverage=True, coverage_method=method)[0]["coverage"]
+        *known, unknown, mark = coverage["words"]
+        assert (unknown["word"], unknown["covered"], unknown["untranslated"]) == ("Xyz", 0.0, True)
+        assert (mark["word"], mark["untranslated"]) == ("!", False)
+        assert coverage["score"] == pytest.approx(mean(word["covered"] for word in [*known, unknown]), abs=1e-5)
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -148,6 +161,7 @@ def test_offsets_of_subwords(fast):
 
         class Slow:
             is_fast = False
+            unk_token_id = None
             all_special_ids = tokenizer.all_special_ids
             convert_ids_to_tokens = staticmethod(tokenizer.convert_ids_to_tokens)
 

@@ -172,8 +172,8 @@ def test_a_pair_and_any_other_model(tmp_path):
     expected = pipeline("translation", model=str(tmp_path))(text, num_beams=2)[0]["translation_text"]
     assert Translator(model.train(), tokenizer)(text, num_beams=2).text == expected
     assert not model.training
-    with pytest.raises(ValueError, match="coverage needs a model with guided routing, got a MarianMTModel"):
-        Translator(model, tokenizer)(text, coverage=CoverageOptions())
+    with pytest.raises(ValueError, match='"guided"` needs a model with guided routing, got a MarianMTModel'):
+        Translator(model, tokenizer)(text, coverage=CoverageOptions(method="guided"))
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ WRONG = {
     "translate em --input nofile": "nofile",
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
     "translate em --input two --int8 --dtype bfloat16": "int8 is for float32 models on a CPU, got torch.bfloat16",
-    "translate em --input two --coverage out.tsv --output out.txt": "`score_coverage` reads PAST and FUTURE",
+    "translate em --input two --coverage out.tsv --coverage-method guided": "`score_coverage` reads PAST and FUTURE",
     "average --checkpoints nofolder em --output out": "nofolder",
     # outputs are refused before anything is read
     "translate broken --input two --output empty_folder": "empty_folder is a folder; a file is needed",

@@ -1,0 +1,109 @@
+"""How much of each source word given translations cover, by PAST and FUTURE or by deleting the word."""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from transformers import PreTrainedModel
+
+from hf_capsule_mt.modeling.coverage import CoverageScore
+from hf_capsule_mt.pipelines.deletion import deletion_log_probs
+from hf_capsule_mt.pipelines.results import CoverageMethod
+from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
+
+# below this, a word of a model without guidance counts as untranslated: the translation is as probable without it
+DELETION_THRESHOLD = 0.5
+
+
+class WordCoverage(NamedTuple):
+    """What R translations of each of B sources cover.
+
+    Of each word, [B, R, W]: its shares of `past` and `future` at the end, how much of it is `covered`, whether it is
+    `untranslated`. Of each translation, [B, R]: the mean coverage of a word that is no mark in `score`, and the mean
+    share of a source token that is `left` in FUTURE.
+    """
+
+    past: torch.Tensor
+    future: torch.Tensor
+    covered: torch.Tensor
+    untranslated: torch.Tensor
+    score: torch.Tensor
+    left: torch.Tensor
+
+
+def reads_guidance(model: PreTrainedModel, method: CoverageMethod) -> bool:
+    """Return whether coverage comes from PAST and FUTURE, not from deletions."""
+    if method == "guided" and not hasattr(model, "score_coverage"):
+        raise ValueError(
+            f'`method="guided"` needs a model with guided routing, got a {type(model).__name__}; "deletion" takes any'
+        )
+    return method == "guided" or (method == "auto" and bool(getattr(model, "has_coverage", False)))
+
+
+def score_coverage(model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor) -> CoverageScore:
+    """Return the coverage of translations [B * R, T] by a guided model, by one more pass of its decoder."""
+    copies = len(sequences) // len(batch.input_ids)
+    scored: CoverageScore = cast(Any, model).score_coverage(
+        batch.input_ids.repeat_interleave(copies, dim=0),
+        batch.attention_mask.repeat_interleave(copies, dim=0),
+        labels=sequences[:, 1:],
+        encoder_outputs=batch.encoded(model, copies),
+    )
+    return scored
+
+
+def guided_coverage(batch: SourceBatch, scored: CoverageScore) -> WordCoverage:
+    """Return the coverage of the words of B sources from that of the tokens of B * R."""
+    copies = len(scored.past) // len(batch.input_ids)
+    words = _words(batch)
+    past, future, covered, untranslated = (
+        _mean_of_tokens(values.float().unflatten(0, (-1, copies)), words.tokens)
+        for values in (scored.past, scored.future, scored.covered, scored.untranslated)
+    )
+    num_words = scored.words.sum(dim=-1).clamp(min=1)
+    left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
+    # most tokens of the word are
+    return _finished(words, past, future, covered, untranslated >= 0.5, left.unflatten(0, (-1, copies)))
+
+
+def deletion_coverage(
+    model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor, lengths: torch.Tensor
+) -> tuple[torch.Tensor, WordCoverage]:
+    """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
+
+    A word is covered by p / (p + q), where p is the probability of the translation, and q that without the word.
+    """
+    words = _words(batch)
+    whole, without = deletion_log_probs(model, batch, sequences, lengths)
+    counts = words.counts[:, None]
+    covered = (whole[..., None] - without).sigmoid().masked_fill(~counts, 1.0)
+    left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
+    coverage = _finished(words, covered, 1 - covered, covered, covered < DELETION_THRESHOLD, left)
+    return whole.flatten() / lengths.clamp(min=1).to(whole.device), coverage
+
+
+def _finished(
+    words: WordTokens,
+    past: torch.Tensor,
+    future: torch.Tensor,
+    covered: torch.Tensor,
+    untranslated: torch.Tensor,
+    left: torch.Tensor,
+) -> WordCoverage:
+    """Count unknown words as missing, and average over the words that are no marks."""
+    unknown, counts = words.is_unknown[:, None], words.counts[:, None]
+    covered, untranslated = covered.masked_fill(unknown, 0.0), untranslated | unknown
+    total = covered.masked_fill(~counts, 0.0).sum(dim=-1)
+    score = torch.where(counts.any(dim=-1), total / counts.sum(dim=-1).clamp(min=1), 1.0)
+    return WordCoverage(past, future, covered, untranslated, score, left)
+
+
+def _mean_of_tokens(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """[B, R, S] of tokens -> [B, R, W] of the words that they make up, `tokens` [B, W, S]."""
+    total = torch.einsum("brs,bws->brw", values, tokens.to(values.dtype))
+    return total / tokens.sum(dim=-1).clamp(min=1)[:, None]
+
+
+def _words(batch: SourceBatch) -> WordTokens:
+    if batch.words is None:
+        raise RuntimeError("the batch has no words")
+    return batch.words

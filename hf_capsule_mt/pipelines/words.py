@@ -1,0 +1,111 @@
+"""The words of a source text, and the tokens that each is made of."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.pipelines.sentences import Span
+
+# words, and each mark by itself
+WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
+# scripts that put no space between words, where a token of the vocabulary stands for a word
+UNSPACED_SCRIPTS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+LONGEST_UNKNOWN = 64  # characters in a row that a vocabulary lacks
+Offsets = Sequence[tuple[int, int] | None]
+
+
+class SourceWord(NamedTuple):
+    """The characters `span` of a text, and which tokens of its piece they are.
+
+    A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
+    whatever the vocabulary lacks, so no model can translate it.
+    """
+
+    span: Span
+    tokens: list[int]
+    is_mark: bool
+    is_unknown: bool
+
+
+def source_words(
+    text: str, span: Span, offsets: Offsets, token_ids: Sequence[int], unknown_id: int | None
+) -> list[SourceWord]:
+    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span."""
+    return [
+        SourceWord(
+            place,
+            tokens,
+            is_mark=not any(character.isalnum() for character in text[place.start : place.end]),
+            is_unknown=unknown_id is not None and any(token_ids[n] == unknown_id for n in tokens),
+        )
+        for place, tokens in words_of(text, span, offsets)
+    ]
+
+
+def words_of(text: str, span: Span, offsets: Offsets) -> list[tuple[Span, list[int]]]:
+    """Return the words in a span of a text, and which tokens each is made of.
+
+    offsets: for each token, the characters of the span that it stands for, or `None`.
+    """
+    part = text[span.start : span.end]
+    words: list[tuple[Span, list[int]]] = []
+    for match in WORDS.finditer(part):
+        places = {n: place for n, place in enumerate(offsets) if place and _overlap(place, match.span())}
+        if UNSPACED_SCRIPTS.search(match[0]):
+            cut = {(max(start, match.start()), min(end, match.end())) for start, end in places.values()}
+            groups = [(part_of, [n for n in places if _overlap(places[n], part_of)]) for part_of in sorted(cut)]
+        else:
+            groups = [(match.span(), list(places))]
+        words += [(Span(span.start + start, span.start + end), tokens) for (start, end), tokens in groups if tokens]
+    return words
+
+
+def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int], prefix: str) -> Offsets:
+    """Return the characters of a text that each token stands for; `None` for special tokens and for the prefix's."""
+    if getattr(tokenizer, "is_fast", False):
+        encoded = tokenizer(prefix + text, return_offsets_mapping=True, verbose=False)
+        if list(encoded["input_ids"])[: len(token_ids)] == token_ids:
+            return without_prefix(encoded["offset_mapping"][: len(token_ids)], prefix)
+    return _offsets_by_search(tokenizer, prefix + text, token_ids, len(prefix))
+
+
+def without_prefix(offset_mapping: Sequence[tuple[int, int]], prefix: str) -> Offsets:
+    """Count characters from the end of the prefix; `None` for the tokens before it and for special ones."""
+    moved = [(start - len(prefix), end - len(prefix)) for start, end in offset_mapping]
+    return [place if 0 <= place[0] < place[1] else None for place in moved]
+
+
+def _offsets_by_search(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int], skipped: int) -> Offsets:
+    """Look for each token after the one before, for tokenizers that do not know its place.
+
+    Unknown tokens stand for what is between their neighbours.
+    """
+    special, unknown_id, place = set(tokenizer.all_special_ids), getattr(tokenizer, "unk_token_id", None), 0
+    offsets: list[tuple[int, int] | None] = []
+    waiting: list[int] = []  # unknown tokens whose end has not been found
+
+    def add(start: int, end: int, numbers: list[int]) -> None:
+        for number in numbers:
+            offsets[number] = (start - skipped, end - skipped) if start >= skipped else None
+
+    for token_id, token in zip(token_ids, tokenizer.convert_ids_to_tokens(token_ids), strict=True):
+        offsets.append(None)
+        if token_id == unknown_id:
+            waiting.append(len(offsets) - 1)
+            continue
+        surface = token.replace("▁", " ").strip()
+        reach = place + len(surface) + (LONGEST_UNKNOWN if waiting else 8)
+        found = text.find(surface, place, reach) if surface else -1
+        if token_id in special or found < 0:
+            continue
+        add(place, found, waiting)
+        waiting, place = [], found + len(surface)
+        add(found, place, [len(offsets) - 1])
+    add(place, len(text), waiting)
+    return offsets
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
