@@ -87,14 +87,18 @@ def render(explanation: Explanation | None, step: int) -> str:
 
 
 def summary(explanation: Explanation) -> str:
-    """Summarise coverage in a sentence or two."""
+    """Summarise coverage in a sentence or two, as HTML."""
     if explanation.score is None:
         return ""
     missing = [word.text for word in explanation.source_words if word.untranslated]
     said = f"Coverage: {explanation.score:.0%} of the sentence was translated. "
-    said += f"Perhaps left out: **{', '.join(missing)}**." if missing else "No word seems to be left out."
+    said += (
+        f"Perhaps left out: <strong>{html.escape(', '.join(missing))}</strong>."
+        if missing
+        else "No word seems to be left out."
+    )
     if explanation.repetitions:
-        said += f" Said twice in a row: *{', '.join(explanation.repetitions)}*."
+        said += f" Said twice in a row: <em>{html.escape(', '.join(explanation.repetitions))}</em>."
     return said
 
 
@@ -116,7 +120,7 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
                 explanation = checked(load(name), text, folder)
                 said, pictures = summary(explanation), figures(explanation)
         except Exception as error:  # show any error as a sentence on the page
-            said = f"⚠️ {str(error) or type(error).__name__}"
+            said = html.escape(f"⚠️ {str(error) or type(error).__name__}")
         words = len(explanation.target_words) if explanation else 1
         return (
             explanation,
@@ -137,7 +141,7 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
                 button = gr.Button("Translate", variant="primary", elem_id="translate")
             with gr.Column():
                 translation = gr.Textbox(label="Translation", lines=3, interactive=False, elem_id="translation")
-                said = gr.Markdown(elem_id="said")
+                said = gr.HTML(elem_id="said")
         slider = gr.Slider(0, 1, 1, step=1, label="Target words so far", interactive=False, elem_id="slider")
         words = gr.HTML(elem_id="words")
         gr.HTML(legend())
@@ -178,6 +182,7 @@ def serve(models: Mapping[str, str], host: str | None = None, port: int | None =
         server_name=host or os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
         server_port=port,
         share=False,
+        max_file_size=1,  # byte: the page takes no files
         theme=gr.themes.Default(font=fonts, font_mono=["ui-monospace", "monospace"]),
         css=STYLE,
         **settings,

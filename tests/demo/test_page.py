@@ -1,5 +1,6 @@
 """The page: what it computes, what it shows, and itself in a real browser."""
 
+import html
 import itertools
 import os
 import re
@@ -13,8 +14,11 @@ from transformers import AutoTokenizer, pipeline
 pytest.importorskip("gradio")
 pytest.importorskip("matplotlib")
 
+import gradio
+import httpx
+
 from hf_capsule_mt import CapsuleMarianMTModel, Translator
-from hf_capsule_mt.demo.explanation import explain, target_steps
+from hf_capsule_mt.demo.explanation import Explanation, SourceWord, explain, target_steps
 from hf_capsule_mt.demo.page import build_page, checked, render, serve, summary
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
@@ -110,6 +114,27 @@ def test_text_is_not_markup(translator, tmp_path):
     assert "&lt;" in page
 
 
+def test_the_words_of_a_visitor_are_no_markup(translator, guided):
+    """Neither in what the page says about a translation nor in an error, which may quote the text."""
+    picture = "![x](http://127.0.0.1:9/x.png)<img/src=x>"
+    explanation = Explanation("", "", [SourceWord(picture, 0, 1, untranslated=True)], [], 0.5, [picture])
+    page = build_page({"guided": guided})
+    (said,) = [block for block in page.blocks.values() if block.elem_id == "said"]
+    assert isinstance(said, gradio.HTML)
+    assert html.escape(picture) in summary(explanation)
+    assert "<img" not in summary(explanation)
+    (translate,) = [function.fn for function in page.fns.values() if function.api_name == "translate"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_capsule_mt.demo.page.checked", _raise_value_error)
+        shown = translate(picture, "guided")[2]
+    assert html.escape(picture) in shown
+    assert "<img" not in shown
+
+
+def _raise_value_error(translator, text, folder):
+    raise ValueError(f"cannot translate {text}")
+
+
 def test_a_model_without_past_and_future(plain, tmp_path):
     explanation = explain(Translator.from_pretrained(plain), "The child sleeps.", tmp_path)
     assert explanation.score is None
@@ -134,6 +159,8 @@ def test_limits_and_loopback(guided, monkeypatch):
     try:
         assert page.local_url.startswith("http://127.0.0.1:")
         assert page.share_url is None
+        answer = httpx.post(f"{page.local_url}gradio_api/upload", files={"files": ("large.bin", b"x" * 2000)})
+        assert answer.status_code == 413
         assert page._queue.max_size == 16
         assert page._queue.default_concurrency_limit == 1
     finally:
