@@ -14,6 +14,10 @@ torch.set_num_threads(1)
 GOLDEN = Path(__file__).parent / "golden"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tiny", action="store_true", help="run tests/gpu on the CPU, as far as it can")
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)

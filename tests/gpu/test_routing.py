@@ -1,0 +1,59 @@
+"""The forms of routing agree on a GPU, in values and gradients."""
+
+import pytest
+import torch
+
+from hf_capsule_mt.fast import triton_routing
+from hf_capsule_mt.routing import additive_scores, dynamic_routing, em_routing, use_routing_form
+
+pytestmark = pytest.mark.gpu
+
+
+def em(votes, beta_a, beta_u):
+    return em_routing(votes, num_iterations=3, beta_a=beta_a, beta_u=beta_u, return_weights=False).capsules
+
+
+def dynamic(votes, *_):
+    return dynamic_routing(votes, num_iterations=3, normalize_total_input=True, return_weights=False).capsules
+
+
+def in_form(form, function, tensors):
+    previous = use_routing_form(form)
+    try:
+        tensors = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+        result = function(*tensors)
+        grad = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        used = tensors if function is not dynamic else tensors[:1]
+        return [result.detach(), *torch.autograd.grad(result, used, grad.to(result))]
+    finally:
+        use_routing_form(previous)
+
+
+def check(form, function, tensors):
+    exact = in_form("plain", function, [tensor.double() for tensor in tensors])
+    plain, other = (in_form(name, function, tensors) for name in ("plain", form))
+    for truth, expected, actual in zip(exact, plain, other, strict=True):
+        error = (actual.double() - truth).norm() / truth.norm()
+        assert error <= 2 * (expected.double() - truth).norm() / truth.norm() + 2e-6
+
+
+@pytest.mark.parametrize("form", ["chunked", "compiled", "triton"])
+@pytest.mark.parametrize("function", [em, dynamic])
+@pytest.mark.parametrize("shape", [(6, 512, 1), (8, 64, 8), (8, 8, 64), (12, 1024, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_forms_agree(device, form, function, shape, dtype):
+    if device.type == "cpu" and form != "chunked":
+        pytest.skip("a CPU cannot do this")
+    if form == "triton" and not triton_routing.is_installed():
+        pytest.skip("needs Triton")
+    positions = 1000 if device.type == "cuda" else 20
+    votes = torch.randn(positions, *shape, device=device).to(dtype)
+    check(form, function, [votes, *torch.randn(2, shape[1], device=device)])
+
+
+@pytest.mark.parametrize("form", ["chunked", "triton"])
+def test_additive_scores(device, form):
+    if form == "triton" and not (device.type == "cuda" and triton_routing.is_installed()):
+        pytest.skip("needs a GPU and Triton")
+    shapes = ((4, 12, 31, 256), (4, 12, 45, 256), (256,))
+    check(form, additive_scores, [torch.randn(shape, device=device) * 0.1 for shape in shapes])
