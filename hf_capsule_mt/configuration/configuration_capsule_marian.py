@@ -41,7 +41,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     Args:
         label_smoothing (`float`, defaults to 0.0):
-            Label smoothing of the loss that the model computes. The Trainer's `label_smoothing_factor` must stay 0.
+            Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
         layer_aggregation (`str`, defaults to `"none"`):
             How the outputs of all layers of a stack become its result (Dou et al. 2019): `"none"` takes the top
             layer's, `"linear"` a static linear combination, `"dynamic_combination"` one whose weights a feed-forward

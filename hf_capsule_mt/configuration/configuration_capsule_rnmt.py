@@ -40,7 +40,7 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
         init_std (`float`, defaults to 0.02):
             Standard deviation of the embeddings at the start.
         label_smoothing (`float`, defaults to 0.0):
-            Label smoothing of the loss that the model computes. The Trainer's `label_smoothing_factor` must stay 0.
+            Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
         share_encoder_decoder_embeddings (`bool`, defaults to `True`):
             One vocabulary for source and target.
         tie_word_embeddings (`bool`, defaults to `True`):

@@ -5,8 +5,11 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
+from transformers.utils import logging
 
 from hf_capsule_mt.routing.chunks import chunk_numbers
+
+losses_logger = logging.get_logger(__name__)
 
 IGNORE_INDEX = -100
 
@@ -28,12 +31,23 @@ def decoder_inputs_from_labels(labels: torch.Tensor, config: PreTrainedConfig) -
     return shifted.masked_fill(shifted == IGNORE_INDEX, config.pad_token_id)
 
 
-def check_labels_given(labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None) -> None:
-    """Raise where the Trainer counted targets but kept the labels, as it does when it smooths them itself."""
-    if labels is None and num_items_in_batch is not None:
+def check_labels_given(
+    labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None, has_other_losses: bool = False
+) -> None:
+    """Raise where the Trainer kept the labels, as it does to smooth them, and the model has losses beside.
+
+    Without other losses the Trainer's smoothing takes the place of the model's, with one warning.
+    """
+    if labels is None and num_items_in_batch is not None and not has_other_losses:
+        losses_logger.warning_once(
+            "The Trainer computes the loss of this training, by `label_smoothing_factor` or a `compute_loss_func`; "
+            "`config.label_smoothing` has no part in it."
+        )
+    elif labels is None and num_items_in_batch is not None:
         raise ValueError(
             "The Trainer counted the targets of this batch but kept the labels to itself, so the model cannot "
-            "compute its loss. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead. "
+            "compute its losses. If `label_smoothing_factor` is set, set `model.config.label_smoothing` instead, or "
+            "take `hf_capsule_mt.training.TranslationTrainer`, which does. "
             "If you have a `compute_loss_func`, set `model.accepts_loss_kwargs = False` before making the Trainer."
         )
 

@@ -484,7 +484,7 @@ class CapsuleRNMTForConditionalGeneration(
                 batches, on all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
         """
-        check_labels_given(labels, num_items_in_batch)
+        check_labels_given(labels, num_items_in_batch, self.guided_losses is not None)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:

@@ -4,6 +4,8 @@ from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, choose_checkpoints
 from hf_capsule_mt.training.distillation import WordDistillation
+from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
+from hf_capsule_mt.training.freezing import capsule_weights, train_only
 from hf_capsule_mt.training.models import build_config, build_model
 from hf_capsule_mt.training.recipe_files import parse_overrides, recipe_names
 from hf_capsule_mt.training.recipes import Recipe, load_recipe
@@ -11,6 +13,7 @@ from hf_capsule_mt.training.run import run_recipe
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 __all__ = [
+    "EvaluationNLL",
     "Recipe",
     "TokenBudgetBatchSampler",
     "TranslationTrainer",
@@ -20,9 +23,11 @@ __all__ = [
     "average_weights",
     "build_config",
     "build_model",
+    "capsule_weights",
     "choose_checkpoints",
     "load_recipe",
     "parse_overrides",
     "recipe_names",
     "run_recipe",
+    "train_only",
 ]

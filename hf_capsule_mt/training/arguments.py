@@ -56,12 +56,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         super().__post_init__()
         if self.float32_matmul_precision is not None:
             torch.set_float32_matmul_precision(self.float32_matmul_precision)
-        if self.label_smoothing_factor:
-            raise ValueError(
-                f"`label_smoothing_factor` ({self.label_smoothing_factor}) must stay 0: the Trainer would remove "
-                "the labels from the inputs, and the model would compute no auxiliary losses. Set "
-                "`config.label_smoothing` (in a recipe: `model: {label_smoothing: ...}`) instead."
-            )
         if not self.average_tokens_across_devices:
             raise ValueError(
                 "`average_tokens_across_devices` must be True: losses are divided by the number of "

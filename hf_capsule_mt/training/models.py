@@ -13,6 +13,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from hf_capsule_mt.training.freezing import train_only
 from hf_capsule_mt.training.recipe_checks import config_class_of
 
 models_logger = logging.get_logger("hf_capsule_mt.training")
@@ -47,26 +48,49 @@ def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any
 
 
 def build_model(
-    model: dict[str, Any], tokenizer: PreTrainedTokenizerBase, init_from: str | None = None
+    model: dict[str, Any],
+    tokenizer: PreTrainedTokenizerBase,
+    init_from: str | None = None,
+    *,
+    freeze: str | None = None,
+    only: str | None = None,
 ) -> PreTrainedModel:
     """Return a new model, or one with all the weights of an earlier one plus what the recipe's fields add.
 
     Capsule Marian starts from any Marian checkpoint or from itself, every other family from itself.
+
+    Args:
+        freeze: "old" freezes the weights of `init_from`.
+        only: "capsules" trains the weights that the model would not have without its capsules.
     """
+    result, new = _build(model, tokenizer, init_from)
+    if freeze == "old":
+        train_only(result, new)
+    if only == "capsules":
+        train_only(result, "capsules")
+    return result
+
+
+def _build(
+    model: dict[str, Any], tokenizer: PreTrainedTokenizerBase, init_from: str | None
+) -> tuple[PreTrainedModel, list[str]]:
+    """Return the model and the names of its weights that are new."""
     if init_from is None:
-        return AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))
+        fresh = AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))
+        return fresh, [name for name, _ in fresh.named_parameters()]
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
     model_class = cast(type[PreTrainedModel], AutoModelForSeq2SeqLM._model_mapping[config_class])
     source_config = AutoConfig.from_pretrained(init_from)
     if hasattr(model_class, "from_marian") and source_config.model_type in ("marian", config_class.model_type):
-        result = model_class.from_marian(init_from, **settings)
+        result, info = model_class.from_marian(init_from, output_loading_info=True, **settings)
+        new = info["new_weights"]
     else:
-        result = _on_top_of(init_from, source_config, config_class, settings)
+        result, new = _on_top_of(init_from, source_config, config_class, settings)
     size = cast(nn.Embedding, result.get_input_embeddings()).num_embeddings
     if len(tokenizer) > size:
         raise ValueError(f"the tokenizer has {len(tokenizer)} words, but the vocabulary of {init_from} has {size}")
-    return result
+    return result, new
 
 
 def _on_top_of(
@@ -74,7 +98,7 @@ def _on_top_of(
     source_config: PreTrainedConfig,
     config_class: type[PreTrainedConfig],
     settings: dict[str, Any],
-) -> PreTrainedModel:
+) -> tuple[PreTrainedModel, list[str]]:
     if source_config.model_type != config_class.model_type:
         raise ValueError(
             f"a {config_class.model_type} cannot start from {init_from}, which is a {source_config.model_type}"
@@ -89,4 +113,4 @@ def _on_top_of(
     result.tie_weights()
     if missing:
         models_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
-    return result
+    return result, missing

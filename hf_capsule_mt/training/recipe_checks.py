@@ -2,6 +2,8 @@
 
 import difflib
 import enum
+import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -12,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDa
 from transformers import CONFIG_MAPPING
 
 from hf_capsule_mt.data import Cleaning
+from hf_capsule_mt.data.sources import COMMON_SETTINGS, SOURCE_SETTINGS
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 
 if TYPE_CHECKING:
@@ -44,7 +47,9 @@ SECTIONS: dict[str, dict[str, Any]] = {
         entry.name: _TRAINING[entry.name]
         for entry in fields(TranslationTrainingArguments)
         if entry.init and entry.name not in ("output_dir", "seed")
-    },
+    }
+    # two names for one thing, before and from transformers 5.23 on
+    | dict.fromkeys(("activation_checkpointing", "gradient_checkpointing"), bool | None),
     "generation": {
         "num_beams": int,
         "length_penalty": float,
@@ -54,9 +59,37 @@ SECTIONS: dict[str, dict[str, Any]] = {
     },
     "word_distillation": {"teacher": str, "weight": float, "temperature": float},
 }
+QUOTED = r"'(\w+)'"
 NEEDED = (("languages", "source"), ("languages", "target"), ("data", "train"), ("model", "model_type"))
+# the least value of a number, for those whose wrong values would end in a traceback, or never
+LEAST: dict[str, float] = {
+    **{f"data.{key}": 1 for key in ("max_length", "shuffle_buffer", "num_proc")},
+    **{f"tokenizer.{key}": 1 for key in ("vocab_size", "target_vocab_size", "sentences")},
+    **{f"generation.{key}": 1 for key in ("num_beams", "max_new_tokens")},
+    "generation.no_repeat_ngram_size": 0,
+    **{
+        f"training.{key}": 1
+        for key in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+    },
+    **{f"training.{key}": 0 for key in ("learning_rate", "weight_decay", "warmup_steps", "max_grad_norm")},
+    **{f"training.{key}": 0 for key in ("bpe_dropout", "num_train_epochs", "label_smoothing_factor")},
+    **{f"training.{key}": 1 for key in ("save_total_limit", "max_tokens_per_batch", "early_stopping_patience")},
+    **{f"training.{key}": 1e-9 for key in ("eval_steps", "save_steps", "logging_steps")},
+    "word_distillation.weight": 0,
+    "word_distillation.temperature": 1e-9,
+}
+MOST: dict[str, float] = {
+    "training.bpe_dropout": 1,
+    "training.label_smoothing_factor": 1,
+    "word_distillation.weight": 1,
+}
+TOP = {
+    **dict.fromkeys(("about", "paper", "output_dir", "data_dir", "init_from"), str),
+    "freeze": Literal["old"],
+    "train_only": Literal["capsules"],
+}
 TYPE_NAMES = {
-    int: "a number",
+    int: "a whole number",
     float: "a number",
     str: "text",
     bool: "true or false",
@@ -86,6 +119,7 @@ def check_recipe(recipe: "Recipe") -> None:
             raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(recipe, section)!r}")
     if isinstance(recipe.seed, bool) or not isinstance(recipe.seed, int):
         raise ValueError(f"`seed` must be a whole number, got {recipe.seed!r}")
+    _check_section({key: getattr(recipe, key) for key in TOP}, TOP, "")
     for section, known in SECTIONS.items():
         _check_section(getattr(recipe, section), known, section)
     _check_section(recipe.data.get("cleaning") or {}, typing.get_type_hints(Cleaning), "data.cleaning")
@@ -94,6 +128,14 @@ def check_recipe(recipe: "Recipe") -> None:
             raise ValueError(f"`{section}.{key}` is missing")
     if recipe.word_distillation and not recipe.word_distillation.get("teacher"):
         raise ValueError("`word_distillation.teacher` is missing")
+    if recipe.freeze and recipe.init_from is None:
+        raise ValueError("`freeze: old` needs `init_from`, whose weights are the old ones")
+    if recipe.freeze and recipe.train_only:
+        raise ValueError("`freeze` and `train_only` both say what to train: give one of them")
+    for part in DATA_PARTS:
+        sources = recipe.data.get(part) or []
+        for source in sources if isinstance(sources, list) else [sources]:
+            _check_source(source, f"`data.{part}`")
     tokenizer = recipe.tokenizer
     if not tokenizer and recipe.init_from is None:
         raise ValueError("`tokenizer` is missing, and there is no `init_from` to take one from")
@@ -115,7 +157,21 @@ def _check_section(values: Mapping[str, Any], known: Mapping[str, Any], section:
     refuse_unknown(values, known, f"`{section}`")
     for key, value in values.items():
         if value is not None:
-            _check_value(value, known[key], f"`{section}.{key}`")
+            name = f"{section}.{key}" if section else key
+            _check_value(value, known[key], f"`{name}`")
+            _check_bounds(value, name)
+
+
+def _check_bounds(value: object, name: str) -> None:
+    if not isinstance(value, (int, float)):
+        return
+    least, most = LEAST.get(name, -math.inf), MOST.get(name, math.inf)
+    if least <= value <= most:
+        return
+    if name in MOST:
+        raise ValueError(f"`{name}` must be in [{least:g}, {most:g}], got {value!r}")
+    bound = "greater than 0" if least == 1e-9 else f"at least {least:g}"
+    raise ValueError(f"`{name}` must be {bound}, got {value!r}")
 
 
 def _check_value(value: object, kind: object, place: str) -> None:
@@ -131,15 +187,32 @@ def _check_value(value: object, kind: object, place: str) -> None:
     plain = {typing.get_origin(entry) or entry for entry in kinds} & TYPE_NAMES.keys()
     if any(isinstance(entry, type) and issubclass(entry, enum.Enum) for entry in kinds):
         plain.discard(str)  # a name of a choice
-    if plain & {int, float}:
-        plain |= {int, float}  # 1e5 is a float to YAML
+    if int in plain and isinstance(value, float) and value.is_integer():
+        return  # 1e5 is a float to YAML
+    if float in plain:
+        plain = plain | {int}
     right = value in choices or any(
         isinstance(value, entry) and (entry is bool or not isinstance(value, bool)) for entry in plain
     )
     if right or not (plain or choices):
         return
-    wanted = [*dict.fromkeys(TYPE_NAMES[entry] for entry in TYPE_NAMES if entry in plain), *map(str, choices)]
+    named = plain - {int} if float in plain else plain
+    wanted = [*dict.fromkeys(TYPE_NAMES[entry] for entry in TYPE_NAMES if entry in named), *map(str, choices)]
     raise ValueError(f"{place} must be {' or '.join(wanted)}, got {value!r}{nearest(value, map(str, choices))}")
+
+
+def _check_source(source: object, place: str) -> None:
+    if not isinstance(source, Mapping):
+        raise ValueError(f"{place} must be a source, such as {{tsv: corpus.tsv}}, or a list of them, got {source!r}")
+    kinds = [kind for kind in SOURCE_SETTINGS if kind in source]
+    if len(kinds) == 1:
+        refuse_unknown(source, {kinds[0], *SOURCE_SETTINGS[kinds[0]], *COMMON_SETTINGS}, f"{place}, `{kinds[0]}`,")
+        return
+    unknown = next((key for key in source if key not in COMMON_SETTINGS), "")
+    raise ValueError(
+        f"{place} must have one of the keys {', '.join(SOURCE_SETTINGS)}, got {dict(source)}"
+        f"{nearest(unknown, SOURCE_SETTINGS) if not kinds else ''}"
+    )
 
 
 def _check_model(model: Mapping[str, Any], complete: bool) -> None:
@@ -151,6 +224,9 @@ def _check_model(model: Mapping[str, Any], complete: bool) -> None:
     try:
         config_class(**settings)
     except StrictDataclassFieldValidationError as error:
+        for key, value in settings.items():  # a choice, of which the nearest is worth naming
+            if isinstance(value, str) and repr(key) in str(error):
+                raise ValueError(f"`model`: {error}{nearest(value, re.findall(QUOTED, str(error)))}") from None
         raise ValueError(f"`model`: {error}") from None
     except StrictDataclassClassValidationError as error:
         if complete:

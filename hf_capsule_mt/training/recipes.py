@@ -30,6 +30,8 @@ class Recipe:
             a vocabulary for each side, with `target_vocab_size`; `sentences`, on how many pairs, all by default.
         init_from: a checkpoint to start from, of a Marian model or of the same family; its tokenizer is taken, too,
             unless `tokenizer.load` names another one.
+        freeze: "old" freezes the weights that come from `init_from`, and trains what is new.
+        train_only: "capsules" trains the weights that the model would not have without its capsules.
         model: `model_type` and the fields of its configuration.
         training: the fields of [`TranslationTrainingArguments`].
         generation: the fields of `generation_config`: `num_beams`, `length_penalty`, `max_new_tokens`.
@@ -45,6 +47,8 @@ class Recipe:
     data: dict[str, Any] = field(default_factory=dict)
     tokenizer: dict[str, Any] = field(default_factory=dict)
     init_from: str | None = None
+    freeze: str | None = None
+    train_only: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)

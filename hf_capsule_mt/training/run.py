@@ -59,6 +59,17 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
         return None
 
 
+def _rename_checkpointing(settings: dict[str, Any]) -> None:
+    """Take `gradient_checkpointing` and `activation_checkpointing`, its name from transformers 5.23 on, for one."""
+    known = {entry.name for entry in dataclasses.fields(TranslationTrainingArguments)}
+    names = ("activation_checkpointing", "gradient_checkpointing")
+    name = names[0] if names[0] in known else names[1]
+    for suffix in ("", "_kwargs"):
+        given = [settings.pop(old + suffix) for old in names if old + suffix in settings]
+        if given:
+            settings[name + suffix] = given[-1]
+
+
 @contextlib.contextmanager
 def _locked(output: Path, arguments: TranslationTrainingArguments) -> Iterator[None]:
     """Let the main process of the launch lock the folder."""
@@ -99,7 +110,7 @@ class _Run:
             if arguments.should_save:
                 same_data_as_before(recipe, self.output, corpus, parts)
         set_seed(recipe.seed)
-        model = build_model(recipe.model, tokenizer, recipe.init_from)
+        model = build_model(recipe.model, tokenizer, recipe.init_from, freeze=recipe.freeze, only=recipe.train_only)
         set_generation(model, recipe.generation)
         validation = parts.get("validation")
         self.trainer = trainer = TranslationTrainer(
@@ -130,6 +141,7 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
         "dataloader_pin_memory": torch.cuda.is_available(),
         **recipe.training,
     }
+    _rename_checkpointing(settings)
     if recipe.data.get("streaming") and settings.get("max_tokens_per_batch") is not None:
         raise ValueError(
             "`data.streaming` knows no lengths, which `max_tokens_per_batch` needs: set "

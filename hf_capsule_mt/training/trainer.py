@@ -23,6 +23,7 @@ from transformers import (
 )
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction, TrainOutput
+from transformers.utils import logging
 
 from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -39,10 +40,13 @@ from hf_capsule_mt.training.checkpoints import (
     set_damaged_aside,
 )
 from hf_capsule_mt.training.distillation import WordDistillation
+from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.signals import first_signal
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEUScore
+
+trainer_logger = logging.get_logger("hf_capsule_mt.training")
 
 # the parts of the loss in a model's output
 LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
@@ -80,9 +84,32 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._tokens: torch.Tensor | int = 0
         self._meter = _Meter()
         self._train_sampler: TokenBudgetBatchSampler | None = None
+        self._nll = EvaluationNLL()
+        self._nll.attach(unwrapped(cast(nn.Module, self.model)))
+        self.add_callback(self._nll)
         self.add_callback(_RunCallback(self))
+        self._take_over_label_smoothing()
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(TokensPerSecondProgress())
+
+    def _take_over_label_smoothing(self) -> None:
+        """Let the model smooth the labels: the Trainer would take them away, and with them the auxiliary losses."""
+        factor, config = self.args.label_smoothing_factor, unwrapped(cast(nn.Module, self.model)).config
+        if not factor:
+            return
+        own = getattr(config, "label_smoothing", None)
+        if own is None or own not in (0, factor):
+            raise ValueError(
+                f"`label_smoothing_factor` ({factor}) cannot become the model's `config.label_smoothing`, which is "
+                f"{own}: set one of them"
+            )
+        config.label_smoothing = factor
+        self.args.label_smoothing_factor, self.label_smoother = 0.0, None
+        if not own:
+            trainer_logger.warning(
+                f"`label_smoothing_factor` ({factor}) became `config.label_smoothing` of the model, which smooths its "
+                "labels itself."
+            )
 
     # --------------------------------------------------------------------------------------------------------- batches
     def get_train_dataloader(self) -> DataLoader:
@@ -190,7 +217,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         # the sequence-to-sequence Trainer would also gather the examples that fill up a batch
         self.gather_function = self.accelerator.gather_for_metrics
         with self._meter.paused(), _same_random_numbers():
-            return super().evaluation_loop(*args, **kwargs)
+            output = super().evaluation_loop(*args, **kwargs)
+        cast(dict[str, float], output.metrics).update(self._nll.take(kwargs.get("metric_key_prefix", "eval")))
+        return output
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
         """Keep the `max_length` that the Trainer sets out of the generation config that is saved."""

@@ -13,6 +13,7 @@ from transformers import (
     set_seed,
 )
 
+from hf_capsule_mt.training import EvaluationNLL
 from tests.fixtures.tiny import encoded_corpus, tiny_model, tiny_tokenizer
 
 SETTINGS = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
@@ -138,10 +139,47 @@ def test_predicting_without_generate_gathers_only_logits(tokenizer, corpus, tmp_
     assert logits.shape[-1] == len(tokenizer)
 
 
-def test_the_trainers_label_smoothing_is_refused(tokenizer, corpus, tmp_path):
-    trainer = make_trainer(tokenizer, corpus, tmp_path, label_smoothing_factor=0.1)
+def test_the_trainers_label_smoothing_is_that_of_the_model(tokenizer, corpus, tmp_path, caplog):
+    logs = []
+    for own, trainers in ((0.1, 0.0), (0.0, 0.1)):
+        set_seed(0)
+        model = tiny_model(tokenizer, **SETTINGS, label_smoothing=own)
+        trainer = make_trainer(tokenizer, corpus, tmp_path, model, label_smoothing_factor=trainers)
+        with caplog.at_level(logging.WARNING):
+            trainer.train()
+        logs.append(losses(trainer))
+    assert logs[1] == pytest.approx(logs[0], rel=1e-4)
+    assert sum("has no part in it" in entry.message for entry in caplog.records) <= 1
+
+
+def test_the_trainers_label_smoothing_is_refused_where_the_model_has_other_losses(tokenizer, corpus, tmp_path):
+    model = tiny_model(tokenizer, guided_routing="guided")
+    trainer = make_trainer(tokenizer, corpus, tmp_path, model, label_smoothing_factor=0.1)
     with pytest.raises(ValueError, match=r"set `model\.config\.label_smoothing` instead"):
         trainer.train()
+
+
+def test_the_best_checkpoint_is_chosen_by_the_cross_entropy(tokenizer, corpus, tmp_path):
+    model = tiny_model(tokenizer, guided_routing="guided")
+    trainer = make_trainer(
+        tokenizer,
+        corpus,
+        tmp_path,
+        model,
+        max_steps=2,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="best",
+        metric_for_best_model="nll_loss",
+        trainer_settings={"callbacks": [EvaluationNLL()]},
+    )
+    trainer.train()
+    measured = [entry["eval_nll_loss"] for entry in trainer.state.log_history if "eval_nll_loss" in entry]
+    assert len(measured) == 2
+    assert trainer.state.best_metric == min(measured)
+    assert all(
+        entry["eval_nll_loss"] < entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry
+    )
 
 
 def test_a_loss_of_ones_own(tokenizer, corpus, tmp_path):

@@ -21,7 +21,7 @@ from hf_capsule_mt.training import load_recipe, run, run_recipe
 from hf_capsule_mt.training.checkpoints import find_checkpoints
 from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.trainer import TranslationTrainer
-from tests.fixtures.tiny import SIZES
+from tests.fixtures.tiny import SIZES, save_tiny_marian
 from tests.training.small import TOKENIZER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -261,6 +261,17 @@ def test_a_stream_that_changed_since_the_run_began_is_named(tmp_path):
     change_line(tmp_path / "a.de", 25, "Etwas anderes.")
     with pytest.raises(ValueError, match=r"`data\.train` differs in a\.de"):
         run_recipe(recipe(tmp_path, {"max_steps": 3}, **settings))
+
+
+def test_an_opus_model_learns_capsules_by_a_recipe(tmp_path):
+    folder = save_tiny_marian(tmp_path / "opus")
+    settings = write_data(tmp_path)
+    changes = {"init_from": str(folder), "freeze": "old", "tokenizer": {}, "gradient_checkpointing": True}
+    changes |= {"model": {"model_type": "capsule_marian", "guided_routing": "guided"}}
+    assert run_recipe(recipe(tmp_path, changes, **settings))["steps"] == 2
+    old, new = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "run"))
+    assert {name for name in old if name in new and not torch.equal(old[name], new[name])} == set()
+    assert new.keys() > old.keys() - {"lm_head.weight"}
 
 
 def test_a_stream(tmp_path):

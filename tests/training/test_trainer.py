@@ -121,9 +121,53 @@ def test_accumulation_is_the_large_batch(tmp_path, settings):
         torch.testing.assert_close(gradients[0][name], value, rtol=1e-9, atol=1e-12)
 
 
-def test_label_smoothing_of_the_trainer_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"Set `config\.label_smoothing`"):
-        make_trainer(tmp_path, label_smoothing_factor=0.1)
+@pytest.mark.parametrize("guided", ["none", "guided"])
+def test_label_smoothing_of_the_trainer_becomes_that_of_the_model(tmp_path, caplog, guided):
+    logs = []
+    for own, trainers in ((0.1, 0.0), (0.0, 0.1)):
+        settings = {"label_smoothing": own, "guided_routing": guided}
+        with caplog.at_level("WARNING"):
+            trainer = make_trainer(
+                tmp_path, model_settings=settings, label_smoothing_factor=trainers, max_steps=2, logging_steps=1
+            )
+            trainer.train()
+        assert trainer.model.config.label_smoothing == 0.1
+        logs.append(history(trainer, "loss"))
+    assert logs[0] == logs[1]
+    assert sum("became `config.label_smoothing`" in entry.message for entry in caplog.records) == 1
+    with pytest.raises(ValueError, match=r"`label_smoothing_factor` \(0\.2\) cannot become .*which is 0\.1: set one"):
+        make_trainer(tmp_path, label_smoothing_factor=0.2)
+
+
+@pytest.mark.parametrize("generate", [False, True])
+def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, generate):
+    trainer = make_trainer(
+        tmp_path,
+        model_settings={"guided_routing": "guided", "dropout": 0.0},
+        per_device_eval_batch_size=4,
+        predict_with_generate=generate,
+    )
+    measured = trainer.evaluate()
+    model, total = trainer.model.eval(), {"nll_loss": 0.0, "loss": 0.0}
+    rows = [{key: CORPUS["validation"][number][key] for key in ("input_ids", "labels")} for number in range(6)]
+    for batch in (rows[:4], rows[4:]):
+        with torch.no_grad():
+            outputs = model(**trainer.data_collator(batch))
+        total = {key: value + outputs[key].item() * len(batch) / 6 for key, value in total.items()}
+    assert measured["eval_nll_loss"] == pytest.approx(total["nll_loss"], rel=1e-5)
+    assert measured["eval_loss"] == pytest.approx(total["loss"], rel=1e-5)
+    assert measured["eval_nll_loss"] < measured["eval_loss"] - 0.1
+    assert "eval_nll_loss" in trainer.state.log_history[-1]
+
+
+def test_gradient_checkpointing_changes_nothing(tmp_path):
+    runs = []
+    for name in ("gradient_checkpointing", None):
+        trainer = make_trainer(tmp_path, max_steps=2, **({name: True} if name else {}))
+        trainer.train()
+        runs.append(weights(trainer))
+    for name, value in runs[0].items():
+        torch.testing.assert_close(value, runs[1][name], rtol=1e-5, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""The cross entropy of an evaluation without the auxiliary losses, for any Trainer."""
+
+from typing import Any
+
+import torch
+from accelerate.utils import reduce
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+
+class EvaluationNLL(TrainerCallback):
+    """Add `eval_nll_loss` to what a Trainer measures; the `eval_loss` of guided models has the auxiliary losses in it.
+
+        arguments = Seq2SeqTrainingArguments(metric_for_best_model="nll_loss", ...)
+        Seq2SeqTrainer(model, arguments, ..., callbacks=[EvaluationNLL()])
+
+    [`TranslationTrainer`] has it built in. Averages over examples as the Trainer averages `eval_loss`. Under
+    `torch.compile` there is none.
+    """
+
+    def __init__(self) -> None:
+        self._model: nn.Module | None = None
+        self._latest: torch.Tensor | None = None  # sum over the batch and its size [2]
+        self._total: torch.Tensor | None = None
+
+    def attach(self, model: nn.Module) -> None:
+        """Listen to the losses that a model returns."""
+        if model is not self._model:
+            self._model = model
+            model.register_forward_hook(self._note)
+
+    def _note(self, model: nn.Module, inputs: Any, outputs: Any) -> None:
+        if torch.compiler.is_compiling() or model.training:
+            return
+        loss = getattr(outputs, "nll_loss", None)
+        if loss is not None:
+            size = len(outputs.logits)
+            self._latest = torch.stack([loss.detach().double() * size, loss.new_tensor(size, dtype=torch.float64)])
+
+    def take(self, prefix: str) -> dict[str, float]:
+        """Return the average of the evaluation that has just ended, by its name, and begin anew."""
+        total, self._total, self._latest = self._total, None, None
+        if total is None:
+            return {}
+        summed, number = reduce(total, "sum").tolist()
+        return {f"{prefix}_nll_loss": summed / number}
+
+    def on_init_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if model is not None:
+            self.attach(model)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._latest is not None:
+            self._total = self._latest if self._total is None else self._total + self._latest
+            self._latest = None
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        prefix = next((key.removesuffix("_runtime") for key in metrics or {} if key.endswith("_runtime")), "eval")
+        measured = self.take(prefix)
+        if metrics is not None and measured:
+            metrics.update(measured)  # the Trainer chooses the best checkpoint from them afterwards
+            if state.log_history:
+                state.log_history[-1].update(measured)
