@@ -1,6 +1,7 @@
 """Write output files: whole or not at all, through links, and straight into what is no regular file."""
 
 import contextlib
+import glob
 import itertools
 import os
 import shutil
@@ -64,7 +65,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             return
         target = Path(path).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name[:40]}.{os.getpid()}.{next(NUMBERS)}.partial")
+        partial = target.with_name(f"{_beginning(target)}.{os.getpid()}.{next(NUMBERS)}.partial")
         try:
             with open(partial, "wb") as stream:
                 yield stream
@@ -87,6 +88,13 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file as `open_output` does; text as UTF-8."""
     with open_output(path) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def remove_partials(path: Path) -> None:
+    """Remove what killed processes have left of a file; only for who holds its lock."""
+    target = path.resolve()
+    for partial in target.parent.glob(f"{glob.escape(_beginning(target))}.*.*.partial"):
+        partial.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -113,6 +121,11 @@ def _check_output(path: Path) -> None:
     check_output_folder(target.parent)
     if target.exists() and not os.access(target, os.W_OK):
         raise ValueError(f"{path}: no permission to write")
+
+
+def _beginning(file: Path) -> str:
+    """Return what the names of its partial files begin with, short enough for every file system."""
+    return file.name[:40]
 
 
 def _existing(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hf_capsule_mt.output_files import open_output, write_output
+from hf_capsule_mt.output_files import open_output, remove_partials, write_output
 from hf_capsule_mt.pipelines.segments import pipeline_logger
 
 SETTINGS_FILE = "settings.json"
@@ -64,6 +64,8 @@ class WindowedOutput:
 
     def _prepare(self, settings: dict[str, Any], restart: bool) -> None:
         shutil.rmtree(self._finished, ignore_errors=True)
+        for path in self.outputs:
+            remove_partials(path)
         kept = self.folder / SETTINGS_FILE
         before = _read_json(kept)
         if restart or (self.folder.exists() and before is None):

@@ -124,6 +124,8 @@ def distill(
         if processes.is_main_process:
             output.mkdir(parents=True, exist_ok=True)
             held.enter_context(lock_output(output))
+            for partial in output.glob("*.partial"):  # of killed processes
+                partial.unlink()
         with processes.main_process_first():
             _same_settings_as_before(output, facts, write=processes.is_main_process)
         mine = range(processes.process_index, files, processes.num_processes)

@@ -50,6 +50,7 @@ def test_parts_are_put_together_and_done_once(tmp_path):
     outputs = [tmp_path / "text", tmp_path / "notes"]
     assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0, stop=1)[1] == [0]  # is killed
     assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 1, is_main=False)[1] == [1]
+    (tmp_path / "notes.123.0.partial").touch()
     output, done = write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0)
     assert done == [2]
     assert output.finish() == {0: "why"}  # from the process that was killed

@@ -48,6 +48,7 @@ EXPECTED = {index: {"en": text, "de": reversed_words([text])[0]} for index, text
 
 
 def test_killed_and_resumed_it_loses_no_line_and_repeats_none(tmp_path):
+    (tmp_path / "part-000001.jsonl.1.0.partial").touch()
     for at in (4, 13, 0, 22):
         assert in_process(translate_and_die, tmp_path, at) == -signal.SIGKILL
         assert not (tmp_path / SUMMARY_FILE).exists()
@@ -57,6 +58,7 @@ def test_killed_and_resumed_it_loses_no_line_and_repeats_none(tmp_path):
     rows, number = result(tmp_path)
     assert rows == EXPECTED
     assert number == len(SOURCES)
+    assert not list(tmp_path.glob("*.partial"))
     assert all((tmp_path / name).read_bytes() == before for name, before in done.items())
 
 
