@@ -93,6 +93,8 @@ class CapsuleConfig(PreTrainedConfig):
     # fields of older versions, each with the one value that still describes what the models do
     removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
+    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "guided", of "deletion"
+    coverage_calibration: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         _refuse_misspelt(type(self), kwargs)
@@ -126,6 +128,18 @@ class CapsuleConfig(PreTrainedConfig):
 
     def validate_label_smoothing(self) -> None:
         check_probability(self, "label_smoothing")
+
+    def validate_coverage_calibration(self) -> None:
+        for method, curves in (self.coverage_calibration or {}).items():
+            if (
+                method not in ("guided", "deletion")
+                or set(curves) != {"words", "sentences"}
+                or not all(curves.values())
+            ):
+                raise ValueError(
+                    '`coverage_calibration` has the curves "words" and "sentences" of "guided" or "deletion", got '
+                    f"{method!r}: {sorted(curves)}"
+                )
 
 
 class TargetVocabulary:

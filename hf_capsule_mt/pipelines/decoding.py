@@ -9,6 +9,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.pipelines.backends import FastDecoder
+from hf_capsule_mt.pipelines.calibration import calibration_of
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
     end_token_ids,
@@ -120,11 +121,8 @@ class BatchDecoder:
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
         word_coverage = None
-        if guided:
-            scored = score_coverage(self.model, batch, sequences) if scored is None else scored
-            log_probs, word_coverage = scored.log_prob, guided_coverage(batch, scored)
-        elif coverage is not None:
-            log_probs, word_coverage = deletion_coverage(self.model, batch, sequences, lengths)
+        if coverage is not None:
+            log_probs, word_coverage = self.cover(batch, sequences, lengths, guided, scored)
         elif not scores:
             log_probs = None
         elif log_probs is None:
@@ -140,6 +138,23 @@ class BatchDecoder:
         # beam search's own score, which divides by a power of the length
         powers = lengths.clamp(min=1).reshape_as(found.log_probs) ** (1 - self._length_penalty(settings))
         return found.select((found.log_probs * powers - weight * found.coverage.left).topk(returned, dim=1).indices)
+
+    def cover(
+        self,
+        batch: SourceBatch,
+        sequences: torch.Tensor,
+        lengths: torch.Tensor,
+        guided: bool,
+        scored: CoverageScore | None = None,
+    ) -> tuple[torch.Tensor, WordCoverage]:
+        """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
+
+        scored: what a guided model has said already of these translations.
+        """
+        if not guided:
+            return deletion_coverage(self.model, batch, sequences, lengths)
+        scored = score_coverage(self.model, batch, sequences) if scored is None else scored
+        return scored.log_prob, guided_coverage(batch, scored, calibration_of(self.model.config, "guided"))
 
     def _decode(
         self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool, coverage: bool

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -14,8 +14,13 @@ from hf_capsule_mt.pipelines.backends import choose_backend
 from hf_capsule_mt.pipelines.coverage import coverage_of
 from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses
 from hf_capsule_mt.pipelines.ensemble import load_members
-from hf_capsule_mt.pipelines.limits import end_token_ids, generated_lengths, max_source_tokens
-from hf_capsule_mt.pipelines.results import CoverageOptions, Segment, Translation, TranslationOptions
+from hf_capsule_mt.pipelines.limits import (
+    end_token_ids,
+    generated_lengths,
+    limit_of_checkpoint,
+    max_source_tokens,
+)
+from hf_capsule_mt.pipelines.results import Coverage, CoverageOptions, Segment, Translation, TranslationOptions
 from hf_capsule_mt.pipelines.segments import (
     LONE_SURROGATES,
     Document,
@@ -28,6 +33,7 @@ from hf_capsule_mt.pipelines.segments import (
 )
 from hf_capsule_mt.pipelines.sentences import Span
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
+from hf_capsule_mt.pipelines.word_coverage import reads_guidance
 from hf_capsule_mt.pipelines.words import token_offsets, words_of
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
@@ -177,6 +183,55 @@ class Translator:
         self._translate_pieces(batches_of(pieces, options.batch_size, options.batch_tokens), options)
         num_returned = self._decoder.num_returned(self._generate_kwargs(options))
         return [[self._translation(document, rank, options) for rank in range(num_returned)] for document in documents]
+
+    @torch.no_grad()
+    def cover(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        coverage: CoverageOptions | None = None,
+        batch_size: int = 16,
+    ) -> list[Coverage]:
+        """Return what given translations cover, such as another system's; each text is taken as one sentence.
+
+        A source or a translation that is longer than the model takes is cut.
+        """
+        if len(texts) != len(translations):
+            raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
+        options = TranslationOptions(
+            coverage=coverage or CoverageOptions(), split_sentences=False, truncation=True, scores=False
+        )
+        guided = reads_guidance(self.model, (coverage or CoverageOptions()).method)
+        segmenter, decoder = self._segmenter(options), self._decoder
+        documents = [segmenter.document(text) for text in texts]
+        target_of = {
+            id(piece): translation
+            for document, translation in zip(documents, translations, strict=True)
+            for piece in document.pieces
+        }
+        start = self.model.generation_config.decoder_start_token_id
+        start = self.model.config.decoder_start_token_id if start is None else start
+        pieces = [piece for document in documents for piece in document.pieces]
+        for batch_pieces in batches_of(pieces, batch_size, None):
+            targets = [self._target_ids(target_of[id(piece)]) for piece in batch_pieces]
+            lengths = torch.tensor([len(ids) for ids in targets])
+            sequences = torch.full((len(targets), 1 + int(lengths.max())), self.tokenizer.pad_token_id or 0)
+            for row, ids in enumerate(targets):
+                sequences[row, : 1 + len(ids)] = torch.tensor([start, *ids])
+            batch, device = self._collate(batch_pieces), self.model.device
+            _, found = decoder.cover(batch, sequences.to(device), lengths.to(device), guided)
+            was_cut = torch.zeros(len(targets), 1, dtype=torch.bool)
+            _enter(batch_pieces, Hypotheses(sequences[:, None], was_cut, coverage=found))
+        return [
+            coverage_of(document, 0, [translation] * len(document.pieces))
+            for document, translation in zip(documents, translations, strict=True)
+        ]
+
+    def _target_ids(self, translation: str) -> list[int]:
+        limit = limit_of_checkpoint(self.model)
+        options = {} if limit is None else {"truncation": True, "max_length": limit}
+        return list(self.tokenizer(text_target=translation, verbose=False, **options)["input_ids"])
 
     def source_words(self, text: str, segment: Segment) -> list[tuple[Span, list[int]]]:
         """Return the words of a segment of `text`, and which of its `source_ids` each is made of."""

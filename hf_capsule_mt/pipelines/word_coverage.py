@@ -6,6 +6,13 @@ import torch
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
+from hf_capsule_mt.pipelines.calibration import (
+    CALIBRATED_THRESHOLD,
+    Calibration,
+    calibration_of,
+    evidence_of,
+    on_curve,
+)
 from hf_capsule_mt.pipelines.deletion import deletion_log_probs
 from hf_capsule_mt.pipelines.results import CoverageMethod
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
@@ -51,7 +58,7 @@ def score_coverage(model: PreTrainedModel, batch: SourceBatch, sequences: torch.
     return scored
 
 
-def guided_coverage(batch: SourceBatch, scored: CoverageScore) -> WordCoverage:
+def guided_coverage(batch: SourceBatch, scored: CoverageScore, calibration: Calibration | None = None) -> WordCoverage:
     """Return the coverage of the words of B sources from that of the tokens of B * R."""
     copies = len(scored.past) // len(batch.input_ids)
     words = _words(batch)
@@ -61,8 +68,9 @@ def guided_coverage(batch: SourceBatch, scored: CoverageScore) -> WordCoverage:
     )
     num_words = scored.words.sum(dim=-1).clamp(min=1)
     left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
+    left = left.unflatten(0, (-1, copies))
     # most tokens of the word are
-    return _finished(words, past, future, covered, untranslated >= 0.5, left.unflatten(0, (-1, copies)))
+    return _finished(words, past, future, covered, untranslated >= 0.5, left, calibration)
 
 
 def deletion_coverage(
@@ -77,7 +85,8 @@ def deletion_coverage(
     counts = words.counts[:, None]
     covered = (whole[..., None] - without).sigmoid().masked_fill(~counts, 1.0)
     left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
-    coverage = _finished(words, covered, 1 - covered, covered, covered < DELETION_THRESHOLD, left)
+    calibration = calibration_of(model.config, "deletion")
+    coverage = _finished(words, covered, 1 - covered, covered, covered < DELETION_THRESHOLD, left, calibration)
     return whole.flatten() / lengths.clamp(min=1).to(whole.device), coverage
 
 
@@ -88,12 +97,19 @@ def _finished(
     covered: torch.Tensor,
     untranslated: torch.Tensor,
     left: torch.Tensor,
+    calibration: Calibration | None,
 ) -> WordCoverage:
-    """Count unknown words as missing, and average over the words that are no marks."""
+    """Calibrate, count unknown words as missing, and average over the words that are no marks."""
     unknown, counts = words.is_unknown[:, None], words.counts[:, None]
+    if calibration is not None:
+        covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~counts, 1.0)
+        untranslated = covered < CALIBRATED_THRESHOLD
     covered, untranslated = covered.masked_fill(unknown, 0.0), untranslated | unknown
     total = covered.masked_fill(~counts, 0.0).sum(dim=-1)
-    score = torch.where(counts.any(dim=-1), total / counts.sum(dim=-1).clamp(min=1), 1.0)
+    score = total / counts.sum(dim=-1).clamp(min=1)
+    if calibration is not None:
+        score = on_curve(calibration["sentences"], score)
+    score = torch.where(counts.any(dim=-1), score, 1.0)
     return WordCoverage(past, future, covered, untranslated, score, left)
 
 

@@ -1,0 +1,162 @@
+"""Calibrate the coverage of a checkpoint, so that its shares are probabilities.
+
+    capsule-mt calibrate outputs/gdr dev.de dev.en --align-with train.de train.en
+    capsule-mt calibrate Helsinki-NLP/opus-mt-de-en dev.de dev.en --align-with train.de train.en --output outputs/opus
+
+From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the
+checkpoint says what is left. Two curves are fitted: from what it says of a word to the probability that the word is
+translated, and from their mean to the share of the content words that is. The checkpoint's config.json keeps them, and
+coverage uses them wherever the checkpoint is loaded. The coverage of another part of the same text is printed as a
+check. Use text that the model was not trained on; the aligner needs more text than that.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Literal
+
+import torch
+from tqdm import tqdm
+
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_words, read_curve
+from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words
+from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.words import split_words
+from hf_capsule_mt.output_files import check_output_folder, write_output
+from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
+from hf_capsule_mt.pipelines.calibration import evidence_of
+from hf_capsule_mt.text_files import read_parallel
+
+CHECKED_SHARE = 0.3  # of the sentences are for the check
+WINDOW = 128
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("checkpoint", type=checkpoint, help="any sequence-to-sequence checkpoint")
+    parser.add_argument("source", type=Path, help="text that the model was not trained on, a sentence a line")
+    parser.add_argument("target", type=Path, help="its translation")
+    parser.add_argument(
+        "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
+    )
+    parser.add_argument(
+        "--method", choices=("guided", "deletion"), nargs="+", help="what to calibrate (default: what the model has)"
+    )
+    parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
+    parser.add_argument("--output", type=Path, help="where the checkpoint goes (default: where it is)")
+    return parser.parse_args()
+
+
+def examples_of(arguments: argparse.Namespace) -> list[list[WithOmissions]]:
+    """Return the four variants of each sentence."""
+    sources, targets = read_parallel([arguments.source, arguments.target])
+    more = read_parallel(arguments.align_with) if arguments.align_with else [[], []]
+    aligner = fit_aligner(sources + more[0], targets + more[1], progress=lambda step: print(f"Aligner: {step}"))
+    chosen = sorted(random.Random(1).sample(range(len(sources)), min(2 * arguments.sentences, len(sources))))
+    sources, targets = [sources[n] for n in chosen], [targets[n] for n in chosen]
+    links = aligner.align(
+        [(split_words(source), split_words(line)) for source, line in zip(sources, targets, strict=True)]
+    )
+    found = drop_words(sources, targets, links)
+    by_sentence = [found[start : start + len(AMOUNTS)] for start in range(0, len(found), len(AMOUNTS))]
+    if len(by_sentence) < 10:
+        raise ValueError(
+            f"{arguments.source}: {len(by_sentence)} sentences have three content words that the aligner links; "
+            "calibration needs at least 10. Give it more text, `--align-with` too"
+        )
+    return by_sentence[: arguments.sentences]
+
+
+def coverage_of_examples(
+    translator: Translator, examples: list[WithOmissions], method: Literal["guided", "deletion"]
+) -> list[Coverage]:
+    found: list[Coverage] = []
+    for first in tqdm(range(0, len(examples), WINDOW), desc=f"Coverage by {method}", unit=" windows"):
+        part = examples[first : first + WINDOW]
+        sources, translations = ([getattr(example, side) for example in part] for side in ("source", "translation"))
+        found += translator.cover(sources, translations, coverage=CoverageOptions(method=method))
+    return found
+
+
+def labelled_words(example: WithOmissions, coverage: Coverage) -> list[tuple[Word, bool]]:
+    """Return the content words, each with whether it is translated."""
+    return [
+        (word, not is_omitted)
+        for (start, end), is_omitted in example.is_omitted.items()
+        for word in coverage.words
+        if word.start < end and start < word.end
+    ]
+
+
+def calibrate(translator: Translator, examples: list[WithOmissions], method: Literal["guided", "deletion"]) -> None:
+    """Fit both curves of a method, and set them in the model's configuration."""
+    config = translator.model.config
+    others = dict(getattr(config, "coverage_calibration", None) or {})
+    others.pop(method, None)
+    config.coverage_calibration = others or None  # measure without the old curves
+    coverages = coverage_of_examples(translator, examples, method)
+    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in labelled_words(*both)]
+    known = [pair for pair in pairs if pair[0].covered > 0]  # an unknown word is missing, whatever became of it
+    words = fit_words(_evidence([word for word, _ in known]), [is_translated for _, is_translated in known])
+    means = []
+    for coverage in coverages:
+        counted = [word for word in coverage.words if any(character.isalnum() for character in word.text)]
+        probabilities = read_curve(words, _evidence(counted)) * [word.covered > 0 for word in counted]
+        means.append(float(probabilities.mean()))
+    shares = [example.translated_share for example in examples]
+    sentences = fit_sentences(means, shares, [example.amount for example in examples])
+    config.coverage_calibration = others | {method: {"words": words, "sentences": sentences}}
+
+
+def _evidence(words: Sequence[Word]) -> list[float]:
+    found: list[float] = evidence_of(torch.tensor([word.covered for word in words])).tolist()
+    return found
+
+
+def check(translator: Translator, examples: list[WithOmissions], method: Literal["guided", "deletion"]) -> None:
+    """Print how coverage fits sentences that calibration has not seen."""
+    coverages = coverage_of_examples(translator, examples, method)
+    print(f"\n{method}, on {len(examples) // len(AMOUNTS)} other sentences:")
+    print("words dropped  share of content words translated  mean score")
+    for amount in AMOUNTS:
+        rows = [(e, c) for e, c in zip(examples, coverages, strict=True) if e.amount == amount]
+        truth = mean(example.translated_share for example, _ in rows)
+        dropped = str(amount) if isinstance(amount, int) else f"{amount:.0%}"
+        print(f"{dropped:<13}  {truth:<33.2f}  {mean(coverage.score for _, coverage in rows):.2f}")
+    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in labelled_words(*both)]
+    marked = [is_translated for word, is_translated in pairs if word.untranslated]
+    num_missing = sum(not is_translated for _, is_translated in pairs)
+    hits = len(marked) - sum(marked)
+    print(f"marked words: precision {hits / max(len(marked), 1):.2f}, recall {hits / max(num_missing, 1):.2f}")
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.output is None and not Path(arguments.checkpoint).is_dir():
+        raise ValueError(f"{arguments.checkpoint} is no folder on this machine; `--output` names one for the result")
+    if arguments.output is not None:
+        check_output_folder(arguments.output)
+    translator = Translator.from_pretrained(arguments.checkpoint)
+    is_guided = bool(getattr(translator.model, "has_coverage", False))
+    methods = arguments.method or (["guided", "deletion"] if is_guided else ["deletion"])
+    by_sentence = examples_of(arguments)
+    num_checked = int(CHECKED_SHARE * len(by_sentence))
+    fitted, checked = (
+        [example for sentence in part for example in sentence]
+        for part in (by_sentence[num_checked:], by_sentence[:num_checked])
+    )
+    for method in methods:
+        calibrate(translator, fitted, method)
+        check(translator, checked, method)
+    folder = arguments.output or Path(arguments.checkpoint)
+    if arguments.output is not None:
+        translator.model.save_pretrained(folder)
+        translator.tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["coverage_calibration"] = translator.model.config.coverage_calibration
+    write_output(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+    print(f"\n{folder / 'config.json'}: `coverage_calibration`")

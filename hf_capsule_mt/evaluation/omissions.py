@@ -1,0 +1,79 @@
+"""Translations with known omissions: references from which the words that a word aligner links were dropped."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hf_capsule_mt.evaluation.links import Links
+from hf_capsule_mt.evaluation.words import word_spans
+
+# the most frequent words of a text are its function words, which often have no translation of their own
+FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01
+# how many content words to drop: so many, or this share of them
+AMOUNTS: tuple[int | float, ...] = (0, 1, 2, 0.5)
+_SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.;:!?])")
+
+
+class WithOmissions(NamedTuple):
+    """A source, what is left of its reference, and for the characters of each content word whether it was dropped."""
+
+    source: str
+    translation: str
+    is_omitted: dict[tuple[int, int], bool]
+    amount: int | float
+
+    @property
+    def translated_share(self) -> float:
+        """The share of the content words that is still translated."""
+        return 1 - sum(self.is_omitted.values()) / len(self.is_omitted)
+
+
+def function_words(sources: Sequence[str]) -> set[str]:
+    """Return the most frequent words of a text, in lower case."""
+    counts = Counter(word.lower() for source in sources for word, _ in word_spans(source) if word.isalnum())
+    number = min(FUNCTION_WORDS, int(SHARE_OF_VOCABULARY * len(counts)))
+    return {word for word, _ in counts.most_common(number)}
+
+
+def drop_words(
+    sources: Sequence[str], references: Sequence[str], links: Sequence[Links], seed: int = 1
+) -> list[WithOmissions]:
+    """Drop 0, 1, 2 and half of the content words of each source from its reference.
+
+    Content words are those with a link that are not among the most frequent words of the sources. A word is dropped
+    together with every word that is linked to it; so are other source words whose links all go with it. Sentences with
+    fewer than three content words are left out.
+
+    Args:
+        links: between `split_words` of each source and of its reference.
+    """
+    chance, frequent = random.Random(seed), function_words(sources)
+    found = []
+    for source, reference, pair_links in zip(sources, references, links, strict=True):
+        words, targets = word_spans(source), word_spans(reference)
+        linked = {place: {t for s, t in pair_links if s == place} for place, _ in pair_links}
+        content = [
+            place for place in sorted(linked) if words[place][0].isalnum() and words[place][0].lower() not in frequent
+        ]
+        if len(content) < 3:
+            continue
+        for amount in AMOUNTS:
+            number = amount if isinstance(amount, int) else int(amount * len(content) + 0.5)
+            gone = set().union(*(linked[place] for place in chance.sample(content, number)))
+            found.append(
+                WithOmissions(
+                    source,
+                    _without(reference, [targets[place][1] for place in sorted(gone)]),
+                    {words[place][1]: linked[place] <= gone for place in content},
+                    amount,
+                )
+            )
+    return found
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    for start, end in reversed(spans):
+        text = text[:start] + " " + text[end:]
+    return _SPACE_BEFORE_MARK.sub("", " ".join(text.split()))

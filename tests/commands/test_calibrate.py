@@ -1,0 +1,72 @@
+"""`capsule-mt calibrate`: curves from text with words dropped, in the checkpoint's configuration."""
+
+import json
+import re
+import shutil
+from statistics import mean
+
+import pytest
+
+from hf_capsule_mt import CoverageOptions, Translator
+from hf_capsule_mt.commands import calibrate
+from tests.conftest import GOLDEN
+from tests.fixtures.word_for_word import TRANSLATION, sentences
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    texts = sentences(160, seed=5)
+    (tmp_path / "a").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "b").write_text("".join(" ".join(TRANSLATION[w] for w in text.split()) + "\n" for text in texts))
+    shutil.copytree(GOLDEN / "word_for_word", tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+
+    def call(arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["capsule-mt calibrate", *arguments.split()])
+        calibrate.main()
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_calibrate(run, tmp_path):
+    weights = (tmp_path / "model" / "model.safetensors").read_bytes()
+    before = json.loads((tmp_path / "model" / "config.json").read_text())
+    printed = run("model a b --sentences 60")
+    after = json.loads((tmp_path / "model" / "config.json").read_text())
+    curves = after.pop("coverage_calibration")
+    assert after == before
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == weights
+    assert set(curves) == {"guided", "deletion"}
+    for method in curves:
+        assert f"{method}, on 18 other sentences" in printed
+    # the whole translations are whole
+    found = re.findall(r"^0 +1\.00 +(\d\.\d+)$", printed, re.MULTILINE)
+    assert [float(score) > 0.95 for score in found] == [True, True]
+    translator = Translator.from_pretrained(tmp_path / "model")
+    texts = sentences(20, seed=11)
+    whole = [[TRANSLATION[word] for word in text.split()] for text in texts]
+    for method in curves:
+        means = [
+            mean(
+                coverage.score for coverage in translator.cover(texts, given, coverage=CoverageOptions(method=method))
+            )
+            for given in ([" ".join(words) for words in whole], [" ".join(words[:1] + words[2:]) for words in whole])
+        ]
+        assert means[0] > 0.95
+        assert means[1] < 0.85
+
+
+def test_another_folder_and_one_method(run, tmp_path):
+    run("model a b --sentences 40 --method guided --output out")
+    assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {"guided"}
+    assert "coverage_calibration" not in json.loads((tmp_path / "model" / "config.json").read_text())
+
+
+def test_wrong_input(run, tmp_path):
+    (tmp_path / "c").write_text("balu\n" * 30)
+    (tmp_path / "d").write_text("ULAB\n" * 30)
+    with pytest.raises(ValueError, match="c: 0 sentences have three content words"):
+        run("model c d")
+    with pytest.raises(ValueError, match="owner/model is no folder on this machine; `--output` names one"):
+        run("owner/model a b")
