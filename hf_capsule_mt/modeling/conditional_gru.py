@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.gru import GRUCell, gru_update
+from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, over_positions
 from hf_capsule_mt.routing.common import reads_are_free
 
 # e^(2q) and e^(2k) of numbers up to this size, and their product, are good float32 numbers or so large or small that
@@ -94,20 +95,16 @@ class ConditionalGRU(nn.Module):
     ) -> ConditionalGRUOutput:
         """Compute the equations as they stand, position by position."""
         word_gru, context_gru = self.word_gru, self.context_gru
-        states, contexts, attentions = [], [], []
-        for from_word in from_words.unbind(0):
-            from_state = word_gru.project_state(state)
-            state = gru_update(from_word, from_state, state)
+
+        def step(states: Tensors, inputs: Tensors) -> StateAndOutputs:
+            (state,) = states
+            state = gru_update(inputs[0], word_gru.project_state(state), state)
             context, weights = self.attention(state[:, None], keys, source, mask)
             from_context = context_gru.project_input(context[:, 0])
-            from_state = context_gru.project_state(state)
-            state = gru_update(from_context, from_state, state)
-            states.append(state)
-            contexts.append(context)
-            attentions.append(weights)
-        return ConditionalGRUOutput(
-            torch.stack(states, dim=1), torch.cat(contexts, dim=1), torch.cat(attentions, dim=1)
-        )
+            state = gru_update(from_context, context_gru.project_state(state), state)
+            return (state,), (state, context[:, 0], weights[:, 0])
+
+        return ConditionalGRUOutput(*over_positions(step, (state,), (from_words.transpose(0, 1),))[1])
 
 
 class _GRUTrace:

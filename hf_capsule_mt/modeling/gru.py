@@ -12,6 +12,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_capsule_mt.modeling.padding import reverse_sequences
+from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, layer_weights, over_positions
 from hf_capsule_mt.routing.common import reads_are_free
 
 
@@ -54,15 +55,18 @@ def gru_steps(
         lengths: [B], the number of inputs of each sequence, at which it begins in reverse.
         reverse: from the last input to the first.
     """
-    states = []
-    positions = range(from_inputs.shape[1])
-    for position in reversed(positions) if reverse else positions:
-        new = gru_update(from_inputs[:, position], project_state(state), state)
-        if reverse and lengths is not None:
-            new = torch.where((position < lengths)[:, None], new, state)
-        state = new
-        states.append(state)
-    return torch.stack(states[::-1] if reverse else states, dim=1)
+
+    def step(states: Tensors, inputs: Tensors) -> StateAndOutputs:
+        (old,) = states
+        new = gru_update(inputs[0], project_state(old), old)
+        if len(inputs) == 2:
+            new = torch.where(inputs[1][:, None], new, old)
+        return (new,), (new,)
+
+    inputs: Tensors = (from_inputs,)
+    if reverse and lengths is not None:
+        inputs = (from_inputs, torch.arange(from_inputs.shape[1], device=lengths.device) < lengths[:, None])
+    return over_positions(step, (state,), inputs, reverse)[1][0]
 
 
 class FusedGRU(nn.RNNBase):
@@ -86,7 +90,7 @@ class FusedGRU(nn.RNNBase):
         """
         directions = 2 if self.bidirectional else 1
         if state is None:
-            state = hidden.new_zeros(len(hidden), self.hidden_size)
+            state = hidden.new_zeros(hidden.shape[0], self.hidden_size)
         if torch.compiler.is_compiling() or (hidden.shape[1] == 1 and not torch.is_grad_enabled()):
             return self.plain(hidden, lengths, state)
         first = state.to(hidden.dtype).expand(directions, -1, -1).contiguous()
@@ -125,13 +129,11 @@ class FusedGRU(nn.RNNBase):
 
     def project_input(self, hidden: torch.Tensor, direction: int = 0) -> torch.Tensor:
         """[..., in] -> [..., 3d], forwards (0) or backwards (1)."""
-        weight, _, bias, _ = self.weights[4 * direction : 4 * direction + 4]
-        return nn.functional.linear(hidden, weight, bias)
+        return nn.functional.linear(hidden, *layer_weights(self, "ih", direction))
 
     def project_state(self, state: torch.Tensor, direction: int = 0) -> torch.Tensor:
         """[..., d] -> [..., 3d]."""
-        _, weight, _, bias = self.weights[4 * direction : 4 * direction + 4]
-        return nn.functional.linear(state, weight, bias)
+        return nn.functional.linear(state, *layer_weights(self, "hh", direction))
 
 
 class GRULayer(GradientCheckpointingLayer):

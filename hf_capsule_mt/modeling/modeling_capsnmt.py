@@ -42,7 +42,7 @@ from hf_capsule_mt.modeling.outputs import (
     translation_output,
 )
 from hf_capsule_mt.modeling.padding import padding_mask_or_none
-from hf_capsule_mt.modeling.recurrent import Packing, PaddedWords, ResidualLSTM, WordPacking
+from hf_capsule_mt.modeling.recurrent import FusedLSTM, Packing, PaddedWords, ResidualLSTM, WordPacking
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
 from hf_capsule_mt.routing.common import reads_are_free
@@ -70,7 +70,12 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, nn.LSTM):
+        if isinstance(module, FusedLSTM):
+            for name, parameter in module.named_parameters():  # as transformers does for an `nn.LSTM`
+                if "weight" in name:
+                    init.xavier_uniform_(parameter)
+                else:
+                    init.zeros_(parameter)
             for name, parameter in module.named_parameters():
                 if getattr(parameter, "_is_hf_initialized", False):  # loaded; the parts below do not know
                     continue
@@ -150,10 +155,10 @@ class CapsNMTEncoder(RecurrentStack):
         mask = self.checked_mask(attention_mask, hidden)
         hidden = nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
         states = [hidden]
-        if mask is None:
+        if mask is None or torch.compiler.is_compiling():
             for layer in self.layers:
-                hidden, _ = layer(hidden)
-                states.append(hidden)
+                hidden, _ = layer(hidden, keep=mask)
+                states.append(hidden if mask is None else hidden.masked_fill(~mask.unsqueeze(-1), 0))
         else:
             packing: Packing = WordPacking(mask) if reads_are_free(mask) else PaddedWords(mask)
             packed = packing.pack(hidden)
@@ -308,8 +313,8 @@ class CapsNMTDecoder(RecurrentStack):
         hidden = self.embed(input_ids, inputs_embeds)
         length = hidden.shape[1]
         source, memory = self._projected_source(cache, capsules, encoder_hidden_states, encoder_attention_mask)
-        if len(source) != len(hidden):
-            raise ValueError(f"the source has {len(source)} rows, but the target has {len(hidden)}")
+        if source.shape[0] != hidden.shape[0]:
+            raise ValueError(f"the source has {source.shape[0]} rows, but the target has {hidden.shape[0]}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
         mask = None if attention_mask is None else padding_mask_or_none(attention_mask[:, -length:])
 
@@ -319,15 +324,11 @@ class CapsNMTDecoder(RecurrentStack):
             top = self.decoding_step(self, hidden[:, 0], cache, memory).unsqueeze(1)
             return CapsuleDecoderOutput(last_hidden_state=top, past_key_values=cache)
         # while the cache records its past, it needs the state after every single word
-        size = 1 if cache is not None and cache.record_past else max(length, 1)
+        spans = [slice(None)]
+        if cache is not None and cache.record_past:
+            spans = [slice(position, position + 1) for position in range(length)]
         parts = [
-            self._run_layers(
-                hidden[:, start : start + size],
-                None if mask is None else mask[:, start : start + size],
-                memory,
-                cache,
-            )
-            for start in range(0, length, size)
+            self._run_layers(hidden[:, span], None if mask is None else mask[:, span], memory, cache) for span in spans
         ]
         states = parts[0][0]
         if len(parts) > 1:
@@ -353,7 +354,10 @@ class CapsNMTDecoder(RecurrentStack):
         """Run each layer over all positions [B, T, d] at once; return the states below and above every layer."""
         before = None if cache is None else cache.states
         packing: Packing | None = None
-        if mask is not None:  # a row without a word is computed as if it had one, and its state then left as it was
+        keep = None
+        if torch.compiler.is_compiling():
+            keep = mask
+        elif mask is not None:  # a row without a word is computed as if it had one, and its state then left as it was
             # the state after the last word, for a cache, comes from packed words alone
             packs = reads_are_free(mask) or cache is not None
             packing = (WordPacking if packs else PaddedWords)(mask | ~mask.any(dim=1, keepdim=True))
@@ -361,11 +365,11 @@ class CapsNMTDecoder(RecurrentStack):
         for number, layer in enumerate(self.layers):
             state = None if before is None else before[number]
             if packing is None:
-                hidden, new_state = layer(hidden, None, None, None, state)
+                hidden, new_state = layer(hidden, None, None, None, state, keep)
             else:
                 packed, new_state = packing.run(layer, packing.pack(hidden), state)
                 hidden = packing.unpack(packed)
-            after.append(new_state if mask is None else _keep_empty_rows(new_state, state, mask))
+            after.append(new_state if packing is None or mask is None else _keep_empty_rows(new_state, state, mask))
             if number == 0 and self.source_attention is not None and memory is not None:
                 hidden, attentions = self.source_attention(hidden, *memory)
             states.append(hidden)

@@ -32,21 +32,24 @@ class Compaction:
         """mask: [B, T], True keeps."""
         self.mask = mask
         self.lengths: torch.Tensor | None = None
-        self.order: torch.Tensor | None = None
+        self.places: torch.Tensor | None = None  # [B, T], where each position goes
         if mask is None:
             return
         if not reads_are_free(mask) or not bool(mask.all()):
             self.lengths = mask.sum(dim=1)
             if not reads_are_free(mask) or bool((mask[:, 1:] > mask[:, :-1]).any()):
-                self.order = (~mask).to(torch.int8).argsort(dim=1, stable=True)  # [B, T]
+                padding = self.lengths[:, None] + (~mask).cumsum(dim=1)
+                self.places = torch.where(mask, mask.cumsum(dim=1), padding) - 1
 
     def compact(self, hidden: torch.Tensor) -> torch.Tensor:
         """[B, T, d] -> [B, T, d], padding last."""
-        return hidden if self.order is None else _gather_positions(hidden, self.order)
+        if self.places is None:
+            return hidden
+        return torch.zeros_like(hidden).scatter(1, self.places[..., None].expand_as(hidden), hidden)
 
     def restore(self, hidden: torch.Tensor) -> torch.Tensor:
         """[B, T, d], padding last -> [B, T, d], padding where it was."""
-        return hidden if self.order is None else _gather_positions(hidden, self.order.argsort(dim=1))
+        return hidden if self.places is None else _gather_positions(hidden, self.places)
 
 
 def _gather_positions(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_capsule_mt.modeling.padding import Compaction, reverse_sequences
+from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, layer_weights, over_positions
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
 
@@ -84,14 +85,106 @@ class PaddedWords:
         return self.compaction.restore(packed).masked_fill(~self.mask.unsqueeze(-1), 0)
 
 
+def lstm_update(gates: torch.Tensor, cell: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the new (h, c), each [B, d], from the sum of both projections [B, 4 d] and c; `None` is zero."""
+    width = gates.shape[-1] // 4
+    input_gate, forget_gate, _, output_gate = gates.sigmoid().chunk(4, dim=-1)
+    new = input_gate * gates[:, 2 * width : 3 * width].tanh()
+    if cell is not None:
+        new = torch.addcmul(new, forget_gate, cell)
+    return output_gate * new.tanh(), new
+
+
+class FusedLSTM(nn.RNNBase):
+    """An `nn.LSTM` of one layer that `torch.compile` accepts.
+
+    No subclass of `nn.LSTM`, whose mere presence stops `torch.compile`.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
+        super().__init__("LSTM", input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        batch_sizes: torch.Tensor | None = None,
+        sorted_indices: torch.Tensor | None = None,
+        unsorted_indices: torch.Tensor | None = None,
+        state: RecurrentState | None = None,
+        lengths: torch.Tensor | None = None,
+        keep: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, RecurrentState]:
+        """Run over inputs [B, T, in], or packed [N, in]; return all states, and (h, c) after the last position.
+
+        Args:
+            state: (h, c), each [B, d], of one direction; zero if it is not given.
+            lengths: [B], where inputs [B, T, in] have padding behind their words.
+            keep: [B, T], True where there is a word; only for compilers, which cannot pack.
+        """
+        directions = 2 if self.bidirectional else 1
+        num_rows = hidden.shape[0] if sorted_indices is None else sorted_indices.shape[0]
+        if state is None:
+            zeros = hidden.new_zeros(num_rows, self.hidden_size)
+            state = (zeros, zeros)
+        if torch.compiler.is_compiling():
+            return self.plain(hidden, state, keep)
+        # under autocast the state is of another precision than the input
+        first = tuple(tensor.to(hidden.dtype).expand(directions, -1, -1).contiguous() for tensor in state)
+        weights = cast(list[torch.Tensor], self._flat_weights)
+        settings = (True, 1, 0.0, self.training, self.bidirectional)
+        if lengths is not None and self.bidirectional:  # in one direction padding comes too late to matter
+            ways = (hidden, reverse_sequences(hidden, lengths))
+            one_way = (True, 1, 0.0, self.training, False)
+            forwards, backwards = (
+                torch.lstm(inputs, (first[0][:1], first[1][:1]), weights[4 * way : 4 * way + 4], *one_way, True)
+                for way, inputs in enumerate(ways)
+            )
+            outputs = torch.cat([forwards[0], reverse_sequences(backwards[0], lengths)], dim=-1)
+            last = list(backwards[1:])
+        elif batch_sizes is None:
+            outputs, *last = torch.lstm(hidden, first, weights, *settings, True)
+        else:
+            if sorted_indices is not None:
+                first = tuple(tensor.index_select(1, sorted_indices) for tensor in first)
+            outputs, *last = torch.lstm(hidden, batch_sizes, first, weights, *settings)
+            if unsorted_indices is not None:
+                last = [tensor.index_select(1, unsorted_indices) for tensor in last]
+        return outputs, (last[0][-1], last[1][-1])
+
+    def plain(
+        self, hidden: torch.Tensor, state: RecurrentState, keep: torch.Tensor | None
+    ) -> tuple[torch.Tensor, RecurrentState]:
+        """Compute the same on unpacked inputs as a loop. Padding leaves the state as it is, and repeats it."""
+        outputs, last = [], state
+        for direction in range(2 if self.bidirectional else 1):
+
+            def step(state: Tensors, inputs: Tensors, direction: int = direction) -> StateAndOutputs:
+                gates = inputs[0] + self.project_state(state[0], direction)
+                new: Tensors = lstm_update(gates, state[1])
+                if len(inputs) == 2:
+                    new = tuple(torch.where(inputs[1][:, None], *pair) for pair in zip(new, state, strict=True))
+                return new, new[:1]
+
+            inputs = (self.project_input(hidden, direction), *(() if keep is None else (keep,)))
+            last, (states,) = over_positions(step, state, inputs, reverse=direction == 1)
+            outputs.append(states)
+        return torch.cat(outputs, dim=-1), last
+
+    def project_input(self, hidden: torch.Tensor, direction: int = 0) -> torch.Tensor:
+        """W_ih x + b, [..., in] -> [..., 4 d], forwards (0) or backwards (1)."""
+        return nn.functional.linear(hidden, *layer_weights(self, "ih", direction))
+
+    def project_state(self, state: torch.Tensor, direction: int = 0) -> torch.Tensor:
+        """W_hh h + b, [..., d] -> [..., 4 d]."""
+        return nn.functional.linear(state, *layer_weights(self, "hh", direction))
+
+
 class ResidualLSTM(GradientCheckpointingLayer):
     """One sub-layer: LayerNorm(x + dropout(LSTM(x))); in both directions, each of half the width, or in one."""
 
     def __init__(self, width: int, dropout: float, bidirectional: bool) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(
-            width, width // 2 if bidirectional else width, batch_first=True, bidirectional=bidirectional
-        )
+        self.lstm = FusedLSTM(width, width // 2 if bidirectional else width, bidirectional)
         self.norm = nn.LayerNorm(width)
         self.dropout = dropout
 
@@ -103,69 +196,38 @@ class ResidualLSTM(GradientCheckpointingLayer):
         unsorted_indices: torch.Tensor | None = None,
         state: RecurrentState | None = None,
         lengths: torch.Tensor | None = None,
+        keep: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, RecurrentState]:
         """States below [B, T, d], or packed [N, d] with what `PackedSequence` has of them -> those of this layer.
 
         Args:
             state: (h, c), each [B, d], of a layer of one direction; zero if it is not given.
             lengths: [B], where states [B, T, d] have padding behind their words.
+            keep: [B, T], True where there is a word; only for compilers, which cannot pack.
 
         Returns:
             The states of all positions, and (h, c) after the last word.
         """
         with _no_cpu_autocast(hidden):
             hidden = hidden.to(self.norm.weight.dtype) if hidden.is_cpu else hidden
-            inputs = (
-                hidden
-                if batch_sizes is None
-                else PackedSequence(hidden, batch_sizes, sorted_indices, unsorted_indices)
-            )
-            initial = None
-            if state is not None:  # under autocast the state is of another precision than the input
-                initial = tuple(tensor.unsqueeze(0).to(hidden.dtype).contiguous() for tensor in state)
-            if lengths is not None and self.lstm.bidirectional:
-                outputs, (last_hidden, last_cell) = self._run_both_ways(hidden, lengths)
-            else:  # in one direction padding comes too late to matter
-                outputs, (last_hidden, last_cell) = self.lstm(inputs, initial)
-            outputs = outputs if batch_sizes is None else outputs.data
+            outputs, last = self.lstm(hidden, batch_sizes, sorted_indices, unsorted_indices, state, lengths, keep)
             outputs = nn.functional.dropout(outputs, p=self.dropout, training=self.training)
-            return self.norm(hidden + outputs), (last_hidden[-1], last_cell[-1])
-
-    def _run_both_ways(self, hidden: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, RecurrentState]:
-        """Run each direction over states [B, T, d] by itself, the second one from the last of the words backwards."""
-        zeros = hidden.new_zeros(1, len(hidden), self.lstm.hidden_size)
-        forwards, backwards = (
-            torch.lstm(
-                inputs, (zeros, zeros), cast(list[torch.Tensor], weights), True, 1, 0.0, self.training,
-                bidirectional=False, batch_first=True,
-            )
-            for inputs, weights in zip(
-                (hidden, reverse_sequences(hidden, lengths)), self.lstm.all_weights, strict=True
-            )
-        )  # fmt: skip
-        return torch.cat([forwards[0], reverse_sequences(backwards[0], lengths)], dim=-1), backwards[1:]
+            return self.norm(hidden + outputs), last
 
     def step(self, hidden: torch.Tensor, state: RecurrentState | None) -> tuple[torch.Tensor, RecurrentState]:
         """Run one position of a layer of one direction, without dropout: [B, d] -> [B, d], and the new (h, c)."""
         gates = self.project_input(hidden)  # [B, 4 d]
         gates = gates + (self.lstm.all_weights[0][3] if state is None else self.project_state(state[0]))
-        input_gate, forget_gate, _, output_gate = gates.sigmoid().chunk(4, dim=-1)
-        width = hidden.shape[-1]
-        cell = input_gate * gates[:, 2 * width : 3 * width].tanh()
-        if state is not None:
-            cell = torch.addcmul(cell, forget_gate, state[1])
-        outputs = output_gate * cell.tanh()
+        outputs, cell = lstm_update(gates, None if state is None else state[1])
         return self.norm(hidden + outputs), (outputs, cell)
 
     def project_input(self, hidden: torch.Tensor) -> torch.Tensor:
         """W_ih x + b of one direction, [B, d] -> [B, 4 d]."""
-        weight, _, bias, _ = self.lstm.all_weights[0]
-        return nn.functional.linear(hidden, weight, bias)
+        return self.lstm.project_input(hidden)
 
     def project_state(self, state: torch.Tensor) -> torch.Tensor:
         """W_hh h + b of one direction, [B, d] -> [B, 4 d]."""
-        _, weight, _, bias = self.lstm.all_weights[0]
-        return nn.functional.linear(state, weight, bias)
+        return self.lstm.project_state(state)
 
 
 def _no_cpu_autocast(hidden: torch.Tensor) -> contextlib.AbstractContextManager[object]:

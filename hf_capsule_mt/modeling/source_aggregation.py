@@ -50,9 +50,8 @@ class SourceCapsules(nn.Module):
         width = states.shape[-1]
         capsule_positions = None
         if self.position_aware:
-            table = sinusoids(max(states.shape[1], self.num_capsules), width, states.device).to(states.dtype)
-            capsule_positions = table[: self.num_capsules]
-            positions = table[: states.shape[1]]
+            capsule_positions = sinusoids(self.num_capsules, width, states.device).to(states.dtype)
+            positions = sinusoids(states.shape[1], width, states.device).to(states.dtype)
             if mask is not None:
                 positions = positions[(mask.cumsum(dim=1) - 1).clamp(min=0)]  # those among the words alone
             states = states + positions
@@ -93,7 +92,7 @@ class SourcePooling(nn.Module):
             pooled = [states.amax(dim=1), states.mean(dim=1), states[:, 0], states[:, -1]]
         else:
             keep = mask.unsqueeze(-1)  # [B, S, 1]
-            rows = torch.arange(len(states), device=states.device)
+            rows = torch.arange(states.shape[0], device=states.device)
             places = torch.arange(states.shape[1], device=states.device).expand_as(mask)
             first = places.masked_fill(~mask, states.shape[1]).amin(dim=1)
             last = places.masked_fill(~mask, -1).amax(dim=1)

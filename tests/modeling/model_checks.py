@@ -36,7 +36,6 @@ class Family:
     has_attentions: bool = True
     has_static_cache: bool = True
     pads_left: bool = False
-    compiles_fullgraph: bool = True
     # how a test of beam search makes the vocabulary tiny
     vocabulary_fields: tuple[str, ...] = ("vocab_size",)
     hidden_size_field: str = "d_model"
@@ -55,6 +54,17 @@ def randomize(model: nn.Module, std: float = 0.2) -> nn.Module:
         if "final_logits_bias" in name:
             nn.init.normal_(buffer, std=std)
     return model
+
+
+class LogitsOf(nn.Module):
+    """A model without a cache that returns its logits alone."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, decoder_input_ids):
+        return self.model(input_ids, attention_mask, decoder_input_ids, use_cache=False).logits
 
 
 class ModelChecks:
@@ -554,11 +564,25 @@ class ModelChecks:
 
     # --------------------------------------------------------------------------------------------------- compilation
     def test_compiles_without_a_graph_break(self, mix):
-        """A recurrent model compiles too, but breaks its graph: the compiler leaves the layers of `nn` as they are."""
         model, batch = self.model(mix), self.batch((4, 2), target_length=3)  # short: a recurrence is unrolled
         torch._dynamo.reset()  # so many mixes of one class would reach the limit of recompilations
-        compiled = torch.compile(model, fullgraph=self.family.compiles_fullgraph, backend="eager")
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
         torch.testing.assert_close(compiled(**batch, use_cache=False).logits, model(**batch).logits, **TOLERANCE)
+
+    @pytest.mark.slow
+    def test_exports_with_any_batch_and_any_lengths(self, mix):
+        model, batch = self.model(mix).eval(), self.batch()
+        rows, source, target = (torch.export.Dim(name, max=40) for name in ("rows", "source", "target"))
+        shapes = {
+            "input_ids": {0: rows, 1: source},
+            "attention_mask": {0: rows, 1: source},
+            "decoder_input_ids": {0: rows, 1: target},
+        }
+        with torch.no_grad():
+            program = torch.export.export(LogitsOf(model), (), batch, dynamic_shapes=shapes).module()
+            for lengths, target_length in (((7, 4, 5), 6), ((3, 9), 4)):
+                batch = self.batch(lengths, target_length)
+                torch.testing.assert_close(program(**batch), model(**batch).logits, **TOLERANCE)
 
 
 class TwoVocabulariesChecks(ModelChecks):

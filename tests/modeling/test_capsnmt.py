@@ -47,7 +47,6 @@ class TestCapsNMT(ModelChecks):
         has_attentions=False,
         has_static_cache=False,
         pads_left=True,
-        compiles_fullgraph=False,
         hidden_size_field="hidden_size",
     )
     mixes = MIXES

@@ -1,0 +1,57 @@
+"""Loops over positions: an exporter keeps them as loops, so that a graph takes sequences of any length.
+
+Legend: B batch, T positions.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+Tensors = tuple[torch.Tensor, ...]
+# the state after a position, and its outputs; one name: `torch.compile` evaluates the annotations of inner functions
+StateAndOutputs = tuple[Tensors, Tensors]
+
+
+def over_positions(
+    step: Callable[[Tensors, Tensors], StateAndOutputs],
+    state: Tensors,
+    inputs: Tensors,
+    reverse: bool = False,
+) -> StateAndOutputs:
+    """Run a recurrence over inputs, each [B, T, ...]; return the last state and the outputs, each [B, T, ...].
+
+    Python's loop, which `torch.compile` unrolls. While `torch.export` traces, it is the operator `scan`, so that the
+    exported program, and ONNX made of it, take any number of positions.
+
+    Args:
+        step: the state before and the inputs of one position, each [B, ...] -> the state after it and its outputs.
+        reverse: from the last position to the first.
+    """
+    if torch.compiler.is_exporting():
+        from torch._higher_order_ops.scan import scan
+
+        def separate(carried: Tensors, of_position: Tensors) -> StateAndOutputs:
+            new, results = step(carried, of_position)
+            return new, tuple(result.clone() for result in results)  # no two results may share memory
+
+        state = tuple(tensor.clone() for tensor in state)  # nor any two parts of the state
+        last, outputs = scan(separate, state, tuple(tensor.transpose(0, 1) for tensor in inputs), reverse=reverse)
+        return tuple(last), tuple(output.transpose(0, 1) for output in outputs)
+    collected = []
+    positions = list(zip(*(tensor.unbind(1) for tensor in inputs), strict=True))
+    for of_position in reversed(positions) if reverse else positions:
+        state, results = step(state, of_position)
+        collected.append(results)
+    if reverse:
+        collected.reverse()
+    return state, tuple(torch.stack(results, dim=1) for results in zip(*collected, strict=True))
+
+
+def layer_weights(layer: nn.RNNBase, product: str, direction: int) -> Tensors:
+    """Return the weight and the bias of a layer's product "ih" or "hh", forwards (0) or backwards (1).
+
+    By name: `layer.all_weights` holds tensors that an exporter does not know as parameters.
+    """
+    suffix = f"{product}_l0{'_reverse' * direction}"
+    return getattr(layer, f"weight_{suffix}"), getattr(layer, f"bias_{suffix}")
