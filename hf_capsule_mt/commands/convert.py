@@ -1,0 +1,74 @@
+"""Convert a checkpoint for other software, or a Marian checkpoint to one with capsules.
+
+    capsule-mt convert outputs/demo converted --to marian        # transformers' MarianMTModel
+    capsule-mt convert outputs/demo converted --to ctranslate2 --int8
+    capsule-mt convert outputs/demo converted --to onnx --int8   # onnxruntime, transformers.js
+    capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
+
+Every model becomes ONNX. Marian and CTranslate2 take a Capsule Marian whose capsules are off. `--from marian` keeps
+all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint
+
+TARGETS = ("marian", "ctranslate2", "onnx")
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """An `argparse` type: a field of `CapsuleMarianConfig` and its value, as YAML writes it."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text}")
+    return name, yaml.safe_load(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("checkpoint", type=checkpoint, help="a folder with a model and its tokenizer, or a hub name")
+    parser.add_argument("output", type=Path, help="the folder to write")
+    direction = parser.add_mutually_exclusive_group(required=True)
+    direction.add_argument("--to", choices=TARGETS, help="what to write")
+    direction.add_argument("--from", dest="source", choices=("marian",), help="what to read, to add capsules to it")
+    parser.add_argument("--int8", action="store_true", help="int8 matrices, for `--to ctranslate2` and `--to onnx`")
+    parser.add_argument(
+        "--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="fields of CapsuleMarianConfig"
+    )
+    arguments = parser.parse_args()
+    if arguments.int8 and arguments.to not in ("ctranslate2", "onnx"):
+        parser.error("--int8 goes with --to ctranslate2 and --to onnx")
+    if arguments.set and arguments.source is None:
+        parser.error("--set goes with --from marian")
+    if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
+        parser.error(f"{arguments.output} exists and is no empty folder")
+    tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
+    if arguments.source is not None:
+        model = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **dict(arguments.set))
+        model.save_pretrained(arguments.output)
+        tokenizer.save_pretrained(arguments.output)
+    else:
+        convert(arguments.checkpoint, tokenizer, arguments.output, arguments.to, arguments.int8)
+    print(f"{arguments.output} is written")
+
+
+def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) -> None:
+    """Write the checkpoint in the form that `target` names."""
+    from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
+
+    model = AutoModelForSeq2SeqLM.from_pretrained(path)
+    if target == "marian":
+        to_marian(model).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    elif target == "ctranslate2":
+        convert_to_ctranslate2(model, tokenizer, folder, int8=int8)
+    else:
+        from hf_capsule_mt.hub.onnx_export import export_onnx
+
+        export_onnx(model, tokenizer, folder, int8=int8)

@@ -1,0 +1,91 @@
+"""Capsule Marian becomes transformers' Marian or CTranslate2's, and refuses by name what these have no place for."""
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+
+from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
+from tests.fast.models import batch, build
+from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
+
+
+def test_a_model_without_capsules_is_marians(tmp_path):
+    model = build("plain")
+    to_marian(model).save_pretrained(tmp_path)
+    marian = MarianMTModel.from_pretrained(tmp_path)
+    assert type(marian) is MarianMTModel
+    source = batch()
+    assert torch.equal(marian.generate(**source, num_beams=3), model.generate(**source, num_beams=3))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("guided", 'it has guided_routing="guided"; only guided_routing="none" converts'),
+        ("heads", 'it has head_aggregation="em_routing"; only head_aggregation="concat" converts'),
+        ("em", 'it has layer_aggregation="em_routing"'),
+        ("rnmt", "got a CapsuleRNMTForConditionalGeneration"),
+    ],
+)
+def test_capsules_are_refused_by_name(name, message):
+    with pytest.raises(ValueError, match=message):
+        to_marian(build(name))
+
+
+@pytest.fixture
+def convert(monkeypatch, capsys):
+    def run(*words):
+        from hf_capsule_mt.commands import convert
+
+        monkeypatch.setattr("sys.argv", ["capsule-mt convert", *map(str, words)])
+        convert.main()
+
+    return run
+
+
+def test_the_command_goes_there_and_back(convert, tmp_path):
+    there, back = tmp_path / "capsules", tmp_path / "marian"
+    stock = save_tiny_marian(tmp_path / "stock")
+    convert(stock, there, "--from", "marian", "--set", "layer_aggregation=none", "dropout=0.2")
+    model = AutoModelForSeq2SeqLM.from_pretrained(there)
+    assert type(model) is CapsuleMarianMTModel
+    assert model.config.dropout == 0.2
+    convert(there, back, "--to", "marian")
+    expected, found = (AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict() for folder in (stock, back))
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert AutoTokenizer.from_pretrained(back)("The man")["input_ids"]
+
+
+def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path, capsys):
+    stock, guided = save_tiny_marian(tmp_path / "stock"), tmp_path / "guided"
+    convert(stock, guided, "--from", "marian", "--set", "guided_routing=guided", "guided_capsule_dim=8")
+    assert AutoModelForSeq2SeqLM.from_pretrained(guided).config.guided_capsule_dim == 8
+    with pytest.raises(ValueError, match='guided_routing="guided"'):
+        convert(guided, tmp_path / "lost", "--to", "marian")
+    for words, message in (
+        ((stock, guided, "--to", "marian"), "exists and is no empty folder"),
+        ((stock, tmp_path / "x", "--to", "marian", "--int8"), "--int8 goes with"),
+        ((stock, tmp_path / "x", "--to", "onnx", "--set", "dropout=0"), "--set goes with --from marian"),
+    ):
+        with pytest.raises(SystemExit):
+            convert(*words)
+        assert message in capsys.readouterr().err
+
+
+def test_ctranslate2_translates_the_same(tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer).eval()
+    translator = ctranslate2.Translator(str(convert_to_ctranslate2(model, tokenizer, tmp_path / "ct2")), "cpu")
+    for text in ("The old man buys a red hat.", "A woman sleeps."):
+        ids = tokenizer(text)["input_ids"]
+        settings = {"num_beams": 3, "max_new_tokens": 8, "bad_words_ids": [[tokenizer.pad_token_id]]}
+        expected = model.generate(torch.tensor([ids]), **settings, length_penalty=0.0, early_stopping="never")[0, 1:]
+        (result,) = translator.translate_batch(
+            [tokenizer.convert_ids_to_tokens(ids)], beam_size=3, max_decoding_length=8, length_penalty=0, patience=4
+        )
+        found = [token for token in result.hypotheses[0] if token != tokenizer.eos_token]
+        kept = [token for token in tokenizer.convert_ids_to_tokens(expected) if token != tokenizer.eos_token]
+        assert found == kept
