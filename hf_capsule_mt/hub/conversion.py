@@ -4,7 +4,7 @@ import copy
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel, PreTrainedTokenizerBase
@@ -30,10 +30,12 @@ def to_marian(model: PreTrainedModel) -> MarianMTModel:
     known = MarianConfig().to_dict()
     values = {name: value for name, value in model.config.to_dict().items() if name in known}
     config = MarianConfig(**{**values, "model_type": "marian", "architectures": ["MarianMTModel"]})
-    marian = MarianMTModel(config).to(model.dtype)
+    marian: Any = MarianMTModel(config)
+    marian.to(model.dtype)
     marian.load_state_dict(model.state_dict())
     marian.generation_config = copy.deepcopy(model.generation_config)
-    return marian.eval()
+    marian.eval()
+    return cast(MarianMTModel, marian)
 
 
 def convert_to_ctranslate2(
@@ -49,7 +51,7 @@ def convert_to_ctranslate2(
     from ctranslate2.converters import TransformersConverter
     from ctranslate2.converters.transformers import BartLoader
 
-    marian = to_marian(model)
+    marian: Any = to_marian(model)
     if not marian.config.share_encoder_decoder_embeddings:
         raise ValueError("`share_encoder_decoder_embeddings` is False, but only a joint vocabulary converts")
     start = marian.config.decoder_start_token_id
@@ -71,7 +73,7 @@ def convert_to_ctranslate2(
             config.eos_token, config.unk_token = words.eos_token, words.unk_token
             config.decoder_start_token = words.convert_ids_to_tokens(start)
 
-    class Converter(TransformersConverter):  # type: ignore[misc]
+    class Converter(TransformersConverter):
         def _load(self) -> Any:
             with torch.no_grad():
                 return Loader()(marian, tokenizer)
