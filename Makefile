@@ -3,7 +3,8 @@
 #            older processor, most of them on the lowest transformers
 # test-slow  the tests that take longer, too
 # test-processors  the model tests with the arithmetic of several processors
-# check      lint, format and types
+# test-dist  build the wheel and the source distribution, and test them in an empty environment
+# check      lint, format, types, and whether the installed versions fit each other
 # clean      remove what these made
 #
 # On a machine with only Python, make and git. PYTHON=python3.12 make test picks another Python.
@@ -15,7 +16,7 @@ MODEL_TESTS := tests/golden tests/routing tests/modeling tests/pipelines
 PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2)
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow test-processors check clean
+.PHONY: demo test test-slow test-processors test-dist check clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/capsule-mt quickstart
@@ -32,10 +33,14 @@ test-processors: $(VENV)/ready
 test-slow: $(VENV)/ready
 	$(VENV)/bin/python $(PYTEST) -m slow
 
+test-dist:
+	tests/dist.sh $(PYTHON)
+
 check: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m pip check
 
 clean:
 	rm -rf $(VENV) $(FLOOR_VENV) build dist .pytest_cache .ruff_cache .mypy_cache
