@@ -8,6 +8,8 @@
     python -m lab.benchmark pipeline outputs/demo --num-beams 4         # the pipeline beside a loop over generate()
     python -m lab.benchmark throughput --rounds 4                       # a bare Trainer beside this package's
     python -m lab.benchmark engines                                     # to_fast beside generate() and CTranslate2
+    python -m lab.benchmark trained outputs/demo --input test.en --references test.de    # the same, with BLEU and chrF
+    python -m lab.benchmark lengths 10 100 400 --threads 1 --backends native            # the same, by length
 
 All runs take turns in one process, and each ratio is one of medians of the same run. Prints a table, and writes a JSON
 result, to which `python -m lab.report --keep` gives a place in the report.
@@ -23,12 +25,14 @@ from tqdm import tqdm
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.fast import to_fast
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
 from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
 from lab.model_speed import SIZES, SYSTEMS, ModelSpeed, decoding_models
 from lab.pipeline_speed import pipeline_speed
 from lab.throughput import measure
+from lab.trained_engines import draw_trained, measure_trained, render_trained
 
 MODEL_SECTIONS = ("core", "train", "decode", "memory")
 
@@ -74,8 +78,20 @@ def parse_arguments() -> argparse.Namespace:
     engines = command("engines", "to_fast beside generate() and, where it is installed, CTranslate2; one thread")
     engines.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
     engines.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
+    lengths.add_argument("--backends", nargs="+", choices=["native", "torch"], default=[], help="to_fast in int8, too")
+    trained = command("trained", "engines on trained checkpoints: speed beside BLEU and chrF; JSON, table and picture")
+    trained.add_argument("checkpoints", nargs="+", type=checkpoint, help="folders, or names on the hub")
+    trained.add_argument("--input", type=Path, required=True, help="a sentence on a line")
+    trained.add_argument("--references", type=Path, help="their translations, for BLEU and chrF")
+    trained.add_argument("--sentences", type=positive, default=100, help="how many of them, from the first")
+    trained.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16, 64], help="sentences of a batch")
+    trained.add_argument("--num-beams", nargs="+", type=positive, default=[1, 5], help="hypotheses of beam search")
+    trained.add_argument("--forced", type=positive, help="measure translations of exactly so many tokens, too")
+    trained.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
+    trained.add_argument("--threads", nargs="+", type=positive, help="numbers of threads (default: one, and all)")
     for name, one in commands.choices.items():
-        one.add_argument("--threads", type=int, help="processor threads to use (default: all)")
+        if name != "trained":
+            one.add_argument("--threads", type=int, help="processor threads to use (default: all)")
         one.add_argument("--output", type=Path, default=Path(f"outputs/benchmark-{name}.json"), help="the result file")
     return parser.parse_args()
 
@@ -102,7 +118,10 @@ def measure_models(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
-    models = decoding_models({"Marian": "stock", "CapsNMT": "capsnmt"}, arguments)
+    models: dict[str, Any] = dict(decoding_models({"Marian": "stock", "CapsNMT": "capsnmt"}, arguments))
+    for backend in arguments.backends:
+        for title in ("Marian", "CapsNMT"):
+            models[f"{title}, {backend} int8"] = to_fast(models[title], backend=backend)
     with tqdm(total=2 * 2 * len(models) * len(arguments.lengths) * (arguments.repeats + 1)) as bar:
         sweeps = measure_lengths(
             models,
@@ -133,18 +152,21 @@ SECTIONS = {
     "pipeline": (pipeline_speed, None),
     "throughput": (measure_throughput, render_throughput),
     "engines": (measure_engines, render_engines),
+    "trained": (measure_trained, render_trained),
 }
 
 
 def main() -> None:
     arguments = parse_arguments()
-    if arguments.threads:
+    if isinstance(arguments.threads, int):
         torch.set_num_threads(arguments.threads)
     measure_section, render = SECTIONS[arguments.command]
     path = write_result(arguments.output, measure_section(arguments))
     if render:
         print(render(read_result(path)))
     print(f"Result: {path}")
+    if arguments.command == "trained":
+        print(f"Picture: {draw_trained(read_result(path), path.with_suffix('.png'))}")
 
 
 if __name__ == "__main__":

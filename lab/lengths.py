@@ -2,18 +2,19 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from hf_capsule_mt.fast import FastTranslator
 from lab.benchmark_tables import FIXED_LENGTH
 from lab.timing import time_in_turns
 
 
 def measure_lengths(
-    models: dict[str, PreTrainedModel],
+    models: Mapping[str, PreTrainedModel | FastTranslator],
     lengths: Sequence[int],
     *,
     num_beams: int = 1,
@@ -36,8 +37,8 @@ def measure_lengths(
             source_length, target_length = (length, FIXED_LENGTH) if side == "source" else (FIXED_LENGTH, length)
             runs = {}
             for name, model in models.items():
-                vocab_size = model.config.vocab_size
-                source = torch.randint(2, vocab_size, (1, source_length), device=model.device)
+                plain = model.model if isinstance(model, FastTranslator) else model
+                source = torch.randint(2, plain.config.vocab_size, (1, source_length), device=plain.device)
                 for part, num_words in (("encode", 1), ("translate", target_length)):
                     runs[f"{name} {part}"] = generation(model, source, num_words, num_beams)
             timings = time_in_turns(runs, repeats, synchronize=synchronize, progress=progress, clock=clock)
@@ -58,7 +59,9 @@ def measure_lengths(
     return sweeps
 
 
-def generation(model: PreTrainedModel, source: torch.Tensor, num_words: int, num_beams: int) -> Callable[[], Any]:
+def generation(
+    model: PreTrainedModel | FastTranslator, source: torch.Tensor, num_words: int, num_beams: int
+) -> Callable[[], Any]:
     """Return a run that generates so many words."""
     return lambda: model.generate(  # type: ignore[operator]
         source, max_new_tokens=num_words, min_new_tokens=num_words, num_beams=num_beams

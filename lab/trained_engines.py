@@ -1,0 +1,279 @@
+"""Engines on trained checkpoints: speed beside BLEU and chrF, on ragged sentences with their own ends.
+
+Everything takes turns in one process. An encoding is a translation of one token; the decoder is what comes on top.
+"""
+
+import argparse
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+
+from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.metrics import score_corpus
+from hf_capsule_mt.fast import to_fast
+from hf_capsule_mt.text_files import read_lines
+from lab.timing import steady_clock, time_in_turns
+
+STOCK, CTRANSLATE2 = "generate() float32", "CTranslate2 int8"
+BACKENDS = {
+    "PyTorch float32": ("torch", False),
+    "PyTorch int8": ("torch", True),
+    "native float32": ("native", False),
+    "native int8": ("native", True),
+}
+PARTS = ("encode", "translate")
+Tokens = list[list[int]]
+# sources, beams, the least and the largest number of new tokens -> tokens after the start token
+Engine = Callable[[Tokens, int, int, int], Tokens]
+
+
+def measure_trained(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return seconds, tokens and scores of every engine in every cell, for every checkpoint."""
+    sources = read_lines(arguments.input)[: arguments.sentences]
+    references = read_lines(arguments.references)[: arguments.sentences] if arguments.references else None
+    checkpoints = {name: _measure_checkpoint(name, sources, references, arguments) for name in arguments.checkpoints}
+    return {
+        "kind": "trained_engines",
+        "sentences": len(sources),
+        "repeats": arguments.repeats,
+        "checkpoints": checkpoints,
+    }
+
+
+def _measure_checkpoint(
+    name: str, sources: Sequence[str], references: Sequence[str] | None, arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
+    model = AutoModelForSeq2SeqLM.from_pretrained(name).eval()
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    tokens: Tokens = [tokenizer(source, truncation=True)["input_ids"] for source in sources]
+    ends = {"real ends": None} | (
+        {f"forced to {arguments.forced} tokens": arguments.forced} if arguments.forced else {}
+    )
+    cells = []
+    for threads in arguments.threads or sorted({1, os.cpu_count() or 1}):
+        torch.set_num_threads(threads)
+        engines = engines_of(model, threads)
+        for end, forced in ends.items():
+            for batch_size in arguments.batch_sizes:
+                for num_beams in arguments.num_beams:
+                    title = f"{Path(name).name}: {threads} threads, {end}, batch {batch_size}, beam {num_beams}"
+                    cell = _measure_cell(engines, tokens, batch_size, num_beams, forced, arguments.repeats, title)
+                    for row in cell.values():
+                        words = tokenizer.batch_decode(row.pop("outputs"), skip_special_tokens=True)
+                        if references and not forced:
+                            scores = score_corpus(words, [list(references)], ("bleu", "chrf"))
+                            row |= {metric: score.score for metric, score in scores.items()}
+                    cells.append(
+                        {"ends": end, "threads": threads, "batch": batch_size, "beams": num_beams, "engines": cell}
+                    )
+    return cells
+
+
+def _measure_cell(
+    engines: dict[str, Engine],
+    sources: Tokens,
+    batch_size: int,
+    num_beams: int,
+    forced: int | None,
+    repeats: int,
+    title: str,
+) -> dict[str, dict[str, Any]]:
+    """Return, by engine, seconds of encoding and of everything, the number of tokens, and the outputs."""
+    outputs: dict[str, Tokens] = {}
+    batches = [sources[start : start + batch_size] for start in range(0, len(sources), batch_size)]
+
+    def run_of(name: str, part: str) -> Callable[[], None]:
+        def run() -> None:
+            made: Tokens = []
+            for batch in batches:
+                most = forced or 2 * max(map(len, batch)) + 10
+                made += engines[name](batch, num_beams, forced or 0, most) if part == "translate" else []
+                if part == "encode":
+                    engines[name](batch, num_beams, 0, 1)
+            outputs[name] = made or outputs.get(name, [])
+
+        return run
+
+    runs = {f"{name} {part}": run_of(name, part) for name in engines for part in PARTS}
+    with tqdm(total=len(runs) * (repeats + 1), desc=title) as bar:
+        timings = time_in_turns(runs, repeats, progress=lambda: bar.update() and None, clock=steady_clock("cpu"))
+    return {
+        name: {
+            "seconds": {part: timings[f"{name} {part}"].as_dict() for part in PARTS},
+            "tokens": sum(map(len, outputs[name])),
+            "outputs": outputs[name],
+        }
+        for name in engines
+    }
+
+
+def engines_of(model: Any, threads: int) -> dict[str, Engine]:
+    """Return every engine that takes a model."""
+    pad, end = model.config.pad_token_id, model.config.eos_token_id
+    model.generation_config.max_length = None
+
+    def generating(generate: Callable[..., torch.Tensor]) -> Engine:
+        def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
+            longest = max(map(len, sources))
+            ids = torch.tensor([source + [pad] * (longest - len(source)) for source in sources])
+            lengths = torch.tensor([len(source) for source in sources])
+            mask = (torch.arange(longest) < lengths[:, None]).long()
+            found = generate(ids, attention_mask=mask, num_beams=num_beams, max_new_tokens=most, min_new_tokens=least)
+            return [_to_end(row, end) for row in found[:, 1:].tolist()]
+
+        return run
+
+    engines = {STOCK: generating(model.generate)}
+    for title, (backend, int8) in BACKENDS.items():
+        name: Any = backend
+        engines[title] = generating(to_fast(model, int8=int8, backend=name).generate)
+    if importlib.util.find_spec("ctranslate2"):
+        marian = as_marian(model)
+        if marian is not None:
+            for compute_type in ("float32", "int8"):
+                engines[f"CTranslate2 {compute_type}"] = _ctranslate2(marian, compute_type, threads)
+    return engines
+
+
+def _to_end(tokens: list[int], end: int) -> list[int]:
+    return tokens[: tokens.index(end) + 1] if end in tokens else tokens
+
+
+def as_marian(model: Any) -> MarianMTModel | None:
+    """Return a model without capsules as transformers' Marian; `None` for another."""
+    if isinstance(model, MarianMTModel):
+        return model
+    seams = ("layer_aggregation", "guided_routing", "head_aggregation")
+    if any(getattr(model.config, seam, "") not in ("none", "concat") for seam in seams):
+        return None
+    marian = MarianMTModel(MarianConfig(**{**model.config.to_dict(), "model_type": "marian"}))
+    marian.load_state_dict(model.state_dict())
+    return marian.eval()
+
+
+def _ctranslate2(model: MarianMTModel, compute_type: str, threads: int) -> Engine:
+    """Convert a model with its token numbers as words."""
+    import ctranslate2
+    from ctranslate2.converters import transformers as converters
+
+    settings: Any = model.config
+    end, start = settings.eos_token_id, settings.decoder_start_token_id
+    # the loader of Marian starts targets from zero, and not from the row of the padding, which training may change
+    loader = converters.BartLoader()
+    model.config.normalize_before = model.config.normalize_embedding = False
+    specification = loader.get_model_spec(model)
+    names = [f"t{number}" for number in range(model.config.vocab_size)]
+    loader.set_vocabulary(specification, names)
+    config = specification.config
+    config.bos_token = config.eos_token = config.unk_token = names[end]
+    config.decoder_start_token, config.add_source_eos = names[start], False
+    specification.validate()
+    specification.optimize(quantization=compute_type)
+    with tempfile.TemporaryDirectory() as folder:
+        specification.save(folder)
+        translator = ctranslate2.Translator(
+            folder, device="cpu", compute_type=compute_type, intra_threads=threads, inter_threads=1
+        )
+    penalty = 1.0 if model.generation_config.length_penalty is None else model.generation_config.length_penalty
+    banned = [[names[row[0]]] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
+
+    def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
+        words = [[names[token] for token in source] for source in sources]
+        found = translator.translate_batch(
+            words,
+            beam_size=num_beams,
+            length_penalty=penalty,
+            min_decoding_length=least,
+            max_decoding_length=most,
+            suppress_sequences=banned or None,
+            return_end_token=True,
+        )
+        return [[int(word[1:]) for word in one.hypotheses[0]] for one in found]
+
+    return run
+
+
+def render_trained(result: dict[str, Any]) -> str:
+    """Return a result as Markdown: speeds with their scores, and encoder and decoder apart."""
+    parts = [
+        f"# Engines on trained checkpoints\n\n`{result['command']}` on {result['hardware']['cpu']}: "
+        f"{result['sentences']} sentences, medians of {result['repeats']} runs in turns. Sentences a second, and in "
+        "parentheses how many times as fast as `generate()`."
+    ]
+    for name, cells in result["checkpoints"].items():
+        for end, threads in dict.fromkeys((cell["ends"], cell["threads"]) for cell in cells):
+            same = [cell for cell in cells if (cell["ends"], cell["threads"]) == (end, threads)]
+            parts.append(f"## {Path(name).name}, {end}, {threads} thread{'s' * (threads > 1)}\n")
+            parts.append(_speeds(same, result["sentences"]))
+            parts.append(_parts(same, result["sentences"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _titles(cells: list[dict[str, Any]]) -> list[str]:
+    searches = {cell["beams"]: "greedy" if cell["beams"] == 1 else f"beam {cell['beams']}" for cell in cells}
+    return [f"batch {cell['batch']}, {searches[cell['beams']]}" for cell in cells]
+
+
+def _speeds(cells: list[dict[str, Any]], sentences: int) -> str:
+    by_beams = {cell["beams"]: cell["engines"] for cell in cells}
+    scored = [beams for beams, engines in by_beams.items() if "bleu" in engines[STOCK]]
+    rows = []
+    for engine in cells[0]["engines"]:
+        row = [engine]
+        for cell in cells:
+            seconds, stock = (cell["engines"][name]["seconds"]["translate"]["median"] for name in (engine, STOCK))
+            row.append(f"{sentences / seconds:.1f} ({stock / seconds:.1f})")
+        row += [f"{by_beams[beams][engine]['bleu']:.2f} / {by_beams[beams][engine]['chrf']:.2f}" for beams in scored]
+        rows.append(row)
+    header = ["engine", *_titles(cells), *(f"BLEU / chrF, beam {beams}" for beams in scored)]
+    return markdown_table(header, rows)
+
+
+def _parts(cells: list[dict[str, Any]], sentences: int) -> str:
+    rows = []
+    for engine in cells[0]["engines"]:
+        row = [engine]
+        for cell in cells:
+            measured = cell["engines"][engine]
+            encode, total = (measured["seconds"][part]["median"] for part in PARTS)
+            further = max(1, measured["tokens"] - sentences)
+            row.append(f"{1000 * encode / sentences:.2f} + {1000 * (total - encode) / further:.3f}")
+        rows.append(row)
+    return markdown_table(["encoder, ms a sentence + decoder, ms a token", *_titles(cells)], rows)
+
+
+def draw_trained(result: dict[str, Any], path: Path) -> Path:
+    """Draw sentences a second by engine; a panel for each checkpoint, kind of ends and number of threads."""
+    from matplotlib import pyplot as plt
+
+    from hf_capsule_mt.analysis.pictures import save_picture
+
+    panels = [
+        (name, end, threads, [cell for cell in cells if (cell["ends"], cell["threads"]) == (end, threads)])
+        for name, cells in result["checkpoints"].items()
+        for end, threads in dict.fromkeys((cell["ends"], cell["threads"]) for cell in cells)
+    ]
+    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 3.2 * len(panels)), squeeze=False)
+    for axis, (name, end, threads, cells) in zip(axes[:, 0], panels, strict=True):
+        engines = list(cells[0]["engines"])
+        for number, engine in enumerate(engines):
+            speeds = [
+                result["sentences"] / cell["engines"][engine]["seconds"]["translate"]["median"] for cell in cells
+            ]
+            places = [place + 0.8 * (number - len(engines) / 2) / len(engines) for place in range(len(cells))]
+            axis.bar(places, speeds, width=0.8 / len(engines), label=engine, align="edge")
+        axis.set_xticks(range(len(cells)), _titles(cells))
+        axis.set_yscale("log")
+        axis.set_ylabel("sentences a second")
+        axis.set_title(f"{Path(name).name}, {end}, {threads} thread{'s' * (threads > 1)}")
+        axis.grid(alpha=0.3, axis="y")
+    axes[0, 0].legend(fontsize=7)
+    figure.tight_layout()
+    return save_picture(figure, path)
