@@ -115,7 +115,14 @@ def _check_output(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise ValueError(f"{path}: no permission to write")
         return
-    target = path.resolve()
+    try:
+        target = path.resolve()
+        os.stat(target)
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError) as error:  # a link to itself, a file taken for a folder, a name that is too long
+        if not isinstance(error, NotADirectoryError):
+            raise ValueError(f"{path} cannot be written: {error}") from None
     if target.is_dir():
         raise ValueError(f"{path} is a folder; a file is needed")
     check_output_folder(target.parent)

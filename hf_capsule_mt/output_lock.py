@@ -34,9 +34,9 @@ def lock_output(path: str | os.PathLike[str]) -> Iterator[None]:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}", encoding="utf-8")
         yield
     finally:
-        with contextlib.suppress(OSError):  # Windows removes no open file
-            holder.unlink()
-            file.unlink()  # filelock notices that it has locked a removed file, and tries again
+        for left in (holder, file):  # filelock notices that it has locked a removed file, and tries again
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                left.unlink()
         lock.release()
 
 

@@ -69,7 +69,10 @@ def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
     file.touch()
     link.symlink_to(file)
     os.link(file, tmp_path / "hard link")
+    (tmp_path / "loop").symlink_to("loop")
     for outputs, message in (
+        ([tmp_path / "loop"], "loop cannot be written"),
+        ([tmp_path / ("x" * 300)], "xxx cannot be written: .*File name too long"),
         ([tmp_path], f"{tmp_path} is a folder; a file is needed"),
         ([Path("")], "is a folder"),
         ([file / "below"], f"{file} is a file; a folder is needed"),

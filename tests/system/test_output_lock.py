@@ -73,3 +73,9 @@ def test_other_outputs_are_free(holder, tmp_path):
     with lock_output(tmp_path / "two"), lock_output(tmp_path / "new" / "three"):
         pass
     assert (tmp_path / "new").is_dir()
+
+
+def test_a_lock_that_cannot_be_described_leaves_nothing(tmp_path):
+    with pytest.raises(OSError, match="File name too long"):
+        lock_output(tmp_path / ("x" * 246)).__enter__()
+    assert list(tmp_path.iterdir()) == []
