@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint
+from hf_capsule_mt.modeling.loading import check_tokenizer, load_model, load_tokenizer
 
 TARGETS = ("marian", "ctranslate2", "onnx")
 
@@ -48,7 +48,7 @@ def main() -> None:
         parser.error("--set goes with --from marian")
     if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
         parser.error(f"{arguments.output} exists and is no empty folder")
-    tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
+    tokenizer = load_tokenizer(arguments.checkpoint)
     if arguments.source is not None:
         model = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **dict(arguments.set))
         model.save_pretrained(arguments.output)
@@ -62,7 +62,8 @@ def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) ->
     """Write the checkpoint in the form that `target` names."""
     from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(path)
+    model = load_model(path)
+    check_tokenizer(model, tokenizer)
     if target == "marian":
         to_marian(model).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
