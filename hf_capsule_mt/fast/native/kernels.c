@@ -157,25 +157,17 @@ INLINE void store_some(float *p, vf v, long count) {
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-static void *allocate(int64_t bytes) { /* a `long` of Windows ends at 2 GiB */
-    size_t rounded = (size_t)(bytes + 127) / 64 * 64;
-    void *memory = NULL;
-#if defined(_WIN32)
-    memory = _aligned_malloc(rounded, 64);
-#else
-    if (posix_memalign(&memory, 64, rounded)) return NULL;
-#endif
-    if (memory) memset(memory, 0, rounded);
-    return memory;
+static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 2 GiB */
+    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH);
+    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (l->int8 ? inputs : l->inputs * 4) + 64;
 }
 
-static int pack(linear_t *l, const float *weight, const float *bias) {
-    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH);
-    l->bias = allocate(outputs * 4);
-    l->scales = allocate(outputs * 4);
-    l->sums = allocate(outputs * 4);
-    l->packed = allocate((int64_t)outputs * (l->int8 ? inputs : l->inputs * 4));
-    if (!l->bias || !l->scales || !l->sums || !l->packed) return -1;
+static void pack(linear_t *l, char *memory, const float *weight, const float *bias) {
+    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH), part = round_up(outputs * 4, 64);
+    l->bias = (float *)memory;
+    l->scales = (float *)(memory + part);
+    l->sums = (int32_t *)(memory + 2 * part);
+    l->packed = memory + 3 * part;
     if (bias) memcpy(l->bias, bias, (size_t)l->outputs * 4);
     for (long o = 0; o < l->outputs; o++) {
         const float *row = weight + o * l->inputs;
@@ -197,7 +189,6 @@ static int pack(linear_t *l, const float *weight, const float *bias) {
         l->scales[o] = largest / (127.f * 127.f);
         l->sums[o] = ZERO_POINT * sum;
     }
-    return 0;
 }
 
 static long scratch(const linear_t *l, long rows) {
@@ -723,7 +714,7 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 const kernels_t GLUE(kernels_, TIER) = {
-    TEXT(TIER), pack,       scratch,    multiply,   add_norm,    attend, em_routing, dynamic_routing,
+    TEXT(TIER), packed_bytes, pack,     scratch,    multiply,   add_norm,    attend, em_routing, dynamic_routing,
     exp_twice,  tanh_score, add_scaled, lstm, gru, apply, log_sum_exp, top,
     squash,     softmax,
 };

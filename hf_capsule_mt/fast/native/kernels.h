@@ -22,8 +22,10 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    /* Returns 0, or -1 where memory is short. `bias` may be NULL. */
-    int (*pack)(linear_t *linear, const float *weight, const float *bias);
+    /* Bytes of `memory` that `pack` needs: zeros, aligned to 64. */
+    int64_t (*packed_bytes)(const linear_t *linear);
+    /* Fills in the pointers of `linear`. `bias` may be NULL. */
+    void (*pack)(linear_t *linear, char *memory, const float *weight, const float *bias);
     /* Bytes of `scratch` that `multiply` needs for this many rows. */
     long (*scratch)(const linear_t *linear, long rows);
     /* x [rows, inputs] -> y [rows, outputs]. */

@@ -19,8 +19,15 @@ typedef struct {
     int64_t width;
 } buffer_t;
 
+typedef struct block {
+    struct block *next;
+    char *memory;
+    int64_t used, size;
+} block_t;
+
 struct model {
     const kernels_t *kernels;
+    block_t *blocks; /* where the packed linear maps lie */
     int64_t vocabulary, num_caches;
     linear_t *linears;
     vector_t *vectors;

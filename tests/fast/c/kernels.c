@@ -93,17 +93,6 @@ static double activated(double x, int activation) {
     }
 }
 
-static void free_linear(linear_t *linear) {
-#if defined(_WIN32)
-#define free _aligned_free
-#endif
-    free(linear->packed);
-    free(linear->bias);
-    free(linear->scales);
-    free(linear->sums);
-#undef free
-}
-
 /* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127. */
 static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
@@ -123,7 +112,8 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
             wanted[r * outputs + o] = (float)activated(sum, activation);
         }
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8};
-    if (tier->pack(&linear, weight, bias)) abort();
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
+    tier->pack(&linear, memset(guarded((long)bytes), 0, (size_t)bytes), weight, bias);
     memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
     void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
     tier->multiply(&linear, x, rows, y, activation, scratch);
@@ -133,7 +123,6 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
         tier->multiply(&linear, x + (rows - 1) * inputs, 1, alone, activation, scratch);
         check("last row alone", rows, inputs, outputs, alone, y + (rows - 1) * outputs, outputs, int8 ? 0 : 2e-6);
     }
-    free_linear(&linear);
     release();
 }
 
