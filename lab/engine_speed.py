@@ -17,7 +17,7 @@ from tqdm import tqdm
 from transformers import MarianConfig, MarianMTModel
 
 from hf_capsule_mt.evaluation.markdown import markdown_table
-from hf_capsule_mt.fast import to_fast
+from hf_capsule_mt.fast import Shortlist, to_fast
 from lab.model_speed import SIZES, build, model_sizes
 
 SOURCE_LENGTH, NEW_TOKENS = 32, 40
@@ -34,6 +34,7 @@ ENGINES: dict[str, tuple[str, str, bool]] = {
     "native int8, EM routing of layers": ("em_routing", "native", True),
     "native int8, PAST and FUTURE": ("guided", "native", True),
     "native int8, PAST and FUTURE, with coverage": ("guided", "native", True),
+    "native int8, plain, with a shortlist": ("stock", "native", True),
     "native int8, CapsNMT": ("capsnmt", "native", True),
     "native float32, plain": ("stock", "native", False),
     "PyTorch int8, plain": ("stock", "torch", True),
@@ -82,10 +83,20 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
     for title, (system, backend, int8) in ENGINES.items():
         name: Any = backend
         options = {"return_coverage": True, "return_dict_in_generate": True} if "with coverage" in title else {}
-        runners[title] = generating(to_fast(models[system], int8=int8, backend=name).generate, **options)
+        shortlist = _shortlist(size["vocab_size"]) if "with a shortlist" in title else False
+        fast = to_fast(models[system], int8=int8, backend=name, shortlist=shortlist)
+        runners[title] = generating(fast.generate, **options)
     if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
         runners[CTRANSLATE2] = _ctranslate2(size)
     return runners
+
+
+def _shortlist(vocabulary: int) -> Shortlist:
+    """50 translations of each token, at random, and 100 frequent tokens: real ones overlap more."""
+    draws = torch.randint(2, vocabulary, (vocabulary, 50), generator=torch.Generator().manual_seed(0))
+    return Shortlist.of_translations(
+        dict(enumerate(draws.tolist())), range(min(100, vocabulary)), (vocabulary, vocabulary)
+    )
 
 
 def _ctranslate2(size: dict[str, int]) -> Runner:

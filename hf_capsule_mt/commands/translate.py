@@ -100,6 +100,15 @@ def parse_arguments() -> argparse.Namespace:
         default="auto",
         help="what decodes: the engine in C, the one in PyTorch, or generate(); auto takes the fastest there is",
     )
+    parser.add_argument(
+        "--shortlist",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="FILE",
+        help="score only what the source words are likely to become: a file of capsule-mt shortlist (default: the one "
+        "beside the checkpoint)",
+    )
     parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
     parser.add_argument("--speed-result", type=Path, metavar="FILE", help="write a result file with the speed")
     parser.add_argument("--recipe", help="the recipe of the model, for the speed's result file")
@@ -126,6 +135,7 @@ def load_translator(arguments: argparse.Namespace, state: PartialState) -> tuple
         ensemble=others,
         int8=arguments.int8,
         backend=arguments.backend,
+        shortlist=arguments.shortlist,
         device=state.device,
     )
     if digests:

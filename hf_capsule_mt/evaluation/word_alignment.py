@@ -88,6 +88,17 @@ class WordAligner:
             report(f"{'HMM' if hmm else 'IBM model 1'}, iteration {iteration + 1}")
         return self
 
+    def translations(self, number: int) -> dict[str, list[str]]:
+        """Return the `number` most likely target words of each source word (its stem), the likeliest first."""
+        sources, targets = self.keys // len(self.target_words), self.keys % len(self.target_words)
+        order = np.lexsort((targets, -self.forward.table[:-2], sources))
+        of_source, of_target = list(self.source_words), list(self.target_words)
+        found: dict[str, list[str]] = {word: [] for word in of_source}
+        for source, target in zip(sources[order].tolist(), targets[order].tolist(), strict=True):
+            if len(found[of_source[source]]) < number:
+                found[of_source[source]].append(of_target[target])
+        return found
+
     def align(self, pairs: Sequence[SentencePair], threshold: float | None = None) -> list[Links]:
         """Return the links of each pair, where the geometric mean of both posteriors reaches the threshold."""
         threshold = self.settings.threshold if threshold is None else threshold

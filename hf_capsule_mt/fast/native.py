@@ -12,7 +12,7 @@ import torch
 from hf_capsule_mt.fast.programs import Operation, Program
 from hf_capsule_mt.fast.requests import Answer, Reading, Request
 
-VERSION = 3
+VERSION = 4
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
@@ -44,7 +44,9 @@ class _Request(ctypes.Structure):
         ("longest", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("tokens", "scores", "first_logits")),
         ("longest_source", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("coverage", "log_probs")),
+        *((name, ctypes.c_void_p) for name in ("coverage", "log_probs", "candidates")),
+        ("num_candidates", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("list_lengths", "list_places")),
     ]
 
 
@@ -173,6 +175,11 @@ class NativeModel:
         limits = torch.tensor(request.limits)
         forced = torch.tensor(request.forced, dtype=torch.int32)
         suppressed = torch.tensor(list(request.suppressed), dtype=torch.int32)
+        candidates = list_lengths = places = torch.empty(0)
+        if request.shortlists is not None:
+            candidates = request.candidates
+            list_lengths = torch.tensor([len(tokens) for tokens in request.shortlists])
+            places = torch.searchsorted(candidates, torch.cat(list(request.shortlists)), out_int32=True)
         packed = _Request(
             len(request),
             words.data_ptr(),
@@ -197,6 +204,10 @@ class NativeModel:
             request.longest_source,
             None if answer.reading is None else answer.reading.values.data_ptr(),
             None if answer.reading is None else answer.reading.log_probs.data_ptr(),
+            candidates.data_ptr() or None,
+            len(candidates),
+            list_lengths.data_ptr() or None,
+            places.data_ptr() or None,
         )
         if self._library.engine_translate(self._model, ctypes.byref(packed)):
             raise MemoryError(f"no memory to translate {len(request)} sources with {request.num_beams} beams")

@@ -6,7 +6,7 @@ values of the target are kept at slot t K + beam and never moved; a mask of ance
 Legend: B sources, S words of the longest source, K hypotheses of a source, H heads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -35,10 +35,10 @@ SMALLEST_INT8_WEIGHT = 2**18
 Product = Callable[[torch.Tensor], torch.Tensor]
 
 
-def _product(linear: Linear, largest: int) -> Product:
+def _product(linear: Linear, largest: int, smallest: int = SMALLEST_INT8_WEIGHT) -> Product:
     """The product with a linear map: in int8 with weights up to `largest`, or in float32 if that is 0."""
     weight, bias = linear.weight, linear.bias
-    if largest and weight.numel() >= SMALLEST_INT8_WEIGHT:
+    if largest and weight.numel() >= smallest:
         copy = int8_copy(weight, largest)
         return lambda values: int8_product(values, copy, bias)
     packed = PackedWeight()
@@ -53,8 +53,15 @@ class TorchModel:
     def __init__(self, program: Program, *, int8: bool) -> None:
         self.program = program
         self.has_coverage = program.has_coverage
-        largest = largest_exact_weight() if int8 else 0
-        self.products = [_product(linear, largest) for linear in program.linears]
+        self.largest = largest_exact_weight() if int8 else 0
+        self.products = [_product(linear, self.largest) for linear in program.linears]
+
+    def product_with_some(self, number: int, rows: torch.Tensor) -> Product:
+        """Return the product with some rows of a linear map, in int8 if the product with all is."""
+        linear = self.program.linears[number]
+        some = Linear(linear.weight[rows], None if linear.bias is None else linear.bias[rows])
+        is_float = linear.weight.numel() < SMALLEST_INT8_WEIGHT
+        return _product(some, 0 if is_float else self.largest, smallest=0)
 
     def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer:
         search = Search(request)
@@ -81,7 +88,7 @@ class _Run:
     """The buffers of one translation."""
 
     def __init__(self, model: TorchModel, request: Request) -> None:
-        self.program, self.products = model.program, model.products
+        self.program, self.products, self.product_with_some = model.program, model.products, model.product_with_some
         lengths = torch.tensor([len(source) for source in request.sources])
         self.words = nn.utils.rnn.pad_sequence([torch.tensor(source) for source in request.sources], batch_first=True)
         self.lengths = lengths
@@ -90,6 +97,8 @@ class _Run:
         self.buffers: dict[int, torch.Tensor] = {}
         self.tokens = torch.empty(0)
         self.step = 0
+        self.shortlists = request.shortlists
+        self.candidates = torch.empty(0) if request.shortlists is None else request.candidates
         self.num_beams, self.most_steps = request.num_beams, request.longest + int(request.coverage)
         self.past_and_future = torch.empty(0)  # [B, K, 2, S], the shares of the words in this step
         self.caches: dict[int, torch.Tensor] = {}  # keys and values [2, B, H, slots, d / H]
@@ -135,12 +144,26 @@ class _Run:
         self.buffers[op.out] = hidden
 
     def linear(self, op: Operation) -> None:
+        if self.shortlists is not None and op.out == self.program.logits:
+            self.buffers[op.out] = self._logits_of_shortlists(op, self.shortlists)
+            return
         activation, fold = op.n
         values = self.state(op.a) if self.space(op.a) is Space.STATES else self.buffers[op.a]
         if fold > 1:
             values = values.unflatten(-1, (fold, -1))
         result = FUNCTIONS[NAMES[activation]](self.matrix(op.w[0], values))
         self.buffers[op.out] = result.flatten(-2) if fold > 1 else result
+
+    def _logits_of_shortlists(self, op: Operation, shortlists: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Logits [B, K, V], -inf for the tokens that a source may not write."""
+        if not self.step:
+            self.head = self.product_with_some(op.w[0], self.candidates)
+            self.unlisted = torch.ones(len(shortlists), 1, self.program.vocabulary, dtype=torch.bool)
+            for row, tokens in enumerate(shortlists):
+                self.unlisted[row, 0, tokens.long()] = False
+        found = self.head(self.buffers[op.a])  # [B, K, candidates]
+        logits = found.new_full((*found.shape[:-1], self.program.vocabulary), -torch.inf)
+        return logits.index_copy_(-1, self.candidates.long(), found).masked_fill_(self.unlisted, -torch.inf)
 
     def norm(self, op: Operation) -> None:
         hidden = self.buffers[op.out]

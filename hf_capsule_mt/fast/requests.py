@@ -17,6 +17,7 @@ class Request:
     suppressed: tokens that are never written.
     early_stopping: 0 (False), 1 (True) or 2 ("never"), as in transformers.
     scored: compute scores, which beam search does anyway.
+    shortlists: for each source the tokens that may be written, int32, ascending; `None` for all.
     coverage: follow PAST and FUTURE; needs `scored` and a backend that `has_coverage`.
     """
 
@@ -35,6 +36,7 @@ class Request:
     early_stopping: int
     scored: bool
     coverage: bool
+    shortlists: Sequence[torch.Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -47,11 +49,17 @@ class Request:
     def longest_source(self) -> int:
         return max(map(len, self.sources))
 
+    @property
+    def candidates(self) -> torch.Tensor:
+        """The tokens of all shortlists, ascending."""
+        return torch.cat(list(self.shortlists or ())).unique()
+
     def part(self, rows: Sequence[int]) -> "Request":
         """Return the request for some of the sources."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("sources", "limits", "forced"):
-            fields[name] = [fields[name][row] for row in rows]
+        for name in ("sources", "limits", "forced", "shortlists"):
+            if fields[name] is not None:
+                fields[name] = [fields[name][row] for row in rows]
         return Request(**fields)
 
 

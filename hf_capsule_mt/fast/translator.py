@@ -1,11 +1,13 @@
 """`to_fast`: a translation model that decodes many times faster, with the interface of `generate()`."""
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
+from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
@@ -16,6 +18,7 @@ from hf_capsule_mt.fast.programs import Program, UnsupportedModelError
 from hf_capsule_mt.fast.recurrent_programs import capsnmt_program, rnmt_program
 from hf_capsule_mt.fast.reference import TorchModel
 from hf_capsule_mt.fast.requests import Answer, Backend, Request
+from hf_capsule_mt.fast.shortlist import Shortlist
 from hf_capsule_mt.modeling.coverage import CoverageScore
 
 fast_logger = logging.get_logger("hf_capsule_mt.fast")
@@ -45,7 +48,13 @@ class UnsupportedOptionError(ValueError):
     """An option of `generate()` that no backend obeys."""
 
 
-def to_fast(model: PreTrainedModel, *, int8: bool = True, backend: BackendName = "auto") -> "FastTranslator":
+def to_fast(
+    model: PreTrainedModel,
+    *,
+    int8: bool = True,
+    backend: BackendName = "auto",
+    shortlist: Shortlist | bool | str | os.PathLike[str] = False,
+) -> "FastTranslator":
     """Return a translator that decodes with packed copies of a model's weights, on a CPU.
 
     It takes every model of this package and transformers' `MarianMTModel` (OPUS-MT):
@@ -58,10 +67,16 @@ def to_fast(model: PreTrainedModel, *, int8: bool = True, backend: BackendName =
             `generate()`, token for token.
         backend: "native" (C), "torch" (no compiled code), or "auto": native where it is there. With "auto" an option
             that the backends do not know is left to `generate()`, with a line in the log; else it is a ValueError.
+        shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
+            shortlist`, or True for the one beside the checkpoint. Scores and coverage are among these tokens then.
     """
     if backend not in ("auto", "torch", "native"):
         raise ValueError(f'`backend` must be "auto", "torch" or "native", got {backend!r}')
-    return FastTranslator(model, int8=int8, backend=backend)
+    if shortlist is True:
+        shortlist = str(model.name_or_path)
+    if isinstance(shortlist, (str, os.PathLike)):
+        shortlist = Shortlist.load(shortlist)
+    return FastTranslator(model, int8=int8, backend=backend, shortlist=shortlist or None)
 
 
 def takes_fast(model: PreTrainedModel) -> bool:
@@ -89,8 +104,14 @@ class Decoded(NamedTuple):
 class FastTranslator:
     """A model and the backend that decodes for it: see `to_fast`."""
 
-    def __init__(self, model: PreTrainedModel, *, int8: bool, backend: BackendName) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, int8: bool, backend: BackendName, shortlist: Shortlist | None = None
+    ) -> None:
         self.model: Any = model
+        self.shortlist = shortlist
+        if shortlist is not None:
+            embeddings = cast(nn.Embedding, model.get_input_embeddings())
+            shortlist.check(len(embeddings.weight), self._vocabulary)
         self.int8 = int8
         self.wanted = backend
         self._made_of: list[tuple[int, int]] = []
@@ -346,13 +367,20 @@ class FastTranslator:
             raise UnsupportedOptionError(f"{longest} tokens, {num_beams} beams and {returned} returned sequences")
         if positions is not None and (longest > positions or int(keep.sum(dim=1).max()) > positions):
             raise UnsupportedOptionError(f"a length beyond the model's {positions} positions")
+        sources = [row[kept].tolist() for row, kept in zip(inputs, keep, strict=True)]
+        shortlists = None
+        if self.shortlist is not None:
+            shortlists = [self.shortlist.of_source(source, end) for source in sources]
+            fewest = min(map(len, shortlists))
+            if 2 * num_beams > fewest:
+                raise UnsupportedOptionError(f"{num_beams} beams with a shortlist of {fewest} tokens")
         at_end = config.forced_eos_token_id
         at_end = _single(at_end) if at_end is not None else None
         if at_end is not None and at_end != end:
             raise UnsupportedOptionError(f"`forced_eos_token_id={at_end}`")
         by_source = [longest] * len(inputs) if limits is None else [min(int(limit), longest) for limit in limits]
         return Request(
-            sources=[row[kept].tolist() for row, kept in zip(inputs, keep, strict=True)],
+            sources=sources,
             limits=by_source,
             forced=[end >= 0 and (limit < longest or at_end is not None) for limit in by_source],
             suppressed=_suppressed(config),
@@ -367,6 +395,7 @@ class FastTranslator:
             early_stopping=EARLY_STOPPING[config.early_stopping],
             scored=scored,
             coverage=False,
+            shortlists=shortlists,
         )
 
     def _keep(

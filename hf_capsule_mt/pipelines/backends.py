@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -33,11 +34,23 @@ class FastDecoder(Protocol):
 
 
 def choose_backend(
-    model: PreTrainedModel, members: list[PreTrainedModel], int8: bool, backend: str
+    model: PreTrainedModel, members: list[PreTrainedModel], int8: bool, backend: str, shortlist: bool | str | Path
 ) -> FastDecoder | None:
     """Return what decodes in the place of `generate()`, if anything does."""
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
+    fast = _fast_decoder(model, members, int8, backend, shortlist)
+    if shortlist and fast is None:
+        raise ValueError(
+            "`shortlist` is for one float32 model on a CPU that `to_fast` takes, with another `backend` than "
+            f'"transformers"; got `backend={backend!r}` and a {type(model).__name__}'
+        )
+    return fast
+
+
+def _fast_decoder(
+    model: PreTrainedModel, members: list[PreTrainedModel], int8: bool, backend: str, shortlist: bool | str | Path
+) -> FastDecoder | None:
     if backend == "transformers":
         if int8:
             raise ValueError('`int8=True` needs another `backend` than "transformers"')
@@ -58,7 +71,7 @@ def choose_backend(
             )
         return None
     if backend != "auto" or (not members and fast.takes_fast(model)):
-        translator: FastDecoder = fast.to_fast(model, int8=int8, backend=backend)
+        translator: FastDecoder = fast.to_fast(model, int8=int8, backend=backend, shortlist=shortlist)
         return translator
     for member in (model, *members):
         fast.use_fast_linears(member, int8=int8)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class TranslationPipeline(Pipeline):
     - `coverage_weight`: rank the hypotheses of beam search by their score less `coverage_weight` times the share
       of the source that is still in FUTURE.
 
-    `ensemble`, `int8` and `backend` of `Translator` are for construction alone.
+    `ensemble`, `int8`, `backend` and `shortlist` of `Translator` are for construction alone.
     """
 
     _load_processor: Any = False
@@ -57,13 +58,20 @@ class TranslationPipeline(Pipeline):
         ensemble: Iterable[PreTrainedModel | str | os.PathLike[str]] = (),
         int8: bool = False,
         backend: str = "auto",
+        shortlist: bool | str | Path = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(model, *args, **kwargs)
         if self.tokenizer is None:
             raise ValueError("the translation pipeline needs a `tokenizer`, got None")
         self.translator = Translator(
-            self.model, self.tokenizer, ensemble=ensemble, int8=int8, backend=backend, task=self.task or "translation"
+            self.model,
+            self.tokenizer,
+            ensemble=ensemble,
+            int8=int8,
+            backend=backend,
+            shortlist=shortlist,
+            task=self.task or "translation",
         )
 
     @property

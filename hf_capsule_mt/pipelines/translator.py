@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, overload
 
 import torch
@@ -56,6 +57,8 @@ class Translator:
         backend: what decodes. "native" and "torch" are those of `to_fast`, which copies the weights; "transformers" is
             `generate()`; "auto" takes the fastest that there is for a float32 model on a CPU. Models that `to_fast`
             does not take, and ensembles, get faster linear maps in place, which train and save as before.
+        shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt shortlist`
+            finds out: its file, or True for the one beside the checkpoint.
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
     """
 
@@ -67,6 +70,7 @@ class Translator:
         ensemble: Iterable[PreTrainedModel | str | os.PathLike[str]] = (),
         int8: bool = False,
         backend: str = "auto",
+        shortlist: bool | str | Path = False,
         task: str = "translation",
     ) -> None:
         self.model = model.eval()
@@ -75,7 +79,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.task = task
         self.members = load_members(model, ensemble)
-        self.fast = choose_backend(model, self.members, int8, backend)
+        self.fast = choose_backend(model, self.members, int8, backend, shortlist)
 
     @classmethod
     def from_pretrained(
@@ -87,6 +91,7 @@ class Translator:
         ensemble: Iterable[PreTrainedModel | str | os.PathLike[str]] = (),
         int8: bool = False,
         backend: str = "auto",
+        shortlist: bool | str | Path = False,
         task: str = "translation",
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
@@ -96,7 +101,9 @@ class Translator:
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
         device = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
-        return cls(model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, task=task)
+        return cls(
+            model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, shortlist=shortlist, task=task
+        )
 
     @overload
     def __call__(self, texts: str, *, num_return_sequences: int, **options: Any) -> list[Translation]: ...

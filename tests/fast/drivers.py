@@ -88,7 +88,12 @@ class EmulatedLibrary:
             "limits": 8 * number,
             "forced": 4 * number,
             "suppressed": 4 * request.num_suppressed,
+            "candidates": 4 * request.num_candidates,
+            "list_lengths": 8 * number,
+            "list_places": 0,
         }
+        if request.list_lengths is not None:
+            inputs["list_places"] = 4 * sum((ctypes.c_int64 * number).from_address(request.list_lengths))
         vocabulary = int.from_bytes(self.models[model - 1][1:9], sys.byteorder)
         outputs = {
             "tokens": 8 * number * returned * request.longest,

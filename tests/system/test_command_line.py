@@ -59,6 +59,9 @@ WRONG = {
     "translate em --input two --int8 --dtype bfloat16": "int8 is for float32 models on a CPU, got torch.bfloat16",
     "translate em --input two --coverage out.tsv --coverage-method guided": "`score_coverage` reads PAST and FUTURE",
     "average --checkpoints nofolder em --output out": "nofolder",
+    "shortlist em three two": "two",
+    "shortlist em empty empty": "empty: no sentences",
+    "translate em --input two --shortlist": "`capsule-mt shortlist CHECKPOINT SOURCE TARGET` makes one",
     # outputs are refused before anything is read
     "translate broken --input two --output empty_folder": "empty_folder is a folder; a file is needed",
     "translate broken --input two --output empty/out": "empty is a file; a folder is needed",

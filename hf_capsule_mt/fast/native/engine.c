@@ -183,6 +183,17 @@ static void translate(run_t *run) {
         run->values[i] = space_of(run, i) == OF_STATES ? take_zeros(run, bytes) : take(run, bytes);
         run->spare[i] = space_of(run, i) == OF_STATES ? take(run, bytes) : NULL;
     }
+    if (request->candidates) {
+        const linear_t *whole = NULL;
+        for (int64_t i = 0; i < model->num_operations[1]; i++)
+            if (model->programs[1][i].out == model->logits) whole = model->linears + model->programs[1][i].w[0];
+        run->head.outputs = (long)request->num_candidates;
+        run->head.inputs = whole->inputs;
+        run->head.int8 = whole->int8;
+        int64_t bytes = model->kernels->packed_bytes(&run->head) + 64;
+        char *memory = take_zeros(run, bytes);
+        model->kernels->select(whole, request->candidates, &run->head, memory + (64 - (uintptr_t)memory % 64) % 64);
+    }
     run_program(run, 0);
     decode(run);
 }

@@ -1,4 +1,4 @@
-/* The C interface of the engine, which Python calls through ctypes. Version 3.
+/* The C interface of the engine, which Python calls through ctypes. Version 4.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
  * each target position. fast/programs.py writes the programs; an operation is documented at its name.
@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 3
+#define ENGINE_VERSION 4
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -76,13 +76,19 @@ typedef struct {
     int64_t longest;        /* of the limits: the width of the results */
     int64_t *tokens;        /* result [num_sources, num_returned, longest] */
     float *scores;          /* result [num_sources, num_returned] */
-    float *first_logits;    /* result [num_sources, vocabulary], or NULL */
+    float *first_logits;    /* result [num_sources, vocabulary], or NULL, as it is with a shortlist */
     int64_t longest_source; /* of the lengths */
     /* Results of a program with GUIDED_ROUTING, or NULL; they need `scores`. For each word its share of PAST and of
      * FUTURE when the translation has been read, by how much FUTURE fell on the way, and how much of that the model
      * agreed to (modeling/coverage.py): [num_sources, num_returned, 4, longest_source]. */
     float *coverage;
     float *log_probs;       /* the mean log-probability of a token, of a forced end too [num_sources, num_returned] */
+    /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it
+     * may write and their places among these, ascending, one source after the other. */
+    const int32_t *candidates;
+    int64_t num_candidates;
+    const int64_t *list_lengths;
+    const int32_t *list_places;
 } request_t;
 
 EXPORTED int engine_version(void);

@@ -162,24 +162,50 @@ static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 
     return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (l->int8 ? inputs : l->inputs * 4) + 64;
 }
 
-static void pack(linear_t *l, char *memory, const float *weight, const float *bias) {
-    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH), part = round_up(outputs * 4, 64);
+static void lay_out(linear_t *l, char *memory) {
+    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64);
     l->bias = (float *)memory;
     l->scales = (float *)(memory + part);
     l->sums = (int32_t *)(memory + 2 * part);
     l->packed = memory + 3 * part;
+}
+
+/* Where the weights of an output begin; those of the next DEPTH inputs in int8, or of the next input, are BLOCK times
+ * as far on. */
+static char *weights_of(const linear_t *l, long output) {
+    int64_t block = output / BLOCK, lane = output % BLOCK;
+    if (!l->int8) return (char *)((float *)l->packed + block * BLOCK * l->inputs + lane);
+    return (char *)l->packed + block * BLOCK * round_up(l->inputs, DEPTH) + lane * DEPTH;
+}
+
+static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
+    long size = from->int8 ? DEPTH : 4, steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
+    to->inputs = from->inputs;
+    to->int8 = from->int8;
+    lay_out(to, memory);
+    for (long o = 0; o < to->outputs; o++) {
+        const char *source = weights_of(from, outputs[o]);
+        char *target = weights_of(to, o);
+        for (long i = 0; i < steps; i++) memcpy(target + i * size * BLOCK, source + i * size * BLOCK, (size_t)size);
+        to->bias[o] = from->bias[outputs[o]];
+        to->scales[o] = from->scales[outputs[o]];
+        to->sums[o] = from->sums[outputs[o]];
+    }
+}
+
+static void pack(linear_t *l, char *memory, const float *weight, const float *bias) {
+    lay_out(l, memory);
     if (bias) memcpy(l->bias, bias, (size_t)l->outputs * 4);
     for (long o = 0; o < l->outputs; o++) {
         const float *row = weight + o * l->inputs;
-        long block = o / BLOCK, half = o % BLOCK / LANES, lane = o % LANES;
         if (!l->int8) {
-            float *to = (float *)l->packed + block * BLOCK * l->inputs + o % BLOCK;
+            float *to = (float *)weights_of(l, o);
             for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = row[i];
             continue;
         }
         float largest = 1e-30f;
         for (long i = 0; i < l->inputs; i++) largest = fmaxf(largest, fabsf(row[i]));
-        int8_t *to = (int8_t *)l->packed + block * BLOCK * inputs + (half * LANES + lane) * DEPTH;
+        int8_t *to = (int8_t *)weights_of(l, o);
         int32_t sum = 0;
         for (long i = 0; i < l->inputs; i++) {
             int8_t rounded = (int8_t)nearbyintf(row[i] * (127 / largest));
@@ -714,7 +740,7 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 const kernels_t GLUE(kernels_, TIER) = {
-    TEXT(TIER), packed_bytes, pack,     scratch,    multiply,   add_norm,    attend, em_routing, dynamic_routing,
+    TEXT(TIER), packed_bytes, pack, select_outputs, scratch,    multiply,   add_norm,    attend, em_routing, dynamic_routing,
     exp_twice,  tanh_score, add_scaled, lstm, gru, apply, log_sum_exp, top,
     squash,     softmax,
 };

@@ -26,6 +26,8 @@ typedef struct {
     int64_t (*packed_bytes)(const linear_t *linear);
     /* Fills in the pointers of `linear`. `bias` may be NULL. */
     void (*pack)(linear_t *linear, char *memory, const float *weight, const float *bias);
+    /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `pack`. */
+    void (*select)(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory);
     /* Bytes of `scratch` that `multiply` needs for this many rows. */
     long (*scratch)(const linear_t *linear, long rows);
     /* x [rows, inputs] -> y [rows, outputs]. */

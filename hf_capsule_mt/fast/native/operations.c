@@ -3,8 +3,9 @@
 
 #include <math.h>
 
+/* `number`: of the linear map, or -1 for the candidates of a shortlist. */
 static void multiply(run_t *run, int number, const float *x, int64_t rows, float *y, int activation) {
-    const linear_t *linear = run->model->linears + number;
+    const linear_t *linear = number < 0 ? &run->head : run->model->linears + number;
     void *memory = scratch_of(run, run->model->kernels->scratch(linear, (long)rows));
     run->model->kernels->multiply(linear, x, (long)rows, y, activation, memory);
 }
@@ -289,7 +290,11 @@ static void execute(run_t *run, const operation_t *op) {
     float *out = run->values[op->out];
     switch (op->kind) {
         case EMBED: embed(run, op); break;
-        case LINEAR: multiply(run, op->w[0], run->values[op->a], rows * op->n[1], out, op->n[0]); break;
+        case LINEAR: {
+            int shortened = run->request->candidates && op->out == run->model->logits;
+            multiply(run, shortened ? -1 : op->w[0], run->values[op->a], rows * op->n[1], out, op->n[0]);
+            break;
+        }
         case NORM:
             kernels->add_norm(out, op->a < 0 ? NULL : run->values[op->a], vector_of(run, op->w[0]),
                               vector_of(run, op->w[1]), (long)rows, (long)width, op->f[0]);

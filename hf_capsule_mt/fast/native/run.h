@@ -58,6 +58,7 @@ typedef struct {
     float **caches;                         /* [caches, most_steps]: keys and values of each row of a step */
     float **curves;                         /* [most_steps], NULL without coverage: see `curves_of` */
     float *agreements;                      /* with coverage: of the last token of each hypothesis */
+    linear_t head;                          /* with a shortlist: the candidates alone */
     const float **keys;
     char *scratch;
     int64_t scratch_size;

@@ -11,9 +11,17 @@ typedef struct {
     int32_t *rows; /* of a finished one, with coverage: the row that it had at each step */
 } hypothesis_t;
 
+/* The tokens that a source may write, ascending; all if `tokens` is NULL. */
+typedef struct {
+    int64_t length;
+    const int32_t *places; /* among the candidates */
+    int32_t *tokens;
+} list_t;
+
 typedef struct {
     int64_t source, num_finished;
     int only_reads; /* the limit is reached: for coverage the last tokens are read, and nothing follows */
+    list_t list;
     hypothesis_t *running, *next, *finished; /* [num_beams] each; `next` becomes `running` */
 } search_t;
 
@@ -22,60 +30,91 @@ typedef struct {
     int32_t row, token;               /* the row among those of the source */
 } candidate_t;
 
+/* The place of a token in a list, or -1. */
+static int64_t place_of(const list_t *list, int64_t token) {
+    if (!list->tokens) return token;
+    int64_t first = 0, end = list->length;
+    while (first < end) {
+        int64_t middle = (first + end) / 2;
+        if (list->tokens[middle] < token) first = middle + 1;
+        else end = middle;
+    }
+    return first < list->length && list->tokens[first] == token ? first : -1;
+}
+
+static void forbid_token(const list_t *list, int64_t token, float *logits) {
+    int64_t place = place_of(list, token);
+    if (place >= 0) logits[place] = -INFINITY;
+}
+
 /* Forbids every token that would complete an n-gram for the second time; the start token counts. */
-static void forbid_repeated(const request_t *request, const hypothesis_t *hypothesis, float *logits) {
+static void forbid_repeated(const request_t *request, const list_t *list, const hypothesis_t *hypothesis,
+                            float *logits) {
     int64_t n = request->no_repeat_ngram, length = hypothesis->length + 1;
     if (n <= 0 || length + 1 < n) return;
 #define TOKEN(i) ((i) == 0 ? request->start_token : hypothesis->tokens[(i) - 1])
     for (int64_t i = 0; i + n <= length; i++) {
         int64_t j = 0;
         while (j < n - 1 && TOKEN(i + j) == TOKEN(length - n + 1 + j)) j++;
-        if (j == n - 1) logits[TOKEN(i + n - 1)] = -INFINITY;
+        if (j == n - 1) forbid_token(list, TOKEN(i + n - 1), logits);
     }
 #undef TOKEN
 }
 
-static void forbid(const request_t *request, const hypothesis_t *hypothesis, float *logits) {
-    for (int64_t i = 0; i < request->num_suppressed; i++) logits[request->suppressed[i]] = -INFINITY;
-    forbid_repeated(request, hypothesis, logits);
+static void forbid(const request_t *request, const list_t *list, const hypothesis_t *hypothesis, float *logits) {
+    for (int64_t i = 0; i < request->num_suppressed; i++) forbid_token(list, request->suppressed[i], logits);
+    forbid_repeated(request, list, hypothesis, logits);
     if (hypothesis->length < request->least_tokens && request->end_token >= 0)
-        logits[request->end_token] = -INFINITY;
+        forbid_token(list, request->end_token, logits);
+}
+
+/* The logits of what a source may write, and how many they are. */
+static float *logits_of(run_t *run, const list_t *list, int64_t row, long *count) {
+    *count = list->tokens ? (long)list->length : (long)run->model->vocabulary;
+    if (!list->tokens) return row_of(run, run->model->logits, row);
+    const float *all = run->values[run->model->logits] + row * run->request->num_candidates;
+    float *logits = scratch_of(run, list->length * 4);
+    for (int64_t i = 0; i < list->length; i++) logits[i] = all[list->places[i]];
+    return logits;
 }
 
 /* The best continuations of the hypotheses of a source, best first; returns how many. */
 static int64_t continuations(run_t *run, const search_t *search, int64_t first_row, candidate_t *best, float *values,
                              int32_t *indices) {
     const request_t *request = run->request;
-    int64_t wanted = request->num_beams == 1 ? 1 : 2 * request->num_beams, count = 0;
+    const kernels_t *kernels = run->model->kernels;
+    const list_t *list = &search->list;
+    int64_t wanted = request->num_beams == 1 ? 1 : 2 * request->num_beams, kept = 0;
     for (int64_t row = 0; row < run->beams; row++) {
-        float *logits = row_of(run, run->model->logits, first_row + row);
+        long count;
+        float *logits = logits_of(run, list, first_row + row, &count);
         const hypothesis_t *hypothesis = search->running + row;
         float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
-        int32_t best_tokens[2] = {-1, -1};
+        int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
-        if (request->num_beams > 1 || request->scores)
-            total = run->model->kernels->log_sum_exp(logits, (long)run->model->vocabulary);
-        if (run->curves) run->model->kernels->top(logits, (long)run->model->vocabulary, 2, best_two, best_tokens);
+        if (request->num_beams > 1 || request->scores) total = kernels->log_sum_exp(logits, count);
+        if (run->curves) kernels->top(logits, count, 2, best_two, best_places);
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
-            indices[0] = (int32_t)request->end_token;
-            unscored = logits[request->end_token] - total;
+            indices[0] = (int32_t)place_of(list, request->end_token);
+            unscored = logits[indices[0]] - total;
         } else {
-            forbid(request, hypothesis, logits);
-            found = run->model->kernels->top(logits, (long)run->model->vocabulary, (long)wanted, values, indices);
+            forbid(request, list, hypothesis, logits);
+            found = kernels->top(logits, count, (long)wanted, values, indices);
         }
         for (int64_t i = 0; i < found; i++) {
             float score = hypothesis->score + (values[i] - total);
-            int64_t place = count < wanted ? count++ : wanted;
+            int64_t place = kept < wanted ? kept++ : wanted;
             if (place == wanted && !(score > best[wanted - 1].score)) break; /* the others are worse still */
             if (place == wanted) place--;
             for (; place > 0 && best[place - 1].score < score; place--) best[place] = best[place - 1];
-            float rival = indices[i] == best_tokens[0] ? best_two[1] : best_two[0];
+            float rival = indices[i] == best_places[0] ? best_two[1] : best_two[0];
             float agreement = run->curves ? 1 / (1 + expf(rival - values[i])) : 0;
-            best[place] = (candidate_t){score, unscored, agreement, (int32_t)row, indices[i]};
+            int32_t token = list->tokens ? list->tokens[indices[i]] : indices[i];
+            best[place] = (candidate_t){score, unscored, agreement, (int32_t)row, token};
         }
     }
-    return count;
+    return kept;
 }
 
 static void extend(hypothesis_t *to, const hypothesis_t *from, candidate_t candidate) {
@@ -229,6 +268,19 @@ static void write_results(const run_t *run, const search_t *search) {
     }
 }
 
+/* What a source may write; `num_listed` counts what those before it may. */
+static list_t list_of(run_t *run, int64_t source, int64_t *num_listed) {
+    const request_t *request = run->request;
+    list_t list = {0, NULL, NULL};
+    if (!request->candidates) return list;
+    list.length = request->list_lengths[source];
+    list.places = request->list_places + *num_listed;
+    list.tokens = take(run, list.length * 4);
+    for (int64_t i = 0; i < list.length; i++) list.tokens[i] = request->candidates[list.places[i]];
+    *num_listed += list.length;
+    return list;
+}
+
 void decode(run_t *run) {
     const request_t *request = run->request;
     int64_t num_sources = request->num_sources, num_beams = request->num_beams, most = num_sources * num_beams;
@@ -237,11 +289,13 @@ void decode(run_t *run) {
     candidate_t *best = take(run, (2 * num_beams + 1) * (int64_t)sizeof(candidate_t));
     float *values = take(run, (2 * num_beams + 1) * 4);
     int32_t *indices = take(run, (2 * num_beams + 1) * 4);
+    int64_t num_listed = 0;
     for (int64_t i = 0; i < num_sources; i++) {
         searches[i] = (search_t){.source = i};
         searches[i].running = new_hypotheses(run, num_beams);
         searches[i].next = new_hypotheses(run, num_beams);
         searches[i].finished = new_hypotheses(run, num_beams);
+        searches[i].list = list_of(run, i, &num_listed);
         run->row_source[i] = i;
         run->tokens[i] = request->start_token;
     }
