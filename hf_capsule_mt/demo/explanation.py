@@ -1,7 +1,7 @@
-"""Explain one translation: source words with their PAST and FUTURE shares by step, and pictures of the routings."""
+"""Explain one translation: source words with their shares of PAST and FUTURE by step, charts of the routings."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -10,17 +10,22 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.past_future import PastFutureCurves, forced_curves
-from hf_capsule_mt.analysis.pictures import draw_heat_maps, draw_layer_routing
+from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from hf_capsule_mt.demo.charts import FUTURE_COLOUR, OTHER_COLOUR, PAST_COLOUR, chart
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
 
 
 @dataclass
 class SourceWord:
-    """A word of the source, and its shares [number of target words + 1] after 0, 1, ... target words."""
+    """A word of the source, and its shares [number of target words + 1] after 0, 1, ... target words.
+
+    `covered` is how much of it was translated in the end, by whichever method the model has.
+    """
 
     text: str
     start: int
     end: int
+    covered: float = 1.0
     past: list[float] = field(default_factory=list)
     future: list[float] = field(default_factory=list)
     untranslated: bool = False
@@ -28,7 +33,7 @@ class SourceWord:
 
 @dataclass
 class Explanation:
-    """A translation and its explanation. `score` is `None` for a model without PAST and FUTURE."""
+    """A translation and its explanation. `score` is `None` for a blank text, and charts are HTML."""
 
     source: str
     translation: str
@@ -36,6 +41,7 @@ class Explanation:
     target_words: list[str]
     score: float | None = None
     repetitions: list[str] = field(default_factory=list)
+    charts: list[str] = field(default_factory=list)
     pictures: list[tuple[str, str]] = field(default_factory=list)  # (file, caption) of each
 
 
@@ -43,9 +49,7 @@ class Explanation:
 def explain(translator: Translator, text: str, folder: str | os.PathLike[str]) -> Explanation:
     """Translate one text as one sentence and explain it; write pictures into `folder`."""
     model, tokenizer = translator.model, translator.tokenizer
-    has_coverage = bool(getattr(model, "has_coverage", False))
-    coverage = CoverageOptions() if has_coverage else None
-    translation = translator(text, split_sentences=False, scores=False, coverage=coverage)
+    translation = translator(text, split_sentences=False, scores=False, coverage=CoverageOptions())
     if not translation.segments:
         return Explanation(text, translation.text, [], translation.text.split())
     (segment,) = translation.segments
@@ -59,9 +63,12 @@ def explain(translator: Translator, text: str, folder: str | os.PathLike[str]) -
     batch = {name: value.to(model.device) for name, value in batch.items()}
     if translation.coverage is not None:
         _add_coverage(explanation, translation.coverage)
-        if model.config.guided_routing == "guided":
+        if getattr(model, "has_coverage", False) and model.config.guided_routing == "guided":
             _add_curves(explanation, forced_curves(model, **batch), groups, ends)
-    explanation.pictures = _pictures(model, batch, explanation, groups, ends, Path(folder))
+    if explanation.source_words and hasattr(model.config, "layer_aggregation"):
+        weights = model(**batch, output_routing_weights=True).routing_weights or {}
+        explanation.charts = _charts(model, weights, explanation, groups, ends)
+        explanation.pictures = _pictures(weights, Path(folder))
     return explanation
 
 
@@ -84,9 +91,10 @@ def target_steps(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -
 def _add_coverage(explanation: Explanation, coverage: Coverage) -> None:
     explanation.score = coverage.score
     explanation.repetitions = list(coverage.repetitions)
-    untranslated = {(word.start, word.end) for word in coverage.untranslated}
+    by_place = {(word.start, word.end): word for word in coverage.words}
     for word in explanation.source_words:
-        word.untranslated = (word.start, word.end) in untranslated
+        found = by_place[word.start, word.end]
+        word.covered, word.untranslated = found.covered, found.untranslated
 
 
 def _add_curves(explanation: Explanation, curves: PastFutureCurves, groups: list[list[int]], ends: list[int]) -> None:
@@ -96,38 +104,40 @@ def _add_curves(explanation: Explanation, curves: PastFutureCurves, groups: list
             setattr(word, name, [float(curve[min(end, len(curve) - 1)]) for end in ends])
 
 
-def _pictures(
+def _charts(
     model: PreTrainedModel,
-    batch: dict[str, torch.Tensor],
+    weights: Mapping[str, Sequence[torch.Tensor]],
     explanation: Explanation,
     groups: list[list[int]],
     ends: list[int],
-    folder: Path,
-) -> list[tuple[str, str]]:
-    """Draw a heat map for each routing of the model that has one."""
-    if not explanation.source_words or not hasattr(model.config, "layer_aggregation"):
-        return []
-    weights = model(**batch, output_routing_weights=True).routing_weights or {}
-    source = [word.text for word in explanation.source_words]
+) -> list[str]:
+    """Chart PAST and FUTURE by target word, and the capsules of each source word in the end."""
+    words, charts = explanation.source_words, []
+    if words[0].past:
+        source, rows = [word.text for word in words], ["(nothing)", *explanation.target_words]
+        for name, colour in (("past", PAST_COLOUR), ("future", FUTURE_COLOUR)):
+            shares = [[getattr(word, name)[step] for word in words] for step in range(len(rows))]
+            title = f"{name.upper()} of each source word (columns) after each word of the translation (rows)"
+            charts.append(chart(title, rows, source, shares, [colour] * len(source)))
+    if "decoder.guidance" in weights:
+        last = weights["decoder.guidance"][-1][0]
+        last = last[min(ends[-1], len(last) - 1)]  # [S, M]
+        shares = [last[tokens].float().mean(dim=0).tolist() for tokens in groups]
+        each = cast(int, model.capsules_per_group)
+        names = capsule_names(each, last.shape[-1])
+        colours = [PAST_COLOUR] * each + [FUTURE_COLOUR] * each + [OTHER_COLOUR] * (len(names) - 2 * each)
+        title = "Which capsule each source word belongs to, once all is translated"
+        charts.append(chart(title, [word.text for word in words], names, shares, colours))
+    return charts
+
+
+def _pictures(weights: Mapping[str, Sequence[torch.Tensor]], folder: Path) -> list[tuple[str, str]]:
+    """Draw a heat map for each routing of layers."""
     pictures = []
     for name, iterations in weights.items():
         if name.endswith("layer_aggregation") and iterations:
             title = f"Which layers of the {name.split('.')[0]} its output capsules take from, at each iteration"
             pictures.append((str(draw_layer_routing(iterations, folder / f"{name}.png")), title))
-    if "decoder.guidance" in weights:
-        last = weights["decoder.guidance"][-1][0, min(ends[-1], batch["labels"].shape[1] - 1)]  # [S, M]
-        by_word = torch.stack([last[tokens].float().mean(dim=0) for tokens in groups])
-        capsules = capsule_names(cast(int, model.capsules_per_group), by_word.shape[1])
-        path = draw_heat_maps({"after the last word": by_word}, source, capsules, folder / "capsules.png")
-        pictures.append((str(path), "Which capsule each source word belongs to, once all is translated"))
-    if explanation.source_words[0].past:
-        rows = ["(nothing)", *explanation.target_words]
-        maps = {
-            title: torch.tensor([getattr(word, name) for word in explanation.source_words]).T
-            for title, name in (("PAST", "past"), ("FUTURE", "future"))
-        }
-        path = draw_heat_maps(maps, rows, source, folder / "past_future.png")
-        pictures.append((str(path), "How PAST grows and FUTURE shrinks with each target word (rows)"))
     return pictures
 
 

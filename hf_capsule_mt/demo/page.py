@@ -4,6 +4,7 @@ import base64
 import functools
 import html
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,36 +14,52 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio as gr
 
-from hf_capsule_mt.demo.explanation import Explanation, SourceWord, explain
+from hf_capsule_mt.demo import charts
+from hf_capsule_mt.demo.charts import FUTURE_COLOUR, PAST_COLOUR
+from hf_capsule_mt.demo.explanation import Explanation, explain
 from hf_capsule_mt.pipelines import Translator
 
 LONGEST_TEXT = 400
 WAITING_VISITORS = 16
-PAST_COLOUR, FUTURE_COLOUR = (37, 99, 235), (217, 119, 6)
+DARKEST = 0.6  # of a chip's colour, so that its text stays readable
+EXAMPLES = {
+    "de": "Der alte Mann kauft seiner Frau einen roten Hut, weil sie morgen Geburtstag hat.",
+    "en": "The old man buys a red hat because the child sleeps.",
+    "fr": "Le vieil homme achète un chapeau rouge parce que l'enfant dort.",
+}
 
-STYLE = """
+STYLE = (
+    """
 .words { display: flex; flex-wrap: wrap; gap: 6px; font-size: 1.15rem; line-height: 1.5; }
-.words span.word { padding: 2px 7px; border-radius: 5px; color: #111827; border: 2px solid transparent; }
+.words span.word { padding: 2px 7px; border-radius: 5px; border: 2px solid transparent;
+  color: var(--body-text-color); }
+.words span.shaded { color: #111827; }
 .words span.untranslated { border: 2px dashed #b91c1c; }
 .words span.read { font-weight: 600; }
-.words span.unread { color: #6b7280; }
+.words span.unread { opacity: 0.6; }
 .swatch { display: inline-block; width: 1em; height: 1em; border-radius: 3px; vertical-align: -0.1em; }
 .figures { display: flex; flex-wrap: wrap; gap: 16px; }
 .figures figure { margin: 0; flex: 1 1 320px; max-width: 640px; }
 .figures img { max-width: 100%; background: white; }
+.dark .figures img { filter: invert(0.93) hue-rotate(180deg); }
 footer { display: none !important; }
 """
+    + charts.STYLE
+)
 
+BY_DELETION = (
+    "This model has no PAST and FUTURE. The shades come from deleting each word: blue words are needed by the "
+    "translation, orange ones are not."
+)
 INTRODUCTION = """# What was translated, what was left out
 Type a sentence. The model says, for each word of it, how much it has already translated (**PAST**) and how much is
 still to come (**FUTURE**)."""
 
 
-def shade(word: SourceWord, step: int) -> str:
-    """Return the colour of a word after `step` target words: white, blended with that of PAST and that of FUTURE."""
-    past, future = word.past[step], word.future[step]
+def shade(past: float, future: float) -> str:
+    """Return the colour of a word with these shares: white, blended with that of PAST and that of FUTURE."""
     blended = [
-        round(255 - past * (255 - p) * 0.75 - future * (255 - f) * 0.75)
+        round(255 - past * (255 - p) * DARKEST - future * (255 - f) * DARKEST)
         for p, f in zip(PAST_COLOUR, FUTURE_COLOUR, strict=True)
     ]
     return "#" + "".join(f"{min(max(value, 0), 255):02x}" for value in blended)
@@ -50,13 +67,12 @@ def shade(word: SourceWord, step: int) -> str:
 
 def legend() -> str:
     def swatch(colour: tuple[int, int, int]) -> str:
-        blended = ",".join(str(round(255 - (255 - value) * 0.75)) for value in colour)
+        blended = ",".join(str(round(255 - (255 - value) * DARKEST)) for value in colour)
         return f'<span class="swatch" style="background: rgb({blended})"></span>'
 
     return (
         f"<p>{swatch(PAST_COLOUR)} PAST: translated already. {swatch(FUTURE_COLOUR)} FUTURE: still to be translated. "
-        "White: the model takes it for neither. A dashed red frame: the model gave the word up more than "
-        "it translated it, so it may have been left out.</p>"
+        "White: the model takes it for neither. A dashed red frame: it may have been left out.</p>"
     )
 
 
@@ -64,16 +80,20 @@ def render(explanation: Explanation | None, step: int) -> str:
     """Return the source words, shaded, and the target words read after `step` of them, as HTML."""
     if explanation is None:
         return ""
-    if not explanation.source_words or not explanation.source_words[0].past:
-        return "<p>This model has no PAST and FUTURE (its guided routing is off), so there is nothing to shade.</p>"
-    step = min(max(int(step), 0), len(explanation.target_words))
+    if not explanation.source_words:
+        return ""
+    steps = len(explanation.target_words)
+    has_curves = bool(explanation.source_words[0].past)
+    step = min(max(int(step), 0), steps) if has_curves else steps
     source = []
     for word in explanation.source_words:
-        at_the_end = word.untranslated and step == len(explanation.target_words)
-        said = f"PAST {word.past[step]:.0%}, FUTURE {word.future[step]:.0%}" + ", untranslated" * at_the_end
+        at_the_end = word.untranslated and step == steps
+        past, future = (word.past[step], word.future[step]) if has_curves else (word.covered, 1 - word.covered)
+        said = f"PAST {past:.0%}, FUTURE {future:.0%}" if has_curves else f"translated {word.covered:.0%}"
+        said += ", untranslated" * at_the_end
         source.append(
-            f'<span class="word{" untranslated" * at_the_end}" style="background: {shade(word, step)}" title="{said}" '
-            f'aria-label="{html.escape(word.text)}: {said}">{html.escape(word.text)}</span>'
+            f'<span class="word shaded{" untranslated" * at_the_end}" style="background: {shade(past, future)}" '
+            f'title="{said}" aria-label="{html.escape(word.text)}: {said}">{html.escape(word.text)}</span>'
         )
     target = [
         f'<span class="word {"read" if number < step else "unread"}">{html.escape(word)}</span>'
@@ -81,8 +101,9 @@ def render(explanation: Explanation | None, step: int) -> str:
     ]
     return (
         f'<div class="words" id="source-words">{"".join(source)}</div>'
-        f"<p>after {step} of {len(explanation.target_words)} words of the translation:</p>"
+        f"<p>after {step} of {steps} words of the translation:</p>"
         f'<div class="words" id="target-words">{"".join(target)}</div>'
+        + ("" if has_curves else f"<p>{BY_DELETION}</p>")
     )
 
 
@@ -91,9 +112,10 @@ def summary(explanation: Explanation) -> str:
     if explanation.score is None:
         return ""
     missing = [word.text for word in explanation.source_words if word.untranslated]
+    counted = sum(any(character.isalnum() for character in word.text) for word in explanation.source_words)
     said = f"Coverage: {explanation.score:.0%} of the sentence was translated. "
     said += (
-        f"Perhaps left out: <strong>{html.escape(', '.join(missing))}</strong>."
+        f"Perhaps left out, {len(missing)} of {counted} words: <strong>{html.escape(', '.join(missing))}</strong>."
         if missing
         else "No word seems to be left out."
     )
@@ -126,7 +148,7 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
             explanation,
             explanation.translation if explanation else "",
             said,
-            gr.update(maximum=max(words, 1), value=words, interactive=bool(explanation and explanation.score)),
+            gr.update(maximum=max(words, 1), value=words, interactive=has_curves(explanation)),
             render(explanation, words),
             pictures,
         )
@@ -136,7 +158,8 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
         state = gr.State()
         with gr.Row():
             with gr.Column():
-                text = gr.Textbox(label="Sentence", lines=3, max_length=LONGEST_TEXT, elem_id="sentence")
+                example = EXAMPLES[source_language(next(iter(models.values())))]
+                text = gr.Textbox(example, label="Sentence", lines=3, max_length=LONGEST_TEXT, elem_id="sentence")
                 model = gr.Dropdown(list(models), value=next(iter(models)), label="Model", elem_id="model")
                 button = gr.Button("Translate", variant="primary", elem_id="translate")
             with gr.Column():
@@ -148,13 +171,29 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
         pictures = gr.HTML(elem_id="pictures")
         outputs = [state, translation, said, slider, words, pictures]
         gr.on([button.click, text.submit], translate, [text, model], outputs, api_name="translate")
+        page.load(translate, [text, model], outputs, api_name=False, show_progress="hidden")
         slider.change(render, [state, slider], words, show_progress="hidden", queue=False)
     page.queue(max_size=WAITING_VISITORS, default_concurrency_limit=1)
     return page
 
 
+def has_curves(explanation: Explanation | None) -> bool:
+    """Return whether the shares of the words are known at each step."""
+    return explanation is not None and bool(explanation.source_words) and bool(explanation.source_words[0].past)
+
+
+def source_language(folder: str) -> str:
+    """Return the language that a checkpoint translates from, by its recipe or its name; English if neither says it."""
+    recipe = Path(folder) / "recipe.yaml"
+    text = recipe.read_text(encoding="utf-8") if recipe.is_file() else ""
+    found = re.search(r"^\s*source:\s*([a-z]{2})\s*$|\bsource:\s*([a-z]{2})\b", text, re.MULTILINE)
+    found = found or re.search(r"(?:^|[-_/])([a-z]{2})[-_]([a-z]{2})$", folder)
+    languages = [language for language in (found.groups() if found else ()) if language in EXAMPLES]
+    return languages[0] if languages else "en"
+
+
 def figures(explanation: Explanation) -> str:
-    """Return the pictures as HTML with the files embedded."""
+    """Return the charts, and the pictures as HTML with the files embedded."""
     shown = []
     for path, title in explanation.pictures:
         data = base64.b64encode(Path(path).read_bytes()).decode()
@@ -162,7 +201,7 @@ def figures(explanation: Explanation) -> str:
             f"<figure><figcaption>{html.escape(title)}</figcaption>"
             f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}"></figure>'
         )
-    return f'<div class="figures">{"".join(shown)}</div>'
+    return f'{"".join(explanation.charts)}<div class="figures">{"".join(shown)}</div>'
 
 
 def checked(translator: Translator, text: str, folder: str) -> Explanation:

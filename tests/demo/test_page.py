@@ -19,7 +19,7 @@ import httpx
 
 from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from hf_capsule_mt.demo.explanation import Explanation, SourceWord, explain, target_steps
-from hf_capsule_mt.demo.page import build_page, checked, render, serve, summary
+from hf_capsule_mt.demo.page import build_page, checked, render, serve, source_language, summary
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 
@@ -73,11 +73,11 @@ def test_past_grows_word_by_word(translator, tmp_path):
     assert explanation.score == pytest.approx(record["coverage"]["score"], abs=1e-5)
     at_the_end = [word["past"] for word in record["coverage"]["words"]]
     assert [word.past[-1] for word in explanation.source_words] == pytest.approx(at_the_end, abs=1e-4)
-    assert [Path(path).name for path, _ in explanation.pictures] == [
-        "encoder.layer_aggregation.png",
-        "capsules.png",
-        "past_future.png",
-    ]
+    assert [Path(path).name for path, _ in explanation.pictures] == ["encoder.layer_aggregation.png"]
+    for chart, said in zip(explanation.charts, ("PAST of each", "FUTURE of each", "Which capsule"), strict=True):
+        assert said in chart
+        assert all(f'">{word}</th>' in chart for word in words)
+    assert explanation.charts[0].count("<td") == len(words) * (steps + 1)
     assert all(Path(path).stat().st_size > 5_000 for path, _ in explanation.pictures)
 
 
@@ -103,8 +103,8 @@ def test_shading(translator, tmp_path):
     assert pages[1].count('class="word read"') == 1
     assert f"{explanation.score:.0%}" in summary(explanation)
     explanation.source_words[0].untranslated = True
-    assert 'class="word untranslated"' in render(explanation, 99)
-    assert 'class="word untranslated"' not in render(explanation, 0)
+    assert 'class="word shaded untranslated"' in render(explanation, 99)
+    assert 'class="word shaded untranslated"' not in render(explanation, 0)
     assert explanation.source_words[0].text in summary(explanation)
 
 
@@ -137,9 +137,21 @@ def _raise_value_error(translator, text, folder):
 
 def test_a_model_without_past_and_future(plain, tmp_path):
     explanation = explain(Translator.from_pretrained(plain), "The child sleeps.", tmp_path)
-    assert explanation.score is None
-    assert "no PAST and FUTURE" in render(explanation, 1)
-    assert summary(explanation) == ""
+    assert 0 <= explanation.score <= 1
+    page = render(explanation, 1)
+    assert "no PAST and FUTURE" in page
+    assert page.count('class="word shaded') == 4
+    assert f"{explanation.score:.0%}" in summary(explanation)
+    assert "." not in [word.text for word in explanation.source_words if word.untranslated]
+
+
+def test_the_example_is_in_the_language_of_the_model(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("about: x\nlanguages:\n  source: de\n  target: en\n")
+    assert source_language(str(tmp_path)) == "de"
+    (tmp_path / "recipe.yaml").write_text("languages: {source: fr, target: en}\n")
+    assert source_language(str(tmp_path)) == "fr"
+    assert source_language("checkpoints/capsule-marian-de-en") == "de"
+    assert source_language("Helsinki-NLP/opus-mt-xx-en") == "en"
 
 
 def test_what_is_refused(translator, tmp_path):
@@ -193,6 +205,8 @@ def test_in_a_browser(guided, plain, tmp_path):
                     ),
                 )
                 page.goto(page_app.local_url)
+                page.wait_for_selector("#source-words .word", timeout=60_000)  # the example
+                page.locator("#sentence textarea").fill("")
                 page.locator("#translate").click()
                 page.wait_for_function("document.querySelector('#said').innerText.includes('Type a sentence first.')")
                 page.locator("#sentence textarea").fill(TEXT)
