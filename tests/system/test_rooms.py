@@ -18,7 +18,10 @@ ALLOWED = {
     "modeling": {"routing", "configuration"},
     "fast": {"modeling", "routing", "configuration"},
     "pipelines": {"configuration", "modeling", "fast", "line_failures", "output_files"},
-    "training": {"data", "configuration", "modeling", "evaluation", "line_failures", "output_files", "output_lock"},
+    "training": {
+        *("data", "configuration", "modeling", "evaluation"),
+        *("identity", "line_failures", "output_files", "output_lock"),
+    },
     "analysis": {"modeling", "evaluation", "output_files"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
     "demo": {"pipelines", "analysis"},
