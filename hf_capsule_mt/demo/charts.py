@@ -12,6 +12,7 @@ STYLE = """
 .chart table { border-collapse: collapse; font-size: 0.85rem; width: auto; }
 .chart th { font-weight: 400; padding: 1px 6px; text-align: right; color: var(--body-text-color); white-space: nowrap;
   border: 0 !important; }
+.chart table, .chart thead, .chart tr { border: 0 !important; }
 .chart thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: 6px 1px; }
 .chart tbody th { position: sticky; left: 0; background: var(--body-background-fill); }
 .chart td { min-width: 24px; height: 22px; padding: 0; border: 1px solid var(--body-background-fill) !important; }

@@ -37,6 +37,34 @@ def function_words(sources: Sequence[str]) -> set[str]:
     return {word for word, _ in counts.most_common(number)}
 
 
+def content_words(source: str, links: Links, frequent: set[str]) -> list[int]:
+    """Return the places of the words with a link that are no function words."""
+    words = word_spans(source)
+    places = sorted({place for place, _ in links})
+    return [place for place in places if words[place][0].isalnum() and words[place][0].lower() not in frequent]
+
+
+def omissions_of(
+    sources: Sequence[str],
+    translations: Sequence[str],
+    reference_links: Sequence[Links],
+    translation_links: Sequence[Links],
+) -> list[WithOmissions]:
+    """Label translations: a content word is omitted if the reference links it and the translation does not.
+
+    A sentence without content words is left out.
+    """
+    frequent, found = function_words(sources), []
+    for source, translation, wanted, given in zip(
+        sources, translations, reference_links, translation_links, strict=True
+    ):
+        linked, words = {place for place, _ in given}, word_spans(source)
+        omitted = {words[place][1]: place not in linked for place in content_words(source, wanted, frequent)}
+        if omitted:
+            found.append(WithOmissions(source, translation, omitted, sum(omitted.values())))
+    return found
+
+
 def drop_words(
     sources: Sequence[str], references: Sequence[str], links: Sequence[Links], seed: int = 1
 ) -> list[WithOmissions]:
@@ -54,9 +82,7 @@ def drop_words(
     for source, reference, pair_links in zip(sources, references, links, strict=True):
         words, targets = word_spans(source), word_spans(reference)
         linked = {place: {t for s, t in pair_links if s == place} for place, _ in pair_links}
-        content = [
-            place for place in sorted(linked) if words[place][0].isalnum() and words[place][0].lower() not in frequent
-        ]
+        content = content_words(source, pair_links, frequent)
         if len(content) < 3:
             continue
         for amount in AMOUNTS:

@@ -1,0 +1,153 @@
+"""How well a checkpoint finds the words that a translation left out: guided, by deletion, and by length alone.
+
+    python -m lab.word_omissions outputs/gdr test.de test.en --align-with train.de train.en
+    python -m lab.word_omissions outputs/gdr test.de test.en --align-with train.de train.en \\
+        --sentences 2116 --num-beams 1 5 --output outputs/word-omissions-de-en.json
+
+Words are judged in two kinds of translations: references from which 0, 1, 2 or half of the content words were dropped,
+and the checkpoint's own translations, greedy and by beam search. In its own, a content word is left out if the word
+aligner links it in the reference and to nothing in the translation. Measured are the area under the ROC curve of
+words, and of sentences with and without an omission; the precision of the lowest-ranked words at a recall of 0.6; the
+expected calibration error; and the time beside plain translation. The length ratio gives every word of a sentence the
+same score. Intervals are 95 % by bootstrap over sentences.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.omissions import drop_words, omissions_of
+from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.words import split_words
+from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
+from hf_capsule_mt.text_files import read_parallel
+from lab.word_judgements import Judged, judge, measures
+
+WINDOW = 128
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("checkpoint", type=checkpoint_folder, help="any sequence-to-sequence checkpoint")
+    parser.add_argument("source", type=Path, help="text that it was not trained on")
+    parser.add_argument("target", type=Path, help="its reference")
+    parser.add_argument(
+        "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
+    )
+    parser.add_argument("--sentences", type=positive, default=500, help="of the text, from its beginning")
+    parser.add_argument("--num-beams", type=positive, nargs="*", default=[1, 5], help="of its own translations")
+    parser.add_argument("--bootstrap", type=positive, default=1000, help="samples for the 95 %% intervals")
+    parser.add_argument("--output", type=Path, default=Path("outputs/word-omissions.json"), help="the result file")
+    return parser.parse_args()
+
+
+def in_windows(title: str, number: int, work: Callable[[slice], Sequence[Any]]) -> tuple[list[Any], float]:
+    """Return what `work` gives for each window, with a progress bar, and the seconds that it took."""
+    found: list[Any] = []
+    start = time.perf_counter()
+    for first in tqdm(range(0, number, WINDOW), desc=title, unit=" windows"):
+        found += work(slice(first, first + WINDOW))
+    return found, time.perf_counter() - start
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    sources, references = (
+        lines[: arguments.sentences] for lines in read_parallel([arguments.source, arguments.target])
+    )
+    more = read_parallel(arguments.align_with) if arguments.align_with else [[], []]
+    translator = Translator.from_pretrained(arguments.checkpoint)
+    methods = ["guided", "deletion"] if getattr(translator.model, "has_coverage", False) else ["deletion"]
+
+    def translate(part: slice, **options: Any) -> list[Any]:
+        return translator(sources[part], batch_size=32, split_sentences=False, scores=False, **options)
+
+    own, seconds = {}, {}
+    for beams in arguments.num_beams:
+        work = partial(translate, num_beams=beams)
+        own[beams], seconds[beams] = in_windows(f"Translating, {beams} beams", len(sources), work)
+    texts = [translation.text for found in own.values() for translation in found]
+    aligner = fit_aligner(
+        sources + sources * len(own) + more[0],
+        references + texts + more[1],
+        progress=lambda step: print(f"Aligner: {step}"),
+    )
+
+    def links(translations: Sequence[str]) -> list[Any]:
+        pairs = zip(sources, translations, strict=True)
+        return aligner.align([(split_words(source), split_words(line)) for source, line in pairs])
+
+    of_references = links(references)
+    kinds = {"references with words dropped": drop_words(sources, references, of_references)}
+    for beams, found in own.items():
+        given = [translation.text for translation in found]
+        kinds[f"own, {beams} beams"] = omissions_of(sources, given, of_references, links(given))
+
+    results: dict[str, Any] = {}
+    for kind, examples in kinds.items():
+        results[kind] = {}
+        judged: list[Judged]
+        for method in methods:
+            options = CoverageOptions(method=method)  # type: ignore[arg-type]
+
+            def cover(part: slice, options: CoverageOptions = options, examples: Any = examples) -> list[Coverage]:
+                chosen = examples[part]
+                return translator.cover([e.source for e in chosen], [e.translation for e in chosen], coverage=options)
+
+            coverages, _ = in_windows(f"{kind}: {method}", len(examples), cover)
+            judged = [judge(*pair) for pair in zip(examples, coverages, strict=True)]
+            results[kind][method] = measures(judged, arguments.bootstrap)
+        by_length = [
+            one.by_length(len(e.translation) / len(e.source)) for one, e in zip(judged, examples, strict=True)
+        ]
+        results[kind]["length ratio"] = measures(by_length, arguments.bootstrap, calibrated=False)
+
+    times = {}
+    for method in methods if arguments.num_beams else []:
+        beams = arguments.num_beams[0]
+        options = CoverageOptions(method=method)  # type: ignore[arg-type]
+        work = partial(translate, num_beams=beams, coverage=options)
+        times[method] = in_windows(f"Timing {method}", len(sources), work)[1] / seconds[beams]
+
+    rows = [
+        [
+            kind,
+            method,
+            *(_shown(found[name]) for name in ("word_auc", "precision", "sentence_auc", "calibration_error")),
+        ]
+        for kind, by_method in results.items()
+        for method, found in by_method.items()
+    ]
+    header = ["translations", "method", "word AUC", "precision at recall 0.6", "sentence AUC", "calibration error"]
+    table = markdown_table(header, rows)
+    shown = ", ".join(f"{method} {ratio:.2f}" for method, ratio in times.items())
+    path = write_result(
+        arguments.output,
+        {
+            "kind": "word omissions",
+            "checkpoint": arguments.checkpoint.name,
+            "sentences": len(sources),
+            "bootstrap_samples": arguments.bootstrap,
+            "is_calibrated": bool(getattr(translator.model.config, "coverage_calibration", None)),
+            "measures": results,
+            "time_relative_to_translation": times,
+        },
+    )
+    path.with_suffix(".md").write_text(f"{table}\n\nTime beside plain translation: {shown}\n", encoding="utf-8")
+    print(f"{table}\n\nTime beside plain translation: {shown}\nResult: {path}")
+
+
+def _shown(value: dict[str, float] | None) -> str:
+    return "-" if value is None else f"{value['value']:.3f} ({value['low']:.2f}-{value['high']:.2f})"
+
+
+if __name__ == "__main__":
+    run(main)
