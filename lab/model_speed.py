@@ -16,6 +16,8 @@ from hf_capsule_mt import (
     CapsNMTForConditionalGeneration,
     CapsuleMarianConfig,
     CapsuleMarianMTModel,
+    CapsuleRNMTConfig,
+    CapsuleRNMTForConditionalGeneration,
 )
 from hf_capsule_mt.fast import use_fast_linears
 from lab.benchmark_tables import DECODING
@@ -77,6 +79,9 @@ def build(name: str, size: dict[str, int], device: str) -> PreTrainedModel:
     elif name == "capsnmt":
         config = CapsNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
         model = CapsNMTForConditionalGeneration(config)
+    elif name == "rnmt":
+        rnmt = CapsuleRNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
+        model = CapsuleRNMTForConditionalGeneration(rnmt)
     else:
         model = CapsuleMarianMTModel(CapsuleMarianConfig(**model_sizes(size), **SYSTEMS[name][0]))
     return model.to(device)
