@@ -1,6 +1,6 @@
 """Write the report and the pictures of all results from lab/results.
 
-    python -m lab.report                                   # lab/REPORT.md, docs/does-it-help.md, lab/pictures
+    python -m lab.report                                   # lab/REPORT.md, two pages of docs, lab/pictures
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results/studies.jsonl
 
 The texts around the tables stand in lab/templates. A line `<!-- NAME -->` there is replaced by the section NAME. The
@@ -104,7 +104,12 @@ def main() -> None:
     records = Records(arguments.results)
     for path in arguments.keep:
         records.keep("studies", {"name": path.stem, **read_result(path)})
-    for path, template in ((arguments.report, "REPORT.md"), (arguments.page, "does-it-help.md")):
+    pages = {
+        arguments.report: "REPORT.md",
+        arguments.page: "does-it-help.md",
+        arguments.page.with_name("deployment.md"): "deployment.md",
+    }
+    for path, template in pages.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(fill(TEMPLATES / template, records), encoding="utf-8")
         print(f"Written to {path}")

@@ -75,15 +75,23 @@ def throughput(records: Records) -> str:
     return "\n\n".join(render_throughput(records.named("studies")[name]) for name in ("throughput", "throughput-256"))
 
 
-def engines(records: Records) -> str:
-    record = records.named("studies")["benchmark-engines"]
+def engines(records: Records, name: str = "benchmark-engines") -> str:
+    record = records.named("studies")[name]
     about = f"{record['hardware']['cpu']}, one thread, processor time, median of {record['repeats']} turns."
     return f"{about}\n\n{render_engines(dict(record))}"
 
 
+def engines_busy(records: Records) -> str:
+    """Return the engines as measured beside other work, with the PyTorch backend as it is now."""
+    return engines(records, "benchmark-engines-busy")
+
+
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
-    for function in (adequacy, probing, alignment, comparisons, quickstart, benchmarks, engines, lengths, throughput)
+    for function in (
+        *(adequacy, probing, alignment, comparisons, quickstart),
+        *(benchmarks, engines, engines_busy, lengths, throughput),
+    )
 }
 
 

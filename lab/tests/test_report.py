@@ -16,6 +16,8 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
     message = "run `python -m lab.report`"
     assert (tmp_path / "REPORT.md").read_text("utf-8") == (LAB / "REPORT.md").read_text("utf-8"), message
     assert (tmp_path / "page.md").read_text("utf-8") == PAGE.read_text("utf-8"), message
+    deployment = PAGE.with_name("deployment.md").read_text("utf-8")
+    assert (tmp_path / "deployment.md").read_text("utf-8") == deployment, message
 
 
 def test_everything_is_drawn(tmp_path, monkeypatch):
@@ -40,7 +42,7 @@ def test_a_result_file_gets_a_line(tmp_path, monkeypatch):
     Records(kept).keep("embedded", {"run": "plain", "seed": 1})
     (tmp_path / "more.json").write_text('{"kind": "more"}')
     monkeypatch.setattr(report, "TEMPLATES", tmp_path)
-    for name in ("REPORT.md", "does-it-help.md"):
+    for name in ("REPORT.md", "does-it-help.md", "deployment.md"):
         (tmp_path / name).write_text("text\n")
     options = f"--results {kept} --keep {tmp_path}/more.json --report {tmp_path}/out.md --page {tmp_path}/page.md"
     monkeypatch.setattr("sys.argv", ["lab.report", *options.split(), "--no-pictures"])
