@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.gru import GRUCell, gru_update
+from hf_capsule_mt.modeling.matrices import is_plain
 from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, over_positions
 from hf_capsule_mt.routing.common import reads_are_free
 
@@ -65,6 +66,7 @@ class ConditionalGRU(nn.Module):
             or words.is_meta
             or torch.is_autocast_enabled(words.device.type)
             or words.dtype not in (torch.float32, torch.float64)
+            or not is_plain(self.attention.query_projection)
         )
         if plain:
             return self.plain(from_words, state, source, keys, mask)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.guided import GuidedConfig
+from hf_capsule_mt.modeling.matrices import matrix_of
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
 from hf_capsule_mt.routing import GuidedScorer, GuidedVotes, additive_scores, project_votes, route_guided_votes
@@ -128,7 +129,7 @@ class GuidedRoutingGuidance(PastFutureGuidance):
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
         """Return the votes [B, M, S, D] and their projection; a single iteration scores nothing and needs none."""
         votes = self._split(self.votes(encoder_states), self.num_outputs)
-        return project_votes(votes, self.vote_projection.weight if self.num_iterations > 1 else None, mask)
+        return project_votes(votes, matrix_of(self.vote_projection) if self.num_iterations > 1 else None, mask)
 
     def gather(
         self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
@@ -147,10 +148,10 @@ class GuidedRoutingGuidance(PastFutureGuidance):
         if self.num_iterations == 1:
             return None
         return GuidedScorer(
-            self.query_projection.weight,
-            self.vote_projection.weight,
-            self.capsule_projection.weight,
-            self.score.weight[0],
+            matrix_of(self.query_projection),
+            matrix_of(self.vote_projection),
+            matrix_of(self.capsule_projection),
+            matrix_of(self.score)[0],
         )
 
 
@@ -178,7 +179,7 @@ class ClassifierGuidance(PastFutureGuidance):
     ) -> tuple[torch.Tensor, IterationWeights | None]:
         keys, values = sources
         query = self.query_projection(state)  # [B, T, D]
-        logits = [additive_scores(query, keys[:, 0], weight) for weight in self.score.weight]
+        logits = [additive_scores(query, keys[:, 0], weight) for weight in matrix_of(self.score)]
         probabilities = torch.stack(logits, dim=-1).softmax(dim=-1)  # [B, T, S, 3]
         if mask is not None:
             probabilities = probabilities * mask[:, None, :, None]
@@ -216,7 +217,8 @@ class AttentionGuidance(PastFutureGuidance):
         keys, values = sources
         query = self._split(self.query_projection(state), 2)  # [B, 2, T, D]
         logits = [
-            additive_scores(query[:, group], keys[:, group], weight) for group, weight in enumerate(self.score.weight)
+            additive_scores(query[:, group], keys[:, group], weight)
+            for group, weight in enumerate(matrix_of(self.score))
         ]
         scores = torch.stack(logits, dim=-1)  # [B, T, S, 2]
         if mask is not None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
 from hf_capsule_mt.modeling.initial_std import set_initial_std
+from hf_capsule_mt.modeling.matrices import matrix_of, vector_of
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.transformer import sinusoids
 from hf_capsule_mt.routing import ScoringNetwork, dynamic_routing, separable_routing
@@ -78,7 +79,7 @@ class SourceCapsules(nn.Module):
         if not self.scores_separately:
             return None
         inner, outer = self.inner_scoring, self.outer_scoring
-        return ScoringNetwork(inner.weight, inner.bias, outer.weight, outer.bias)
+        return ScoringNetwork(matrix_of(inner), vector_of(inner), matrix_of(outer), vector_of(outer))
 
 
 class SourcePooling(nn.Module):
