@@ -90,6 +90,7 @@ def model_card(
     results = list(results)
     training = next((result for result in results if isinstance(result.get("recipe"), Mapping)), None)
     evaluations = [result for result in results if result.get("kind") == "evaluation"]
+    omissions = [result for result in results if result.get("kind") == "word omissions"]
     speeds = [result for result in results if result.get("kind") == "speed"]
     recipe = training["recipe"] if training else {}
     languages = [recipe.get("languages", {}).get(side) for side in ("source", "target")]
@@ -119,9 +120,10 @@ def model_card(
         coverage=", return_coverage=True" if _has_coverage(config) else "",
         limits=_limits(config, corpora),
         training=_training(recipe, corpora, training),
-        scores=_scores(training, evaluations),
+        scores=_scores(training, evaluations) + _coverage_quality(omissions),
         speed=_speed(speeds),
-        environment=_environment([*([training] if training else []), *evaluations, *speeds]),
+        environment=_compute(training)
+        + _environment([*([training] if training else []), *evaluations, *omissions, *speeds]),
         papers="\n\n".join(PAPERS[paper] for paper in papers_of(config)),
     )
     card = ModelCard(text)
@@ -270,6 +272,32 @@ def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[st
                 f"| {_in_cell(result['system'])} | {title} | {shown} | {_in_cell(_code(score['signature']))} |"
             )
     return "\n".join(rows)
+
+
+def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return how well untranslated words are found, as a table."""
+    rows = []
+    for result in results:
+        for kind, by_method in result["measures"].items():
+            for method, found in by_method.items():
+                names = ("word_auc", "precision", "sentence_auc")
+                values = [f"{found[name]['value']:.2f}" if found.get(name) else "-" for name in names]
+                rows.append(f"| {_in_cell(kind)} | {_in_cell(method)} | {' | '.join(values)} |")
+    if not rows:
+        return ""
+    header = [
+        "| translations | method | AUC of words | precision at recall 0.6 | AUC of sentences |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join(["\n\nHow well untranslated words are found:\n", *header, *rows])
+
+
+def _compute(training: Mapping[str, Any] | None) -> str:
+    """Return how long training took and on what, from which its energy and carbon can be estimated."""
+    seconds = (training or {}).get("seconds")
+    if training is None or seconds is None:
+        return ""
+    return f"- Training: {seconds / 3600:.1f} hours on {_hardware(training)}.\n"
 
 
 def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, float, str]]:
