@@ -38,6 +38,17 @@ def test_every_tier_computes_what_plain_loops_do(tmp_path):
     assert all(count > 2000 for count in checks.values())
 
 
+@pytest.mark.skipif(not TIERS, reason="the native engine was not built here")
+@pytest.mark.skipif("windows" in this_platform(), reason="the library is linked as on Linux and macOS")
+def test_a_replayed_engine_equals_generate(tmp_path, monkeypatch):
+    """What arm64 is tested with below, on this processor."""
+    library = EmulatedLibrary([str(build_with_the_library("replay.c", tmp_path))], tmp_path)
+    monkeypatch.setattr("hf_capsule_mt.fast.native.load_library", lambda: library)
+    model = build("guided")
+    fast = to_fast(model, int8=False, backend="native")
+    assert torch.equal(fast.generate(**batch(), num_beams=3), model.generate(**batch(), num_beams=3))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcc"), reason="gcc has the sanitizers")
 def test_the_kernels_under_sanitizers(tmp_path):
