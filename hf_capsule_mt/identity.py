@@ -42,7 +42,10 @@ def model_digests(model: PreTrainedModel) -> dict[str, str]:
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the digest of the files that a tokenizer saves."""
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
+        try:
+            tokenizer.save_pretrained(folder)
+        except Exception as error:  # tokenizers raises no `OSError` on a full disk
+            raise OSError(f"{folder}: the tokenizer could not be saved there to compare it ({error})") from error
         files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
         return digest(part for file in files for part in (file.name, _content(file)))
 

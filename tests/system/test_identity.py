@@ -36,6 +36,18 @@ def test_each_change_is_named():
     assert tokenizer_digest(tokenizer) != before
 
 
+def test_a_full_disk_is_an_error_of_the_system(monkeypatch):
+    """tokenizers raises a bare `Exception`, which would be a traceback."""
+    tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "word_for_word")
+
+    def fail(folder):
+        raise Exception("File too large (os error 27)")
+
+    monkeypatch.setattr(tokenizer, "save_pretrained", fail)
+    with pytest.raises(OSError, match=r"the tokenizer could not be saved there .*File too large"):
+        tokenizer_digest(tokenizer)
+
+
 def test_parts_count_with_their_length():
     assert digest(["ab", "c"]) != digest(["a", "bc"])
     assert digest(["a", b"b"]) == digest([b"a", "b"])

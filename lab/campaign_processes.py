@@ -1,0 +1,115 @@
+"""Commands of the program in processes of their own, which can be killed or left without space on the disk.
+
+A server imports the libraries once and forks for each command, which then starts in a fraction of a second instead of
+many: a kill hits the command at work, and a minute has room for many tries. Needs a system that forks.
+"""
+
+import multiprocessing
+import os
+import resource
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+LONGEST = 300.0  # seconds after which a command counts as hanging
+PRELOADED = [
+    *("hf_capsule_mt.training", "hf_capsule_mt.pipelines", "hf_capsule_mt.hub", "hf_capsule_mt.fast"),
+    *("datasets", "transformers.models.marian.modeling_marian", "sacrebleu"),
+]
+CONTEXT = multiprocessing.get_context("forkserver")
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # threads do not survive a fork
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker",  # killed processes leave semaphores
+}
+
+
+class Command:
+    """A running `capsule-mt` with some arguments.
+
+    Args:
+        folder: the working folder.
+        file_size: the bytes after which no file grows, which looks to the command like a full disk.
+    """
+
+    def __init__(self, words: Sequence[str], folder: Path, file_size: int | None = None) -> None:
+        self.words, self.killed = list(words), False
+        self._said: list[bytes] = []
+        receiver, sender = CONTEXT.Pipe(duplex=False)
+        self._process = CONTEXT.Process(target=_run, args=(self.words, str(folder), file_size, sender), daemon=True)
+        self._process.start()
+        sender.close()
+        self._reader = threading.Thread(target=self._read, args=(receiver,), daemon=True)
+        self._reader.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.is_alive()
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal; return whether the command was still running."""
+        self.killed = self.is_running and self._process.pid is not None
+        if self.killed:
+            os.kill(self._process.pid or 0, number)
+        return self.killed
+
+    def wait(self, seconds: float) -> None:
+        self._process.join(seconds)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; return the exit code, negative after a signal, and everything that was printed."""
+        self._process.join(LONGEST)
+        hangs = self._process.is_alive()
+        if hangs:
+            self._process.kill()
+            self._process.join()
+        self._reader.join(LONGEST)
+        said = b"".join(self._said).decode("utf-8", "replace")
+        if hangs:
+            raise AssertionError(f"{' '.join(self.words)} still runs after {LONGEST:.0f} s: {said[-500:]}")
+        return self._process.exitcode or 0, said
+
+    def _read(self, receiver: Connection) -> None:
+        while block := os.read(receiver.fileno(), 1 << 16):
+            self._said.append(block)
+        receiver.close()
+
+
+def start_server(folder: Path) -> None:
+    """Import everything in the server; a folder takes the caches of the commands."""
+    os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=str(folder / "datasets"))
+    CONTEXT.set_forkserver_preload(PRELOADED)
+
+
+def run(words: Sequence[str], folder: Path, file_size: int | None = None) -> tuple[int, str]:
+    """Run a command to its end; return its exit code and everything that it printed."""
+    return Command(words, folder, file_size).end()
+
+
+def timed(words: Sequence[str], folder: Path) -> float:
+    """Run a command that must succeed; return its seconds."""
+    started = time.perf_counter()
+    code, said = run(words, folder)
+    if code != 0:
+        raise ValueError(f"{' '.join(words)} ended with {code}: {said[-2000:]}")
+    return time.perf_counter() - started
+
+
+def _run(words: list[str], folder: str, file_size: int | None, output: Connection) -> None:
+    """Become `python -m hf_capsule_mt`, with both streams in one pipe."""
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    output.close()
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, encoding="utf-8") for number in (1, 2))
+    os.chdir(folder)
+    if file_size is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+    sys.argv = ["hf_capsule_mt", *words]
+    runpy.run_module("hf_capsule_mt", run_name="__main__", alter_sys=True)

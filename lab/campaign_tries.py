@@ -1,0 +1,321 @@
+"""The tries of the campaign: disturb a command, run it again, and compare with an undisturbed run byte for byte."""
+
+import itertools
+import json
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from hf_capsule_mt.data import sentence_pairs
+from lab.campaign_inputs import damage_file, hostile_lines, malformed_copy
+from lab.campaign_processes import LONGEST, Command, run, timed
+
+RECIPE = yaml.safe_load("""
+languages: {source: en, target: de}
+data: {train: {embedded: 80}, validation: {embedded: 6}, test: {embedded: 5}}
+tokenizer: {vocab_size: 500}
+model:
+  model_type: capsule_marian
+  d_model: 16
+  encoder_layers: 2
+  decoder_layers: 2
+  encoder_attention_heads: 2
+  decoder_attention_heads: 2
+  encoder_ffn_dim: 16
+  decoder_ffn_dim: 16
+  max_position_embeddings: 200
+  layer_aggregation: em_routing
+  layer_aggregation_num_capsules: 4
+  guided_routing: guided
+  guided_capsule_dim: 8
+training:
+  max_steps: 24
+  max_tokens_per_batch: 300
+  learning_rate: 3.0e-3
+  bpe_dropout: 0.1
+  eval_strategy: steps
+  eval_steps: 8
+  save_strategy: steps
+  save_steps: 4
+  save_total_limit: 3
+  average_last: 2
+  use_cpu: true
+  disable_tqdm: true
+  report_to: none
+generation: {num_beams: 2, max_new_tokens: 12}
+""")
+LINES = 60
+Content = dict[str, bytes]
+
+
+class Job(NamedTuple):
+    """A command that resumes, where it leaves parts, and what an undisturbed run gives."""
+
+    words: Callable[[Path], list[str]]
+    parts: str
+    results: tuple[str, ...]
+    seconds: float
+    expected: Content
+
+
+class Bench:
+    """The commands with their inputs, and undisturbed runs of them.
+
+    Args:
+        checkpoint: what translates and teaches; the model of the undisturbed training by default.
+    """
+
+    def __init__(self, folder: Path, checkpoint: Path | None, progress: Callable[[str], None]) -> None:
+        self.folder, self._numbers = folder, itertools.count()
+        self.text = [source for source, _ in itertools.islice(sentence_pairs(), LINES)]
+        self.write("text", self.text)
+        self.write("text.targets", [target for _, target in itertools.islice(sentence_pairs(), LINES)])
+        (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
+        self.checkpoint = checkpoint.resolve() if checkpoint else folder / "undisturbed-train"
+        model = str(self.checkpoint)
+        self.jobs: dict[str, Job] = {}
+        for name, words, parts, results in (
+            ("train", lambda output: ["train", "recipe.yaml", "--output_dir", str(output)],
+             "checkpoint-*/complete.json", ("model.safetensors", "config.json", "tokenizer.json")),
+            ("translate", lambda output: ["translate", model, "--input", "text", "--output", str(output / "out"),
+                                          "--coverage", str(output / "coverage.jsonl"), "--window", "4", "--cpu"],
+             "out.parts/*", ("out", "coverage.jsonl")),
+            ("distill", lambda output: ["distill", "recipe.yaml", str(output), "--teacher", model, "--cpu",
+                                        "--lines-per-file", "8", "--num-beams", "2", "--max-new-tokens", "12"],
+             "part-*", ("part-*.jsonl",)),
+        ):  # fmt: skip
+            progress(f"undisturbed {name}")
+            output = folder / f"undisturbed-{name}"
+            seconds = timed(words(output), folder)
+            self.jobs[name] = Job(words, parts, results, seconds, contents(output, results))
+
+    def new(self) -> Path:
+        return self.folder / f"try-{next(self._numbers)}"
+
+    def start(self, job: Job, output: Path, file_size: int | None = None) -> Command:
+        return Command(job.words(output), self.folder, file_size)
+
+    def write(self, name: str, lines: list[str]) -> Path:
+        path = self.folder / name
+        path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+        return path
+
+
+def contents(folder: Path, patterns: tuple[str, ...]) -> Content:
+    return {file.name: file.read_bytes() for pattern in patterns for file in sorted(folder.glob(pattern))}
+
+
+def finish(bench: Bench, job: Job, output: Path) -> str:
+    """Run a disturbed command to its end, compare what it gives, and return what it printed."""
+    code, said = bench.start(job, output).end()
+    assert code == 0, f"the same command again ended with {code}: {said[-1000:]}"
+    given = contents(output, job.results)
+    different = sorted(
+        name for name in given.keys() | job.expected.keys() if given.get(name) != job.expected.get(name)
+    )
+    assert not different, (
+        f"{', '.join(different)}: not as an undisturbed run gives it; the last run said {said[-500:]}"
+    )
+    left = [str(path.relative_to(output)) for path in output.rglob("*") if "partial" in path.name]
+    assert not left, f"left behind: {left}"
+    return said
+
+
+def check_refusal(code: int, said: str) -> None:
+    """Check that a command ended with an error in one sentence."""
+    assert code > 0, f"exit code {code}: {said[-1000:]}"
+    assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
+    assert "error: " in said, f"no sentence: {said[-1000:]}"
+
+
+def interrupt(bench: Bench, job: Job, output: Path, number: signal.Signals, seconds: float) -> bool:
+    """Send a signal after some seconds; return whether the command was still running."""
+    command = bench.start(job, output)
+    command.wait(seconds)
+    hit = command.send(number)
+    code, said = command.end()
+    lock_is_held = (output / ".lock").exists()
+    if number == signal.SIGTERM and job.words(output)[0] == "train" and lock_is_held:
+        assert code == 0, f"SIGTERM ended the training with {code}: {said[-1000:]}"
+    assert code in (0, -number), f"exit code {code} after {number.name}: {said[-1000:]}"
+    return hit
+
+
+def signalled(number: signal.Signals) -> Callable[[Bench, Job, random.Random], int]:
+    def attempt(bench: Bench, job: Job, chance: random.Random) -> int:
+        output = bench.new()
+        hits = sum(
+            interrupt(bench, job, output, number, chance.uniform(0, job.seconds)) for _ in range(chance.randint(1, 3))
+        )
+        finish(bench, job, output)
+        return hits
+
+    return attempt
+
+
+def damaged(bench: Bench, job: Job, chance: random.Random) -> int:
+    """Kill a command once it has saved something, and damage that."""
+    output = bench.new()
+    command = bench.start(job, output)
+    started = time.monotonic()
+    wanted = chance.randint(2, 6)
+    while command.is_running and len(list(output.glob(job.parts))) < wanted and time.monotonic() - started < LONGEST:
+        time.sleep(0.01)
+    command.send(signal.SIGKILL)
+    command.end()
+    files = sorted(output.glob(job.parts))
+    is_training = job.words(output)[0] == "train"
+    if is_training and files:  # the last checkpoint
+        last = max((file.parent for file in files), key=lambda folder: int(folder.name.rpartition("-")[2]))
+        files = sorted(file for file in last.rglob("*") if file.is_file())
+    files = [file for file in files if file.stat().st_size and file.name != "settings.json"]
+    done = damage_file(chance.choice(files), chance) if files else ""
+    said = finish(bench, job, output)
+    if is_training and done:
+        assert f"{last} is damaged" in said, f"{done}, which is not named: {said[-1000:]}"
+    return int(bool(files))
+
+
+def without_space(bench: Bench, job: Job, chance: random.Random) -> int:
+    """Let no file grow beyond a random size, then run again without that limit."""
+    output = bench.new()
+    largest = max(map(len, job.expected.values()))
+    limit = int(2 ** chance.uniform(9, (largest * 3).bit_length()))
+    code, said = bench.start(job, output, limit).end()
+    if code != 0:
+        try:
+            check_refusal(code, said)
+        except AssertionError as error:
+            raise AssertionError(f"files of at most {limit} bytes: {error}") from None
+    finish(bench, job, output)
+    return int(code != 0)
+
+
+def two_at_once(bench: Bench, job: Job, chance: random.Random) -> int:
+    """Start a command twice: one works, the other is refused or comes later."""
+    output = bench.new()
+    first = bench.start(job, output)
+    first.wait(chance.uniform(0, job.seconds))
+    second = bench.start(job, output)
+    ends = [first.end(), second.end()]
+    refused = [(code, said) for code, said in ends if code != 0]
+    assert len(refused) < 2, f"both failed: {ends}"
+    for code, said in refused:
+        check_refusal(code, said)
+        assert "is being written by process" in said, f"the holder is not named: {said[-500:]}"
+    finish(bench, job, output)
+    return len(refused)
+
+
+def full_device(bench: Bench, chance: random.Random) -> int:
+    """Write translations to a device that is always full."""
+    name = bench.write(f"{bench.new().name}.text", chance.sample(bench.text, 5)).name
+    words = ["translate", str(bench.checkpoint), "--input", name, "--output", "/dev/full", "--cpu"]
+    code, said = run(words, bench.folder)
+    check_refusal(code, said)
+    assert "No space left on device" in said, said[-500:]
+    return 1
+
+
+def hostile_strings(bench: Bench, chance: random.Random) -> int:
+    """Translate hostile lines between plain ones: none is lost, and the plain ones stay what and where they are."""
+    plain = bench.text[: chance.randint(5, 20)]
+    wanted = bench.jobs["translate"].expected["out"].decode().split("\n")
+    lines, places = hostile_lines(plain, chance)
+    output = bench.new()
+    output.mkdir()
+    name = bench.write(f"{output.name}.text", lines).name
+    words = ["translate", str(bench.checkpoint), "--input", name, "--output", str(output / "out"), "--cpu"]
+    code, said = run([*words, "--coverage", str(output / "out.jsonl"), "--window", "8"], bench.folder)
+    assert code in (0, 3), f"exit code {code}: {said[-1000:]}"
+    given = (output / "out").read_bytes().decode().split("\n")[:-1]
+    assert len(given) == len(lines), f"{len(lines)} lines gave {len(given)}"
+    for number, place in enumerate(places):
+        assert given[place] == wanted[number], f"line {place + 1}: {given[place]!r} instead of {wanted[number]!r}"
+    records = [json.loads(row) for row in (output / "out.jsonl").read_bytes().decode().split("\n")[:-1]]
+    assert [record["line"] for record in records] == list(range(len(lines))), "coverage lost lines or their order"
+    failed = sum("error" in record for record in records)
+    assert (failed > 0) == (code == 3), f"exit code {code}, but {failed} lines failed"
+    return len(lines) - len(plain)
+
+
+LOADING = {
+    "translate": "translate CHECKPOINT --input text --output OUTPUT --cpu",
+    "export": "export CHECKPOINT OUTPUT",
+    "push": "push CHECKPOINT owner/model",
+    "average": "average --checkpoints CHECKPOINT CHECKPOINT --output OUTPUT",
+    "analyze": "analyze CHECKPOINT --sources text --targets text.targets --output OUTPUT",
+    "calibrate": "calibrate CHECKPOINT text text.targets --output OUTPUT",
+    "convert": "convert CHECKPOINT OUTPUT --to onnx",
+    "distill": "distill recipe.yaml OUTPUT --teacher CHECKPOINT --cpu",
+}
+
+
+def malformed(bench: Bench, chance: random.Random) -> int:
+    """Load a malformed checkpoint in every command: one sentence, and nothing is written."""
+    checkpoint, output = bench.new(), bench.new()
+    done = malformed_copy(bench.checkpoint, checkpoint, chance)
+    before = sorted(checkpoint.iterdir())
+    for command in LOADING.values():
+        words = command.replace("CHECKPOINT", str(checkpoint)).replace("OUTPUT", str(output)).split()
+        code, said = run(words, bench.folder)
+        try:
+            check_refusal(code, said)
+            assert not output.exists(), "something was written"
+            assert sorted(checkpoint.iterdir()) == before, "something was written into the checkpoint"
+        except AssertionError as error:
+            raise AssertionError(f"{done}: `{words[0]}`: {error}") from None
+    return len(LOADING)
+
+
+def _of(name: str, attempt: Callable[[Bench, Job, random.Random], int]) -> Callable[[Bench, random.Random], int]:
+    return lambda bench, chance: attempt(bench, bench.jobs[name], chance)
+
+
+class Section(NamedTuple):
+    """What is tried, what its disturbances are, and a try, which returns how many of them there were."""
+
+    title: str
+    counted: str
+    attempt: Callable[[Bench, random.Random], int]
+
+
+def _sections() -> dict[str, Section]:
+    kinds = {
+        "kill": ("SIGKILL at random moments of `{}`", "kills", signalled(signal.SIGKILL)),
+        "term": ("SIGTERM at random moments of `{}`", "signals", signalled(signal.SIGTERM)),
+        "damage": ("`{}` killed, and what it had saved emptied, cut or changed", "damaged files", damaged),
+        "space": ("no space for the files of `{}`", "runs out of space", without_space),
+        "twice": ("`{}` twice at once into one output", "refusals", two_at_once),
+    }
+    sections = {
+        f"{kind}-{job}": Section(title.format(job), counted, _of(job, attempt))
+        for kind, (title, counted, attempt) in kinds.items()
+        for job in ("train", "translate", "distill")
+    }
+    sections["full"] = Section("`translate` to /dev/full", "runs out of space", full_device)
+    sections["strings"] = Section("hostile strings through `translate`", "hostile lines", hostile_strings)
+    title = f"malformed checkpoints through {', '.join(f'`{name}`' for name in LOADING)}"
+    sections["malformed"] = Section(title, "commands", malformed)
+    return sections
+
+
+SECTIONS = _sections()
+
+
+def attempt(bench: Bench, name: str, seed: int) -> tuple[int, str | None]:
+    """Make one try; return the number of disturbances, and what failed."""
+    before = set(bench.folder.iterdir())
+    try:
+        return SECTIONS[name].attempt(bench, random.Random(f"{name} {seed}")), None
+    except AssertionError as error:
+        return 0, str(error)
+    finally:
+        for path in set(bench.folder.iterdir()) - before:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
