@@ -252,6 +252,7 @@ LOADING = {
     "average": "average --checkpoints CHECKPOINT CHECKPOINT --output OUTPUT",
     "analyze": "analyze CHECKPOINT --sources text --targets text.targets --output OUTPUT",
     "calibrate": "calibrate CHECKPOINT text text.targets --output OUTPUT",
+    "shortlist": "shortlist CHECKPOINT text text.targets --output OUTPUT",
     "convert": "convert CHECKPOINT OUTPUT --to onnx",
     "distill": "distill recipe.yaml OUTPUT --teacher CHECKPOINT --cpu",
 }

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  registers the models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
 from hf_capsule_mt.fast.shortlist import FILE_NAME, Shortlist
+from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.output_files import check_outputs
 from hf_capsule_mt.text_files import read_parallel
 
@@ -69,9 +69,9 @@ def main() -> None:
     sources, targets = read_parallel([arguments.source, arguments.target])
     if not sources:
         parser.error(f"{arguments.source}: no sentences")
-    model: Any = AutoModelForSeq2SeqLM.from_pretrained(arguments.model)
+    model, tokenizer = load_checkpoint(arguments.model)
     vocabularies = model.get_input_embeddings().num_embeddings, len(model.get_output_embeddings().weight)
-    pairs = token_pairs(AutoTokenizer.from_pretrained(arguments.model), sources, targets)
+    pairs = token_pairs(tokenizer, sources, targets)
     shortlist = make_shortlist(pairs, vocabularies, best=arguments.best, frequent=arguments.frequent)
     shortlist.save(output)
     sizes = [len(shortlist.of_source(source)) for source, _ in pairs[:1000]]

@@ -19,6 +19,7 @@ COMMANDS = {
     "push": "push checkpoint owner/model",
     "average": "average --checkpoints checkpoint checkpoint --output out",
     "analyze": "analyze checkpoint --sources text.en --targets text.en --output out",
+    "shortlist": "shortlist checkpoint text.en text.en --output out",
     "convert": "convert checkpoint out --to onnx",
     "distill": "distill recipe.yaml out --teacher checkpoint --cpu",
 }
