@@ -6,6 +6,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
+from lab.campaign_table import render_campaign
 from lab.engine_speed import render_engines
 from lab.probing_table import probing_table
 from lab.records import Records
@@ -86,11 +87,22 @@ def engines_busy(records: Records) -> str:
     return engines(records, "benchmark-engines-busy")
 
 
+def campaign(records: Records) -> str:
+    record = records.named("studies")["campaign"]
+    hardware, sections = record["hardware"], record["sections"].values()
+    totals = [sum(section["tries"] for section in sections), sum(len(section["failures"]) for section in sections)]
+    about = (
+        f"{record['minutes']} minutes on a shared machine ({hardware['cpu']}, {hardware['cores']} cores), "
+        f"seed {record['seed']}, commit {record['commit'][:7]}: {totals[0]} tries, {totals[1]} failures."
+    )
+    return f"{about}\n\n{render_campaign(record)}"
+
+
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
         *(adequacy, probing, alignment, comparisons, quickstart),
-        *(benchmarks, engines, engines_busy, lengths, throughput),
+        *(benchmarks, engines, engines_busy, lengths, throughput, campaign),
     )
 }
 
