@@ -48,7 +48,7 @@ clean:
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,demo,test,dev]"
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,demo,serve,test,dev]"
 	touch $@
 
 $(FLOOR_VENV)/ready: pyproject.toml constraints-floor.txt

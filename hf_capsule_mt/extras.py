@@ -20,6 +20,7 @@ EXTRAS = {
     "onnx": Extra("ONNX files for onnxruntime and transformers.js", ("onnx", "onnxscript", "onnxruntime")),
     "ctranslate2": Extra("conversion to CTranslate2", ("ctranslate2",)),
     "demo": Extra("the page in the browser", ("gradio", "matplotlib")),
+    "serve": Extra("the translation server", ("fastapi", "uvicorn")),
 }
 # of the commands that need one; the others need the core alone
 EXTRA_OF = {
@@ -33,6 +34,7 @@ EXTRA_OF = {
     "analyze": "analysis",
     "convert": "onnx",
     "demo": "demo",
+    "serve": "serve",
 }
 
 

@@ -210,12 +210,13 @@ class TranslationPipeline(Pipeline):
             if return_scores and translation.score is not None:
                 record["score"] = translation.score
             if return_coverage or coverage_threshold is not None:
-                record["coverage"] = _coverage_record(translation.coverage, coverage_threshold)
+                record["coverage"] = coverage_record(translation.coverage, coverage_threshold)
             records.append(record)
         return records
 
 
-def _coverage_record(coverage: Coverage | None, threshold: float | None) -> dict[str, object]:
+def coverage_record(coverage: Coverage | None, threshold: float | None = None) -> dict[str, object]:
+    """Return the dictionary of a coverage, as the pipeline returns it."""
     if coverage is None:
         raise RuntimeError("the text was translated without coverage")
     sentences = [asdict(sentence) for sentence in coverage.sentences]

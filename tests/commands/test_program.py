@@ -65,6 +65,8 @@ def test_the_overview_imports_nothing_heavy():
 def test_help_explains_with_an_example(program, name):
     if name == "demo":
         pytest.importorskip("gradio", reason="the page needs gradio")
+    if name == "serve":
+        pytest.importorskip("uvicorn", reason="the server needs uvicorn")
     code, printed, _ = program(name, "--help")
     assert code == 0
     assert printed.startswith(f"usage: capsule-mt {name}")
@@ -112,7 +114,7 @@ def test_a_missing_extra_is_one_sentence():
     code = """
 import sys
 from hf_capsule_mt.commands import start
-for command, module in (("train", "datasets"), ("evaluate", "sacrebleu"), ("demo", "gradio")):
+for command, module in (("train", "datasets"), ("evaluate", "sacrebleu"), ("demo", "gradio"), ("serve", "uvicorn")):
     sys.modules[module] = None  # an import of it fails
     sys.argv = [f"capsule-mt {command}"]
     try:
@@ -128,6 +130,7 @@ for command, module in (("train", "datasets"), ("evaluate", "sacrebleu"), ("demo
             ("train", "datasets", "train"),
             ("evaluate", "sacrebleu", "eval"),
             ("demo", "gradio", "demo"),
+            ("serve", "uvicorn", "serve"),
         )
     ]
 

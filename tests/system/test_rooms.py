@@ -25,6 +25,7 @@ ALLOWED = {
     "analysis": {"modeling", "evaluation", "output_files"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
     "demo": {"pipelines", "analysis"},
+    "serve": {"pipelines", "line_failures"},
     "__init__": {"configuration", "fast", "modeling", "pipelines"},
     "__main__": {"capsule_mt"},
     # leaves beside the rooms

@@ -17,7 +17,15 @@ from tests.fixtures.tiny import save_tiny_checkpoint
 pytest.importorskip("hatchling", reason="hatchling builds the wheel")
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = hf_capsule_mt.__version__
-EXTRAS = ("datasets", "evaluate", "gradio", "matplotlib", "sacrebleu")  # an installation without extras lacks these
+EXTRAS = (
+    "datasets",
+    "evaluate",
+    "fastapi",
+    "gradio",
+    "matplotlib",
+    "sacrebleu",
+    "uvicorn",
+)  # an installation without extras lacks these
 
 
 def call(*words, **settings):

@@ -1,0 +1,118 @@
+"""Which languages a checkpoint translates between, and what they are called."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
+GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
+# opus-mt-en-de, outputs/en-de, capsule-marian-de-en
+AT_THE_END = re.compile(r"(?:^|[-_])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$")
+
+NAMES = {
+    "ar": "Arabic",
+    "bg": "Bulgarian",
+    "ca": "Catalan",
+    "cs": "Czech",
+    "da": "Danish",
+    "de": "German",
+    "el": "Greek",
+    "en": "English",
+    "es": "Spanish",
+    "et": "Estonian",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fr": "French",
+    "he": "Hebrew",
+    "hi": "Hindi",
+    "hu": "Hungarian",
+    "id": "Indonesian",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "lt": "Lithuanian",
+    "lv": "Latvian",
+    "nb": "Norwegian",
+    "nl": "Dutch",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "sk": "Slovak",
+    "sl": "Slovenian",
+    "sv": "Swedish",
+    "tr": "Turkish",
+    "uk": "Ukrainian",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+}
+
+
+class LanguagePair(NamedTuple):
+    """The codes of the languages of a model."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+    @property
+    def task(self) -> str:
+        """Return the task of transformers, as "translation_en_to_de"."""
+        return f"translation_{self.source}_to_{self.target}"
+
+
+def path_of(text: str) -> str:
+    """Return the path or name in `SRC-TGT=PATH`, or the whole text."""
+    given = GIVEN.fullmatch(text)
+    return given["path"] if given else text
+
+
+def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
+    """Return the checkpoint of each language pair; each is given as a path or a name, or as `SRC-TGT=PATH`."""
+    found: dict[LanguagePair, str] = {}
+    for text in checkpoints:
+        given = GIVEN.fullmatch(text)
+        path = path_of(text)
+        pair = LanguagePair(given["source"], given["target"]) if given else _pair_of(path)
+        if pair is None:
+            raise ValueError(f"{path}: its languages are not known; name them, as in en-de={path}")
+        if pair in found:
+            raise ValueError(f"{pair}: one checkpoint for each language pair, got {found[pair]} and {path}")
+        found[pair] = path
+    return found
+
+
+def _pair_of(path: str) -> LanguagePair | None:
+    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in its name."""
+    recipe = _read(path, "train_result.json").get("recipe") or {}
+    tokenizer = _read(path, "tokenizer_config.json")
+    languages = recipe.get("languages") or {}
+    for source, target in (
+        (languages.get("source"), languages.get("target")),
+        (tokenizer.get("source_lang"), tokenizer.get("target_lang")),
+    ):
+        if source and target:
+            return LanguagePair(source, target)
+    name = AT_THE_END.search(Path(path).name)
+    return None if name is None else LanguagePair(name["source"], name["target"])
+
+
+def _read(path: str, name: str) -> dict[str, Any]:
+    file = Path(path, name)
+    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def describe_languages(pairs: Iterable[LanguagePair]) -> list[dict[str, object]]:
+    """Return the source languages and their targets as LibreTranslate lists them."""
+    targets: dict[str, list[str]] = {}
+    for pair in pairs:
+        targets.setdefault(pair.source, []).append(pair.target)
+    return [
+        {"code": code, "name": NAMES.get(code, code), "targets": sorted(found)}
+        for code, found in sorted(targets.items())
+    ]
