@@ -80,6 +80,8 @@ class Bench:
         self.checkpoint = checkpoint.resolve() if checkpoint else folder / "undisturbed-train"
         model = str(self.checkpoint)
         self.jobs: dict[str, Job] = {}
+        progress("imports")
+        timed(["recipes"], folder)  # the server's imports, which would count as the training's time
         for name, words, parts, results in (
             ("train", lambda output: ["train", "recipe.yaml", "--output_dir", str(output)],
              "checkpoint-*/complete.json", ("model.safetensors", "config.json", "tokenizer.json")),
