@@ -22,7 +22,7 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
-from hf_capsule_mt.text_files import read_lines, read_parallel
+from hf_capsule_mt.files.text import read_lines, read_parallel
 from lab.area_under_curve import auc_markdown, auc_table, ranks_together
 from lab.given_translations import coverage_scores, likelihoods
 from lab.text_files import read_table

@@ -19,8 +19,8 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.links import align_by_command
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
 from hf_capsule_mt.evaluation.words import split_words, word_stem
-from hf_capsule_mt.output_files import check_outputs, write_output
-from hf_capsule_mt.text_files import read_lines, read_parallel
+from hf_capsule_mt.files.outputs import check_outputs, write_output
+from hf_capsule_mt.files.text import read_lines, read_parallel
 from lab.gold_links import alignment_error_rate, expand_french, read_gold_links
 
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.data import embedded_corpus
-from hf_capsule_mt.text_files import read_lines
+from hf_capsule_mt.files.text import read_lines
 from lab.timing import time_in_turns
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from hf_capsule_mt.text_files import read_lines
+from hf_capsule_mt.files.text import read_lines
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:

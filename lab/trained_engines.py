@@ -18,7 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, Mar
 from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.fast import to_fast
-from hf_capsule_mt.text_files import read_lines
+from hf_capsule_mt.files.text import read_lines
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, CTRANSLATE2 = "generate() float32", "CTranslate2 int8"

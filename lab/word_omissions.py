@@ -27,8 +27,8 @@ from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.omissions import drop_words, omissions_of
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
+from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
-from hf_capsule_mt.text_files import read_parallel
 from lab.word_judgements import Judged, judge, measures
 
 WINDOW = 128

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hf_capsule_mt.output_files import write_output
+from hf_capsule_mt.files.outputs import write_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

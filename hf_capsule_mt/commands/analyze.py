@@ -24,9 +24,9 @@ from hf_capsule_mt.analysis.pictures import (
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive
 from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.files.outputs import check_outputs
+from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.output_files import check_outputs
-from hf_capsule_mt.text_files import read_parallel
 
 FEW = 16  # so many output capsules have a number each in a picture
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter
-from hf_capsule_mt.output_files import check_output_folder
+from hf_capsule_mt.files.outputs import check_output_folder
 from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 

@@ -26,10 +26,10 @@ from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_words, read_
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
-from hf_capsule_mt.output_files import check_output_folder, write_output
+from hf_capsule_mt.files.outputs import check_output_folder, write_output
+from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
 from hf_capsule_mt.pipelines.calibration import evidence_of
-from hf_capsule_mt.text_files import read_parallel
 
 CHECKED_SHARE = 0.3  # of the sentences are for the check
 WINDOW = 128

@@ -13,8 +13,8 @@ from pathlib import Path
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
-from hf_capsule_mt.output_files import check_outputs, write_output
-from hf_capsule_mt.text_files import read_parallel
+from hf_capsule_mt.files.outputs import check_outputs, write_output
+from hf_capsule_mt.files.text import read_parallel
 
 
 def named_file(argument: str) -> tuple[str, Path]:

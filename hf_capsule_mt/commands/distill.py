@@ -18,10 +18,10 @@ from accelerate import PartialState
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
-from hf_capsule_mt.identity import checkpoint_digests
-from hf_capsule_mt.line_failures import CODE_OF_FAILED_LINES
+from hf_capsule_mt.files.digests import checkpoint_digests
+from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
+from hf_capsule_mt.files.outputs import check_output_folder
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.output_files import check_output_folder
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus

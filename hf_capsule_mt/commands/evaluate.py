@@ -21,8 +21,8 @@ from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, score_cor
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
-from hf_capsule_mt.output_files import check_outputs
-from hf_capsule_mt.text_files import read_parallel
+from hf_capsule_mt.files.outputs import check_outputs
+from hf_capsule_mt.files.text import read_parallel
 
 
 def parse_arguments() -> argparse.Namespace:

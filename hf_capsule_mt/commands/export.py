@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.commands.push import add_card_options, export_and_check
-from hf_capsule_mt.output_files import check_output_folder
+from hf_capsule_mt.files.outputs import check_output_folder
 
 
 def main() -> None:

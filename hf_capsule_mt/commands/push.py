@@ -16,9 +16,9 @@ from huggingface_hub.utils import validate_repo_id
 import hf_capsule_mt  # noqa: F401  registers the models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.evaluation import read_result
+from hf_capsule_mt.files.outputs import check_output_folder
 from hf_capsule_mt.hub import check_export, export, model_card, push
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.output_files import check_output_folder
 
 TRAINING_RESULT = "train_result.json"
 

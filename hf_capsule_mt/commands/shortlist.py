@@ -19,9 +19,9 @@ import hf_capsule_mt  # noqa: F401  registers the models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
 from hf_capsule_mt.fast.shortlist import FILE_NAME, Shortlist
+from hf_capsule_mt.files.outputs import check_outputs
+from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.output_files import check_outputs
-from hf_capsule_mt.text_files import read_parallel
 
 LONGEST = 100  # tokens of a sentence that the aligner reads
 MOST_PAIRS = 100_000  # more teach a table of words little, and take memory

@@ -29,15 +29,15 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  registers the models and the task
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.identity import model_digests, tokenizer_digest
-from hf_capsule_mt.line_failures import CODE_OF_FAILED_LINES, Failure, describe, translate_lines
+from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
+from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, Failure, describe, translate_lines
+from hf_capsule_mt.files.lock import lock_output
+from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
+from hf_capsule_mt.files.text import decode_lines, open_text
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
-from hf_capsule_mt.output_files import check_outputs, is_stream, open_output
-from hf_capsule_mt.output_lock import lock_output
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
 from hf_capsule_mt.pipelines.lines import LineFormat
 from hf_capsule_mt.pipelines.results import CoverageMethod
-from hf_capsule_mt.text_files import decode_lines, open_text
 
 WINDOW = 2048
 TASK: Any = "translation"  # the types of transformers 5 do not have it

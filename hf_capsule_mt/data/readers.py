@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hf_capsule_mt.text_files import iterate_lines
+from hf_capsule_mt.files.text import iterate_lines
 
 Pair = tuple[str, str]
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.text_files import read_lines
+from hf_capsule_mt.files.text import read_lines
 
 Links = frozenset[tuple[int, int]]
 SentencePair = tuple[Sequence[str], Sequence[str]]

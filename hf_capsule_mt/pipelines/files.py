@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hf_capsule_mt.output_files import open_output, remove_partials, write_output
+from hf_capsule_mt.files.outputs import open_output, remove_partials, write_output
 from hf_capsule_mt.pipelines.segments import pipeline_logger
 
 SETTINGS_FILE = "settings.json"

@@ -5,7 +5,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from hf_capsule_mt.line_failures import Failure
+from hf_capsule_mt.files.line_failures import Failure
 
 # a translation may hold them, from a byte of the vocabulary; a line of the output may not
 LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")

@@ -16,9 +16,9 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from hf_capsule_mt.identity import file_digest
+from hf_capsule_mt.files.digests import file_digest
+from hf_capsule_mt.files.outputs import write_output
 from hf_capsule_mt.modeling.loading import WEIGHTS_FILE, CheckpointError, checked_weight_files, load_checkpoint
-from hf_capsule_mt.output_files import write_output
 
 checkpoints_logger = logging.get_logger("hf_capsule_mt.training")
 

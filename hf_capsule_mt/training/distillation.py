@@ -13,11 +13,11 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from hf_capsule_mt.identity import digest_of, joined
-from hf_capsule_mt.line_failures import Failure, translate_lines
+from hf_capsule_mt.files.digests import digest_of, joined
+from hf_capsule_mt.files.line_failures import Failure, translate_lines
+from hf_capsule_mt.files.lock import lock_output
+from hf_capsule_mt.files.outputs import write_output
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
-from hf_capsule_mt.output_files import write_output
-from hf_capsule_mt.output_lock import lock_output
 
 distillation_logger = logging.get_logger("hf_capsule_mt.training")
 

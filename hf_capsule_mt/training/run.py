@@ -19,8 +19,8 @@ from hf_capsule_mt.data import (
 )
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
+from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.modeling.loading import load_model
-from hf_capsule_mt.output_lock import lock_output
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation

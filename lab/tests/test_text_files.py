@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.text_files import read_lines
+from hf_capsule_mt.files.text import read_lines
 from lab.text_files import read_table, write_lines
 
 

@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.commands import translate
-from hf_capsule_mt.output_lock import lock_output
+from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.pipelines.files import WindowedOutput
 from hf_capsule_mt.pipelines.lines import LineFormat
 from tests.fixtures.word_for_word import sentences

@@ -13,29 +13,22 @@ PACKAGE = "hf_capsule_mt"
 ALLOWED = {
     "routing": set(),
     "configuration": set(),
-    "data": {"text_files"},
-    "evaluation": {"output_files", "text_files"},
+    "data": {"files"},
+    "evaluation": {"files"},
     "modeling": {"routing", "configuration"},
     "fast": {"modeling", "routing", "configuration"},
-    "pipelines": {"configuration", "modeling", "fast", "line_failures", "output_files"},
-    "training": {
-        *("data", "configuration", "modeling", "evaluation"),
-        *("identity", "line_failures", "output_files", "output_lock"),
-    },
-    "analysis": {"modeling", "evaluation", "output_files"},
+    "pipelines": {"configuration", "modeling", "fast", "files"},
+    "training": {"data", "configuration", "modeling", "evaluation", "files"},
+    "analysis": {"modeling", "evaluation", "files"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
     "demo": {"pipelines", "analysis"},
-    "serve": {"pipelines", "line_failures"},
+    "serve": {"pipelines", "files"},
     "__init__": {"configuration", "fast", "modeling", "pipelines"},
     "__main__": {"capsule_mt"},
+    "files": set(),
     # leaves beside the rooms
     "command_line": {"extras"},
     "extras": set(),
-    "identity": set(),
-    "line_failures": set(),
-    "output_files": set(),
-    "output_lock": set(),
-    "text_files": set(),
 }
 PACKAGE_ROOMS = set(ALLOWED)
 ALLOWED |= {

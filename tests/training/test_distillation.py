@@ -10,7 +10,7 @@ from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
-from hf_capsule_mt.output_lock import lock_output
+from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
 from tests.fixtures.tiny import save_tiny_marian, tiny_model
 from tests.training.small import TOKENIZER, die, in_process, in_processes

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from hf_capsule_mt import output_lock
-from hf_capsule_mt.output_lock import lock_output
+from hf_capsule_mt.files import lock
+from hf_capsule_mt.files.lock import lock_output
 
 # without the package, whose imports take seconds
 HOLD = """
@@ -23,7 +23,7 @@ def holder():
     processes = []
 
     def start(path):
-        command = [sys.executable, "-c", HOLD, output_lock.__file__, str(path)]
+        command = [sys.executable, "-c", HOLD, lock.__file__, str(path)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         processes.append(process)
         assert process.stdout.readline() == "held\n"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_capsule_mt.identity import digest, model_digests, tokenizer_digest
+from hf_capsule_mt.files.digests import digest, model_digests, tokenizer_digest
 from tests.conftest import GOLDEN
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.output_files import check_output_folder, check_outputs, is_stream, open_output, write_output
+from hf_capsule_mt.files.outputs import check_output_folder, check_outputs, is_stream, open_output, write_output
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):

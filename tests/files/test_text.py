@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hf_capsule_mt.evaluation.metrics import score_corpus
-from hf_capsule_mt.text_files import decode_lines, read_lines, read_parallel
+from hf_capsule_mt.files.text import decode_lines, read_lines, read_parallel
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hf_capsule_mt"
 
@@ -50,7 +50,7 @@ def test_every_command_reads_lines_here():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Import) and "gzip" in {alias.name for alias in node.names}
     ]
-    assert imports_gzip == ["text_files.py"]
+    assert imports_gzip == ["files/text.py"]
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_capsule_mt.line_failures import PROBE, Failure, translate_lines
+from hf_capsule_mt.files.line_failures import PROBE, Failure, translate_lines
 
 
 class Panic(BaseException):
