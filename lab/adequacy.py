@@ -25,7 +25,7 @@ from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.text import read_lines, read_parallel
 from lab.area_under_curve import auc_markdown, auc_table, ranks_together
 from lab.given_translations import coverage_scores, likelihoods
-from lab.text_files import read_table
+from lab.records import read_table
 
 
 def named_file(argument: str) -> tuple[str, Path]:

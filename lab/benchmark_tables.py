@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
 
 DECODING = ("greedy", "beam 5")
 FIXED_LENGTH = 50  # of the side that does not vary

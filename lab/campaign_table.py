@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
 
 
 def render_campaign(result: Mapping[str, Any]) -> str:

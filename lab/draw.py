@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.analysis.score_pictures import draw_by_length
+from hf_capsule_mt.analysis.pictures import draw_by_length
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab.paper_tables import PROBING

@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hf_capsule_mt.analysis.pictures import save_picture
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
+from lab.over_seeds import interval_over_seeds
 from lab.paper_tables import TABLES
 from lab.records import Records, Runs
-from lab.t_test import interval_over_seeds
 
 
 class Method(NamedTuple):

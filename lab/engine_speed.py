@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.fast import Shortlist, to_fast
 from lab.model_speed import SIZES, build, model_sizes
 

@@ -20,8 +20,7 @@ import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, keep_freed_memory, run
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
-from lab.probing import ProbingResult, ProbingSettings, probe_checkpoint, train_probe
-from lab.probing_table import probing_table
+from lab.probing import ProbingResult, ProbingSettings, probe_checkpoint, probing_table, train_probe
 from lab.probing_tasks import TASKS, Sentence, forms, make_tasks, read_treebank
 
 AGGREGATIONS = ("concat", "simple_routing", "em_routing")

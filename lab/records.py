@@ -5,20 +5,22 @@ measurements, by `name`. `studies.jsonl` holds everything else by `name`. A line
 command, the date, the machine, the software and the commit. A large file is stored as `NAME.jsonl.xz`.
 
 `SETTING.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
-of them. Git ignores it: only the machine that trained a run has its translations.
-"""
+of them. Git ignores it: only the machine that trained a run has its translations."""
 
+import csv
+import gzip
 import itertools
 import json
 import lzma
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from hf_capsule_mt.evaluation.results import stamped
+from hf_capsule_mt.files.text import read_lines
 
 SPEEDS = "speeds"  # the name of the record with the speeds of a setting's models
 Runs = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
@@ -119,3 +121,20 @@ def _replace(path: Path, content: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)
     partial.replace(path)
+
+
+def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
+    """Write what `read_lines` reads. The same lines always make the same bytes, gzipped or not."""
+    file = Path(path)
+    content = "".join(f"{line}\n" for line in lines).encode("utf-8")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
+
+
+def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Return the columns of a tab-separated file with a header and without quoting."""
+    header, *rows = csv.reader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path}:{number}: has {len(row)} columns, but the header has {len(header)}")
+    return {name: [row[column] for row in rows] for column, name in enumerate(header)}

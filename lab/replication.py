@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import fmean
 
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import differences, effect
+from lab.over_seeds import interval_over_seeds, p_over_seeds
 from lab.records import Records
 from lab.reproduce import Reproduction
-from lab.t_test import interval_over_seeds, p_over_seeds
 
 STUDY = "replication"
 SEEDS = [2, 3, 4, 5]

@@ -12,7 +12,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from hf_capsule_mt.analysis.pictures import save_picture
-from lab.probing_table import Accuracies
+from lab.probing import Accuracies
 
 # In pictures of differences up to a limit, as multiples of it: marks of what lies beyond, the end with their numbers
 BEYOND, END = 1.07, 1.4

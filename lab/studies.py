@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
 from lab.campaign_table import render_campaign
 from lab.engine_speed import render_engines
-from lab.probing_table import probing_table
+from lab.over_seeds import mean_and_spread
+from lab.probing import probing_table
 from lab.records import Records
-from lab.seeds import mean_and_spread
 
 Record = Mapping[str, Any]
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
+from lab.over_seeds import mean_and_spread, p_over_seeds, values_if_unstable
 from lab.paper_tables import CLAIMS, TABLES, Claim, Row, Table
 from lab.records import Runs
-from lab.seeds import mean_and_spread, values_if_unstable
-from lab.t_test import p_over_seeds
 
 OURS = ("parameters", "train", "decode", "BLEU", "difference", "p", "p, seeds")
 

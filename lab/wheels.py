@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hf_capsule_mt.command_line import HelpFormatter, run
-from hf_capsule_mt.evaluation.markdown import markdown_table
+from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.fast.build import SOURCES, TARGETS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -23,8 +23,8 @@ from tqdm import tqdm
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.markdown import markdown_table
 from hf_capsule_mt.evaluation.omissions import drop_words, omissions_of
+from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.text import read_parallel

@@ -29,7 +29,7 @@ from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
-from hf_capsule_mt.pipelines.calibration import evidence_of
+from hf_capsule_mt.pipelines.word_coverage import evidence_of
 
 CHECKED_SHARE = 0.3  # of the sentences are for the check
 WINDOW = 128

@@ -108,6 +108,6 @@ def main() -> None:
     if arguments.output:
         print(f"Result: {write_result(arguments.output, result)}")
     if arguments.plot and arguments.sources:
-        from hf_capsule_mt.analysis.score_pictures import draw_by_length  # matplotlib only where it is needed
+        from hf_capsule_mt.analysis.pictures import draw_by_length  # matplotlib only where it is needed
 
         print(f"Picture: {draw_by_length({result['system']: result['by_length']}, arguments.plot)}")

@@ -1,4 +1,4 @@
-"""Result files: numbers with the command, the hardware, the software and the commit that produced them."""
+"""Result files (numbers with the command, hardware, software and commit that produced them) and Markdown tables."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -101,3 +101,9 @@ def _commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit + ("+" if changed else "")
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown already, without a final line feed."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])

@@ -10,8 +10,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from hf_capsule_mt.hub.corpora import CORPORA, Corpus, corpora_of
-from hf_capsule_mt.hub.papers import PAPERS, papers_of
+from hf_capsule_mt.hub.card_sources import CORPORA, PAPERS, Corpus, corpora_of, papers_of
 
 PACKAGE_LICENSE = "apache-2.0"
 METRIC_NAMES = {"bleu": "BLEU", "bleu_uncased": "BLEU, uncased", "bleu_tokenized": "tokenised BLEU", "chrf": "chrF"}

@@ -9,7 +9,6 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.pipelines.backends import FastDecoder
-from hf_capsule_mt.pipelines.calibration import calibration_of
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
     end_token_ids,
@@ -22,6 +21,7 @@ from hf_capsule_mt.pipelines.results import CoverageOptions
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, sequence_log_probs
 from hf_capsule_mt.pipelines.word_coverage import (
     WordCoverage,
+    calibration_of,
     deletion_coverage,
     guided_coverage,
     reads_guidance,

@@ -6,7 +6,7 @@ from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab import lengths
 from lab.benchmark_tables import render_lengths
-from lab.length_pictures import draw_lengths
+from lab.table_pictures import draw_lengths
 from lab.timing import Timing
 
 

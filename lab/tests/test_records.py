@@ -1,11 +1,13 @@
-"""Results on lines, translations in an archive: read back as written, sorted, the same bytes each time."""
+"""Results on lines, translations in an archive, tables: read back as written, the same bytes each time."""
 
 import json
 import lzma
+from pathlib import Path
 
 import pytest
 
-from lab.records import Records
+from hf_capsule_mt.files.text import read_lines
+from lab.records import Records, read_table, write_lines
 
 SENTENCES = ["ein Satz", "", "noch | einer\t"]
 
@@ -76,3 +78,22 @@ def test_translations(records):
     before = archive.read_bytes()
     records.keep_translations("embedded", "plain", 1, SENTENCES)
     assert archive.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["some.hyp", "some.hyp.gz"])
+def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+    lines = ["äö", "", "b\u2028c "]
+    write_lines(tmp_path / "new" / name, lines)
+    assert read_lines(tmp_path / "new" / name) == lines
+    before = (tmp_path / "new" / name).read_bytes()
+    write_lines(tmp_path / "new" / name, iter(lines))
+    assert (tmp_path / "new" / name).read_bytes() == before
+    assert (before[:2] == b"\x1f\x8b") == name.endswith(".gz")
+
+
+def test_a_table_says_where_it_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "table").write_text('src\tmt\nein "Wort\tone\n')
+    assert read_table(tmp_path / "table") == {"src": ['ein "Wort'], "mt": ["one"]}
+    (tmp_path / "table").write_text("src\tmt\nein\n")
+    with pytest.raises(ValueError, match="table:2: has 1 columns, but the header has 2"):
+        read_table(tmp_path / "table")

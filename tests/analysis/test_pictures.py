@@ -7,11 +7,11 @@ from matplotlib import image
 
 from hf_capsule_mt.analysis.pictures import (
     draw_agreement,
+    draw_by_length,
     draw_iteration_statistics,
     draw_word_curves,
     draw_word_map,
 )
-from hf_capsule_mt.analysis.score_pictures import draw_by_length
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 
 matplotlib.use("agg")

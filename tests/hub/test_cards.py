@@ -9,8 +9,8 @@ from huggingface_hub import ModelCard
 from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.hub import model_card
+from hf_capsule_mt.hub.card_sources import corpora_of
 from hf_capsule_mt.hub.cards import TEMPLATE, check_card
-from hf_capsule_mt.hub.corpora import corpora_of
 
 RECIPE = {
     "about": "EM routing of the layers.",

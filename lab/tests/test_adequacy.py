@@ -1,0 +1,113 @@
+"""Adequacy studies: gold links, given translations, areas under ROC curves."""
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_capsule_mt.evaluation.words import split_words
+from lab.area_under_curve import area_under_curve, auc_markdown, auc_table, ranks_together
+from lab.given_translations import coverage_scores, likelihoods
+from lab.gold_links import alignment_error_rate, expand_french, read_gold_links
+from tests.fixtures.tiny import save_tiny_checkpoint
+
+
+def test_error_rate_by_hand() -> None:
+    found, sure = [frozenset({(0, 0), (1, 1), (2, 2)})], [frozenset({(0, 0)})]
+    possible = [frozenset({(0, 0), (1, 1)})]
+    assert alignment_error_rate(found, sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 1))
+    assert alignment_error_rate(sure, sure, sure) == 0
+    with pytest.raises(ValueError, match="at least one link"):
+        alignment_error_rate([frozenset()], [frozenset()], [frozenset()])
+
+
+def test_gold_links() -> None:
+    sure, every = read_gold_links("1-1 2p3 10-4")
+    assert sure == {(0, 0), (9, 3)}
+    assert every == {(0, 0), (1, 2), (9, 3)}
+    with pytest.raises(ValueError, match="links such as 1-1 or 2p3"):
+        read_gold_links("1-1 2:3")
+
+
+def test_french_is_written_out() -> None:
+    assert expand_french(split_words("qu\u2019il va au lac")) == ["que", "il", "va", "à", "le", "lac"]
+
+
+LINES = ["The man sleeps.", "Who buys the old red hat in the garden?", "She sings."]
+WITHOUT_END = "The man sleeps. " * 500  # longer than the model has positions
+
+
+def load(folder, **settings):
+    torch.manual_seed(0)
+    path = save_tiny_checkpoint(folder, **settings)
+    return AutoModelForSeq2SeqLM.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
+
+
+def test_coverage_of_given_translations(tmp_path):
+    guided = load(tmp_path, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
+    together, alone = (coverage_scores(*guided, LINES, LINES, batch_size=size) for size in (3, 1))
+    for values, expected in zip(together, alone, strict=True):
+        assert len(values) == 3
+        assert values == pytest.approx(expected, abs=1e-5)
+    too_long = coverage_scores(*guided, [LINES[0], WITHOUT_END], [WITHOUT_END, LINES[0]])
+    assert all(0 <= score <= 1 for score in too_long.score)
+    assert all(-1 <= balance <= 1 for balance in too_long.balance)
+
+
+def test_coverage_needs_past_and_future(tmp_path):
+    with pytest.raises(ValueError, match="PAST and FUTURE"):
+        coverage_scores(*load(tmp_path), LINES, LINES)
+
+
+def test_likelihoods_are_those_of_the_loss(tmp_path):
+    """A sentence's tokens and its end together are its cross entropy, whatever stands beside it in the batch."""
+    model, tokenizer = load(tmp_path)
+    found = likelihoods(model, tokenizer, LINES, LINES[::-1], batch_size=3)
+    for number, (source, target) in enumerate(zip(LINES, LINES[::-1], strict=True)):
+        batch = tokenizer(source, text_target=target, return_tensors="pt")
+        length = batch["labels"].shape[1]
+        with torch.no_grad():
+            loss = model(**batch).loss
+        total = found.tokens[number] * (length - 1) + found.end[number]
+        assert total == pytest.approx(-length * float(loss), rel=1e-4)
+
+
+def test_likelihood_of_what_is_too_long(tmp_path):
+    found = likelihoods(*load(tmp_path), [LINES[0], WITHOUT_END], [WITHOUT_END, LINES[0]])
+    assert all(value < 0 for values in found for value in values)
+
+
+def test_ranks_together_by_hand() -> None:
+    assert ranks_together([0.1, 9.0, 0.1, 5.0]) == [1.5, 4, 1.5, 3]
+    assert ranks_together([0.1, 9.0, 0.1, 5.0], [400, 100, 300, 200]) == [5.5, 5, 4.5, 5]
+
+
+def test_area_under_curve_by_hand() -> None:
+    # of the four pairs (labelled, not labelled) three have the labelled one on top
+    assert area_under_curve([1, 2, 3, 4], [False, True, False, True]).auc == 0.75
+    assert area_under_curve([1, 1], [False, True]).auc == 0.5
+    assert area_under_curve([0, 2, 2, 3], [False, True, False, True]).auc == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    perfect = area_under_curve([0.0, 1.0, 2.0, 3.0], [False, False, True, True])
+    assert (perfect.auc, perfect.low, perfect.high) == (1, 1, 1)
+    assert (perfect.positives, perfect.negatives) == (2, 2)
+
+
+def test_area_under_curve_has_an_interval_and_a_seed() -> None:
+    scores = [((n * 37) % 101) + (10 if n % 3 == 0 else 0) for n in range(200)]
+    labels = [n % 3 == 0 for n in range(200)]
+    area = area_under_curve(scores, labels, samples=200)
+    assert area.low < area.auc < area.high
+    assert area == area_under_curve(scores, labels, samples=200)
+    with pytest.raises(ValueError, match="must have both marked and unmarked"):
+        area_under_curve([1, 2], [True, True])
+    with pytest.raises(ValueError, match="got NaN"):
+        area_under_curve([1, float("nan")], [True, False])
+    with pytest.raises(ValueError, match="as long as each other"):
+        area_under_curve([1, 2, 3], [True, False])
+
+
+def test_table() -> None:
+    table = auc_table({"a": [1, 2, 3], "b": [3, 2, 1]}, {"bad": [False, False, True]}, samples=10)
+    lines = auc_markdown(table).splitlines()
+    assert lines[0] == "| measure | bad |"
+    assert lines[2].startswith("| a | **1.000** (")
+    assert lines[3].startswith("| b | 0.000 (")

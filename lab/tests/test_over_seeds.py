@@ -1,0 +1,137 @@
+"""Runs over seeds: spreads, the t-test against printed tables, the bootstrap, the table of differences."""
+
+import math
+
+import pytest
+
+from hf_capsule_mt.evaluation.significance import compare_systems
+from lab.over_seeds import (
+    RunsOverSeeds,
+    bootstrap_over_seeds,
+    interval_over_seeds,
+    mean_and_spread,
+    paired_t_test,
+    student_quantile,
+    student_two_sided,
+    values_if_unstable,
+)
+from lab.records import Records
+
+
+def test_mean_and_spread_are_those_of_a_sample():
+    assert mean_and_spread([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) == "5.00 ± 2.14"  # sqrt(32 / 7)
+    assert mean_and_spread([0.25], ".1f") == "0.2"
+
+
+def test_each_is_named_from_more_than_ten_apart():
+    assert values_if_unstable([10.0, 0.0], " ({})") == ""
+    assert values_if_unstable([10.1, 0.0, -3.0], ": {}", "+.1f") == ": +10.1 / +0.0 / -3.0"
+
+
+@pytest.mark.parametrize(
+    ("degrees", "five_percent", "one_percent"),
+    [(1, 12.706, 63.657), (2, 4.303, 9.925), (3, 3.182, 5.841), (4, 2.776, 4.604), (30, 2.042, 2.750)],
+)
+def test_students_table(degrees, five_percent, one_percent):
+    # as close as three printed decimals allow
+    assert student_two_sided(five_percent - 5e-4, degrees) > 0.05 > student_two_sided(five_percent + 5e-4, degrees)
+    assert student_two_sided(5e-4 - one_percent, degrees) > 0.01 > student_two_sided(-5e-4 - one_percent, degrees)
+    assert student_two_sided(0.0, degrees) == 1.0
+    assert student_quantile(0.05, degrees) == pytest.approx(five_percent, abs=5e-4)
+    assert student_quantile(0.01, degrees) == pytest.approx(one_percent, abs=5e-4)
+
+
+def test_seeds_by_hand():
+    # two seeds: T has Cauchy's distribution
+    assert paired_t_test([1.0, 3.0]) == pytest.approx(1 - 2 / math.pi * math.atan(2))
+    # three seeds: mean 2, deviation 1, t = 2 sqrt(3); p = 1 - t / sqrt(2 + t^2)
+    assert paired_t_test([1.0, 2.0, 3.0]) == pytest.approx(1 - math.sqrt(12 / 14))
+    assert paired_t_test([-3.0, -1.0, -2.0]) == pytest.approx(paired_t_test([1.0, 2.0, 3.0]))
+    assert paired_t_test([0.5, 0.5]) == 0.0
+    assert paired_t_test([0.0, 0.0, 0.0]) == 1.0
+    with pytest.raises(ValueError, match="at least two differences, got 1"):
+        paired_t_test([1.0])
+
+
+def test_an_interval_touches_zero_where_p_is_five_percent():
+    values = [1.0, 2.0, 3.0]
+    low, high = interval_over_seeds(values)
+    assert (low + high) / 2 == pytest.approx(2.0)
+    assert paired_t_test([value - low for value in values]) == pytest.approx(0.05)
+    assert paired_t_test([value - high for value in values]) == pytest.approx(0.05)
+    assert interval_over_seeds([1.0]) is None
+
+
+REFERENCE = [f"the {thing} is on the small table in room {n}" for n, thing in enumerate(["cat", "dog", "cup"] * 8)]
+BASELINE = [line.replace("small", "little") if n % 2 else line for n, line in enumerate(REFERENCE)]
+SYSTEM = [line.replace("on the", "upon a") if n % 12 == 0 else line for n, line in enumerate(REFERENCE)]
+
+
+def test_one_seed_over_seeds_is_the_paired_bootstrap() -> None:
+    row = compare_systems({"a": BASELINE, "b": SYSTEM}, [REFERENCE], ["bleu"], 300, 1)["b"]["bleu"]
+    difference, p_value = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=300)
+    assert difference == pytest.approx(row.difference)
+    assert p_value == pytest.approx(row.p_bootstrap)
+
+
+def test_over_seeds_the_differences_are_averaged() -> None:
+    difference, p_value = bootstrap_over_seeds([SYSTEM, BASELINE], [BASELINE, SYSTEM], [REFERENCE], samples=100)
+    assert (difference, p_value) == (0, 1)
+    twice, p_twice = bootstrap_over_seeds([SYSTEM] * 2, [BASELINE] * 2, [REFERENCE], samples=100)
+    once, p_once = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=100)
+    assert twice == pytest.approx(once)
+    assert p_twice == p_once  # the same sentences again are no further evidence
+    with pytest.raises(ValueError, match="as many systems as baselines"):
+        bootstrap_over_seeds([SYSTEM], [], [REFERENCE])
+
+
+MATS = [f"the {n} cats sat on their {n + 1} mats ." for n in range(20)]
+HALF = [line if n % 2 else "a dog" for n, line in enumerate(MATS)]
+NEARLY = [line if n % 5 else "a dog" for n, line in enumerate(MATS)]
+
+
+@pytest.fixture
+def runs(tmp_path) -> RunsOverSeeds:
+    """`better` and `worse` with seeds 1, 2 and 10, of the last no translations of `worse`; `one` with seed 2."""
+
+    records = Records(tmp_path)
+
+    def keep(run: str, seed: int, bleu: float, lines: list[str] | None) -> None:
+        result = {"kind": "reproduction", "run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}}
+        records.keep("embedded", result)
+        if lines:
+            records.keep_translations("embedded", run, seed, lines)
+
+    keep("better", 1, 43.0, NEARLY)
+    keep("better", 2, 41.0, NEARLY)
+    keep("better", 10, 90.0, MATS)
+    keep("worse", 1, 41.0, HALF)
+    keep("worse", 2, 40.0, HALF)
+    keep("worse", 10, 10.0, None)
+    keep("one", 2, 42.5, NEARLY)
+    return RunsOverSeeds(records, "embedded")
+
+
+def test_seeds_are_those_that_both_have(runs):
+    assert runs.seeds_of_both("better", "worse") == [1, 2]
+    assert runs.seeds_of_both("worse", "one") == [2]
+    assert runs.seeds_of_both("better", "better") == [1, 2, 10]
+    assert runs.seeds_of_both("better", "unknown") == []
+
+
+def test_table_by_hand(runs):
+    seen: list[str] = []
+    asked = (seen.append(run) or run for run in ["better", "worse", "unknown", "one"])  # a progress bar may count them
+    table = runs.table(asked, "worse", MATS)
+    assert seen == ["better", "worse", "unknown", "one"]
+    difference, p_value = bootstrap_over_seeds([NEARLY, NEARLY], [HALF, HALF], [MATS])
+    assert p_value < 0.05
+    # over seeds: t = 1.5 / sqrt(0.5) * sqrt(2) = 3 with one degree of freedom; p = 1 - 2 / pi * atan(3)
+    means = f"| {difference:+.2f} | {p_value:.3f} | 0.205 |"
+    header, _, *lines = table.splitlines()
+    assert "BLEU of worse" in header
+    assert lines[0] == f"| better | 1 / 2 | 43.00 / 41.00 | 41.00 / 40.00 | +2.00 / +1.00 {means}"
+    assert lines[1].startswith("| one | 2 | 42.50 | 40.00 | +2.50 |")
+    assert lines[1].endswith("|  |")  # one seed says nothing of others
+    assert len(lines) == 2
+    assert runs.table(["worse", "unknown"], "worse", MATS) == ""
