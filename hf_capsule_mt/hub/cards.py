@@ -43,7 +43,7 @@ translator = transformers.pipeline("translation", model=$model, trust_remote_cod
 print(translator($example$coverage))
 ```
 
-With the package `hf_capsule_mt` installed and imported, `trust_remote_code` is not needed.
+After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed.
 
 ## Intended use and limits
 

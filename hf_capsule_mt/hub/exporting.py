@@ -13,8 +13,9 @@ import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
+from hf_capsule_mt.configuration.common import CODE_MODULE, code_references
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
@@ -25,7 +26,6 @@ from hf_capsule_mt.modeling.loading import load_checkpoint
 
 TranslationModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration | CapsNMTForConditionalGeneration
 
-CODE_MODULE = "modeling_hf_capsule_mt"
 PIPELINE_MODULE, PIPELINE_CLASS = f"{PACKAGE}.pipelines.translation", "TranslationPipeline"
 # The one tokenizer class of the package; its own module is saved beside it
 TOKENIZER_MODULE, TOKENIZER_CLASS = f"{PACKAGE}.data.separate_tokenizer", "SeparateVocabulariesTokenizer"
@@ -51,8 +51,11 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
         AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
         pipeline("translation", model=folder, trust_remote_code=True)
 
-    With the package installed, the folder loads without `trust_remote_code`, and the package's code runs. The folder
-    refers to no code but what this function writes into it: an `auto_map` of the given tokenizer is dropped.
+    After `import hf_capsule_mt`, the folder loads without `trust_remote_code`, and the package's code runs. The
+    tokenizer needs no code, but `AutoTokenizer` reads the model's configuration first and would ask for trust:
+    `AutoTokenizer.from_pretrained(folder, trust_remote_code=False)` does not. Vocabularies of two sides, with code of
+    their own beside them, are the exception. The folder refers to no code but what this function writes into it: an
+    `auto_map` of the given tokenizer is dropped.
     """
     config_class = type(model.config)
     translation_class = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING.get(config_class, None)
@@ -128,14 +131,9 @@ def _bundled_code(config_class: type[PreTrainedConfig]) -> str:
 
 def _code_references(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Return the entries of config.json that lead transformers to the bundled code."""
-    classes: dict[str, Any] = {
-        "AutoConfig": config_class,
-        "AutoModel": MODEL_MAPPING[config_class],
-        "AutoModelForSeq2SeqLM": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class],
-    }
     implementation = f"{CODE_MODULE}.{PIPELINE_CLASS}"
     return {
-        "auto_map": {auto: f"{CODE_MODULE}.{found.__name__}" for auto, found in classes.items()},
+        "auto_map": code_references(config_class),
         "custom_pipelines": {"translation": {"impl": implementation, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}},
     }
 

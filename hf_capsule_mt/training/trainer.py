@@ -25,6 +25,7 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction, TrainOutput
 from transformers.utils import logging
 
+from hf_capsule_mt.configuration.common import CapsuleConfig
 from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
@@ -295,7 +296,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             if self.args.should_save:
                 remove_checkpoint(folder)
             self.accelerator.wait_for_everyone()
-            super()._save_checkpoint(*args, **kwargs)
+            with CapsuleConfig.without_loader():
+                super()._save_checkpoint(*args, **kwargs)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 mark_complete(folder, by_signal)

@@ -228,6 +228,7 @@ def test_early_stopping_and_what_is_kept(tmp_path):
     trainer.train()
     assert trainer.state.global_step == 8
     assert [folder.name for folder in find_checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-8"]
+    assert not list(tmp_path.rglob("*.py"))  # a checkpoint of a training is no place for code
     again = make_trainer(
         tmp_path,
         eval_strategy="steps",
