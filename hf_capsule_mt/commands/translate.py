@@ -7,22 +7,26 @@
     capsule-mt translate outputs/a outputs/b --input text.en --output text.de              # an ensemble
     accelerate launch scripts/translate.py outputs/demo --input text.en --output text.de   # on all GPUs
     torchrun --nproc-per-node 2 scripts/translate.py outputs/demo --cpu --input text.en --output text.de
+    RANK=5 WORLD_SIZE=40 capsule-mt translate outputs/demo --input text.en --output text.de   # the sixth of 40 jobs
 
 With --output, the same command again resumes an interrupted run. Each line is a text: its sentences are translated one
 by one, an empty line stays empty. A line that cannot be translated is empty in the output, its reason is on stderr and
 in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
+
+Several processes, on any machines, share the folder of the output and nothing else: process RANK of WORLD_SIZE, as
+torchrun and accelerate set them, translates every WORLD_SIZE-th window. The last one to end joins the output.
 """
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
-from accelerate import PartialState
+import torch
 from tqdm import tqdm
 from transformers import pipeline
 
@@ -120,14 +124,36 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def load_translator(arguments: argparse.Namespace, state: PartialState) -> tuple[Any, dict[str, Any]]:
+class Share(NamedTuple):
+    """Which of several processes this one is. They do not talk to each other."""
+
+    rank: int
+    of: int
+
+    @classmethod
+    def from_environment(cls) -> "Share":
+        given = [os.environ.get(name, default) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))]
+        share = cls(*(int(text) if text.isdecimal() else -1 for text in given))
+        if not 0 <= share.rank < share.of:
+            raise ValueError(f"RANK must be in 0 ... WORLD_SIZE - 1, got RANK={given[0]} and WORLD_SIZE={given[1]}")
+        return share
+
+
+def device_of_process(cpu: bool) -> torch.device:
+    """Return the accelerator of this process, by its LOCAL_RANK on the machine, or the CPU."""
+    found = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    return torch.device("cpu") if found is None else torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def load_translator(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Return the pipeline, and digests of what its translations depend on."""
+    device = device_of_process(arguments.cpu)
     tokenizer: Any = load_tokenizer(arguments.model[0])
     models = [CheckedSeq2SeqLM.from_pretrained(path, dtype=arguments.dtype) for path in arguments.model]
     digests: dict[str, Any] = {}
     if arguments.output is not None:  # before the pipeline changes the layers
         digests = {"models": [model_digests(model) for model in models]}
-    first, *others = [model.to(state.device) for model in models]
+    first, *others = [model.to(device) for model in models]
     translator = pipeline(
         TASK,
         model=first,
@@ -136,7 +162,7 @@ def load_translator(arguments: argparse.Namespace, state: PartialState) -> tuple
         int8=arguments.int8,
         backend=arguments.backend,
         shortlist=arguments.shortlist,
-        device=state.device,
+        device=device,
     )
     if digests:
         digests["tokenizer"] = tokenizer_digest(translator.tokenizer)
@@ -228,39 +254,63 @@ def write_speed(arguments: argparse.Namespace, translator: Any, sentences: int, 
     write_result(arguments.speed_result, speed)
 
 
-def check_files(arguments: argparse.Namespace, state: PartialState) -> None:
+def check_files(arguments: argparse.Namespace, share: Share) -> None:
     """Raise an error for files that cannot be read or written."""
     check_outputs([arguments.output, arguments.coverage, arguments.speed_result], [arguments.input])
-    if state.num_processes > 1:
+    if share.of > 1:
         for option, path in (("--input", arguments.input), ("--output", arguments.output)):
             if path is None or is_stream(path):
-                raise ValueError(f"{state.num_processes} processes need a regular file for {option}, got {path}")
+                raise ValueError(f"{share.of} processes need a regular file for {option}, got {path}")
+        if arguments.restart:
+            raise ValueError(
+                f"--restart goes with one process, not with {share.of}: remove {arguments.output}.parts and start all "
+                "of them without it"
+            )
     if arguments.input is not None and not is_stream(arguments.input):
         open_text(arguments.input).close()
 
 
+def join_parts(output: WindowedOutput, share: Share) -> dict[int, str]:
+    """Join the parts if all are there; return why lines failed, by their number.
+
+    Where other processes have something left to do, say so on stderr: the last one joins the parts.
+    """
+    with contextlib.ExitStack() as stack:
+        total = len(output.stems)
+        if share.of > 1 and output.count_done() == total:
+            for path in output.outputs:
+                if share.rank > 0 and not is_stream(path):  # process 0 holds the locks from the start
+                    stack.enter_context(lock_output(path, wait=True))
+        if share.of == 1 or output.count_done() == total:
+            return output.finish()
+    state = "joined by another process"
+    if output.folder.exists():
+        state = f"{output.count_done()} of {total} windows are there, the last process joins them"
+    print(f"{output.outputs[0]}, process {share.rank} of {share.of}: {state}", file=sys.stderr)
+    return {}
+
+
 def main() -> int:
     arguments = parse_arguments()
-    state = PartialState(cpu=arguments.cpu, timeout=timedelta(days=7))
-    check_files(arguments, state)
+    share = Share.from_environment()
+    check_files(arguments, share)
     files = [path for path in (arguments.output, arguments.coverage) if path is not None]
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
         for path in files:
-            if state.is_main_process and not is_stream(path):
+            if share.rank == 0 and not is_stream(path):
                 stack.enter_context(lock_output(path))
-        translator, digests = load_translator(arguments, state)
+        translator, digests = load_translator(arguments)
         settings = {**generation_settings(arguments), "batch_tokens": arguments.batch_tokens}
         lines = Lines(translator, settings, arguments)
         output = None
         if resumes:
             of_model = {"dtype": arguments.dtype, "int8": arguments.int8, "backend": arguments.backend}
             described = {**settings, **digests, **of_model, **lines.format._asdict(), "window": arguments.window}
-            with state.main_process_first():
-                output = WindowedOutput(files, described, arguments.restart, state.is_main_process)
+            output = WindowedOutput(files, described, arguments.restart, is_main=share.rank == 0)
         streams = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in files]
-        progress = tqdm(total=count_lines(arguments.input), unit=" lines", disable=not state.is_main_process)
+        progress = tqdm(total=count_lines(arguments.input), unit=" lines", disable=share.rank > 0)
         translated, started = 0, time.perf_counter()
         for window in input_windows(arguments):
             if output is None:
@@ -270,20 +320,19 @@ def main() -> int:
                 translated += len(window.lines)
             else:
                 output.begin(window)
-                mine = window.number % state.num_processes == state.process_index
-                if mine and not output.is_done(arguments.strict):
+                if window.number % share.of == share.rank and not output.is_done(arguments.strict):
                     output.write(*lines(window))
                     translated += len(window.lines)
             progress.update(len(window.lines))
         seconds = time.perf_counter() - started
         progress.close()
-        state.wait_for_everyone()
-        if output is not None and state.is_main_process:
-            for number, reason in output.finish().items():
+        if output is not None:
+            joined = join_parts(output, share)
+            for number, reason in joined.items():
                 lines.report(number, reason)
-        if arguments.speed_result is not None and state.is_main_process:
+            lines.failures = joined  # a process that does not join exits with 0: torchrun would end the others
+        if arguments.speed_result is not None and share.rank == 0:
             write_speed(arguments, translator, translated, seconds)
-    state.destroy_process_group()
-    if lines.failures and state.is_main_process:
+    if lines.failures:
         print(f"{len(lines.failures)} lines could not be translated: they are empty in the output", file=sys.stderr)
     return CODE_OF_FAILED_LINES if lines.failures else 0

@@ -11,8 +11,10 @@ from filelock import FileLock, Timeout
 
 
 @contextlib.contextmanager
-def lock_output(path: str | os.PathLike[str]) -> Iterator[None]:
+def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of an output while the block runs; raise `BlockingIOError` that names the holder if it is taken.
+
+    With `wait`, wait for it instead.
 
     The lock of an existing folder is the file `.lock` in it, that of anything else is `.NAME.lock` beside it, so make
     a folder before you lock it. The system releases the lock when the process ends, however it ends. Of several
@@ -24,7 +26,7 @@ def lock_output(path: str | os.PathLike[str]) -> Iterator[None]:
     holder = file.with_name(f"{file.name}.holder")  # not the lock itself, which Windows lets nobody read
     lock = FileLock(file)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise BlockingIOError(
             f"{path} is being written by {_read(holder) or 'another process'}: wait until it has ended, or choose "

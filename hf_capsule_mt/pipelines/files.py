@@ -40,9 +40,10 @@ class Part(NamedTuple):
 class WindowedOutput:
     """Output files, written as one part for each window of the input and joined at the end.
 
-    A part is written whole or not at all, states its digest, and is named after its window and the text in it. So a
-    run that was interrupted skips what is there when it is started again with the same settings, and several processes
-    write side by side. What is missing or damaged is done again.
+    A part is written whole or not at all, states its digest, and is named after its window, the text in it and the
+    settings. So a run that was interrupted skips what is there when it is started again with the same settings, and
+    several processes, on several machines, write side by side: they share this folder and nothing else. What is
+    missing or damaged is done again.
     """
 
     def __init__(
@@ -52,27 +53,28 @@ class WindowedOutput:
 
         Args:
             settings: everything that the outputs depend on beside the text.
-            restart: discard what an interrupted run has left.
-            is_main: False for all but one of the processes that write side by side, and they come second.
+            restart: discard what an interrupted run has left; only where no other process writes.
+            is_main: False for all but one of the processes that write side by side: the one that holds the locks.
         """
         self.outputs = outputs
         first = outputs[0].resolve()
         self.folder = first.with_name(first.name + ".parts")
         self.stems: list[str] = []
+        self.settings = json.dumps(settings, indent=2, sort_keys=True)
         if is_main:
-            self._prepare(json.loads(json.dumps(settings)), restart)
-
-    def _prepare(self, settings: dict[str, Any], restart: bool) -> None:
-        shutil.rmtree(self._finished, ignore_errors=True)
-        for path in self.outputs:
-            remove_partials(path)
-        kept = self.folder / SETTINGS_FILE
-        before = _read_json(kept)
-        if restart or (self.folder.exists() and before is None):
-            if not restart and any(self.folder.iterdir()):
-                pipeline_logger.warning(f"{kept} is missing or damaged: all lines are translated again.")
+            shutil.rmtree(self._finished, ignore_errors=True)
+            for path in self.outputs:
+                remove_partials(path)
+        if restart:
             self._discard()
-        elif before is not None and before != settings:
+        self._check_settings()
+        if is_main:
+            write_output(self.folder / SETTINGS_FILE, self.settings)
+
+    def _check_settings(self) -> None:
+        """Raise an error if an interrupted run has left other settings."""
+        settings, before = json.loads(self.settings), _read_json(self.folder / SETTINGS_FILE)
+        if before is not None and before != settings:
             names = sorted({**before, **settings})
             changes = "; ".join(
                 f"{name}: {before.get(name)!r} then, {settings.get(name)!r} now"
@@ -82,12 +84,10 @@ class WindowedOutput:
             raise ValueError(
                 f"{self.folder} is of an interrupted run with other settings ({changes}); `--restart` discards it"
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_output(kept, json.dumps(settings, indent=2, sort_keys=True))
 
     def begin(self, window: Window) -> None:
         """Note the next window. Call it for every window, in order: the output has these windows."""
-        digest = sha256("\n".join(window.lines).encode("utf-8")).hexdigest()[:16]
+        digest = sha256("\n".join([self.settings, *window.lines]).encode("utf-8")).hexdigest()[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
 
     def is_done(self, strict: bool = False) -> bool:
@@ -99,7 +99,9 @@ class WindowedOutput:
         if path.exists():
             pipeline_logger.warning(f"{path} is damaged: its lines are translated again.")
         elif next(self.folder.glob(f"{number}-*.part"), None) is not None:
-            pipeline_logger.warning(f"The input differs from that of {path.parent}: changed lines are translated.")
+            pipeline_logger.warning(
+                f"The input or the settings differ from those of {path.parent}: changed lines are translated."
+            )
         return False
 
     def write(self, columns: list[list[str]], failures: dict[int, str]) -> None:
@@ -114,8 +116,15 @@ class WindowedOutput:
         content = b"\n".join((header, b"".join(texts)))
         write_output(self._path(self.stems[-1]), sha256(content).hexdigest().encode("ascii") + b"\n" + content)
 
+    def count_done(self) -> int:
+        """Return the number of windows whose part is there, written by any process."""
+        return sum(self._path(stem).exists() for stem in self.stems)
+
     def finish(self) -> dict[int, str]:
-        """Join the parts of all windows, and remove them; return why lines failed, by their number."""
+        """Join the parts of all windows, and remove them; return why lines failed, by their number.
+
+        Hold the locks of the outputs meanwhile.
+        """
         failures: dict[int, str] = {}
         with contextlib.ExitStack() as stack:
             wholes = [stack.enter_context(open_output(path)) for path in self.outputs]

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import threading
 from types import SimpleNamespace
@@ -119,6 +120,72 @@ def test_an_output_has_one_writer(run, tmp_path):
     with lock_output(tmp_path / "out"), pytest.raises(BlockingIOError, match=f"out is being .* process {os.getpid()}"):
         run("--input", "in", "--output", "out")
     assert run("--input", "in", "--output", "out")[0] == 0
+
+
+def test_machines_share_the_folder_of_the_output_alone(run, expected, monkeypatch, tmp_path):
+    """Whichever process ends last joins the parts; one that was killed is started again alone."""
+    lines = [LINES[0], TOO_LONG, *LINES[1:], TOO_LONG]
+    wanted = [expected[0], "", *expected[1:], ""]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    arguments = ("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 2)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    for order in ("021", "210"):
+        for rank, done in zip(order, ("", "[1-4] of 5 windows are there, the last process joins them"), strict=False):
+            monkeypatch.setenv("RANK", rank)
+            run(*arguments, killed_in="count_done" if rank == "2" else "begin")
+            code, _, complaints = run(*arguments)
+            assert code == 0
+            assert re.search(f"out, process {rank} of 3: .*{done}", complaints)
+            assert not (tmp_path / "out").exists()
+        monkeypatch.setenv("RANK", order[2])
+        code, _, complaints = run(*arguments)
+        assert (code, (tmp_path / "out").read_text().split("\n")[:-1]) == (3, wanted)
+        for number in (2, 9):
+            assert complaints.count(f"in, line {number}: {REASON}") == 1
+        assert len((tmp_path / "c.tsv").read_text().splitlines()) == len(lines)
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name != "golden") == ["c.tsv", "in", "out"]
+        (tmp_path / "out").unlink()
+
+
+def test_two_that_end_together_join_once(run, expected, monkeypatch, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    arguments = ("--input", "in", "--output", "out", "--window", 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    run(*arguments)
+    monkeypatch.setenv("RANK", "0")
+    run(*arguments, killed_in="finish")
+    monkeypatch.setenv("RANK", "1")
+    finish = WindowedOutput.finish
+    count_done, counted = WindowedOutput.count_done, []
+
+    def count_and_let_the_other_join(output):
+        counted.append(count_done(output))
+        if len(counted) == 1:
+            finish(output)
+        return counted[-1]
+
+    monkeypatch.setattr(WindowedOutput, "count_done", count_and_let_the_other_join)
+    code, _, complaints = run(*arguments)
+    assert (code, counted) == (0, [4, 0])
+    assert "out, process 1 of 2: joined by another process" in complaints
+    assert (tmp_path / "out").read_text().split("\n")[:-1] == expected
+
+
+def test_a_share_that_is_none_is_refused(run, monkeypatch, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    arguments = ("--input", "in", "--output", "out")
+    for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", "0")):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", size)
+        with pytest.raises(ValueError, match=f"RANK must be in .*, got RANK={rank} and WORLD_SIZE={size}"):
+            run(*arguments)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"--restart goes with one process.*remove out\.parts"):
+        run(*arguments, "--restart")
+    with pytest.raises(ValueError, match="2 processes need a regular file for --output, got None"):
+        run("--input", "in")
 
 
 def test_links_devices_and_pipes(run, expected, tmp_path):

@@ -75,7 +75,7 @@ def test_other_text_is_translated_and_told(tmp_path, caplog, monkeypatch):
     write_windows(outputs, {})
     output, done = write_windows(outputs, {}, lines="abcdxf")
     assert done == [1]
-    assert "The input differs from that of" in caplog.text
+    assert "The input or the settings differ from those of" in caplog.text
     output.finish()
     assert outputs[0].read_text() == "A\nB\nC\nD\nX\nF\n"
 
@@ -101,7 +101,7 @@ def test_a_damaged_part_is_done_again(tmp_path, damage, caplog, monkeypatch):
 
 
 @pytest.mark.parametrize("settings", [None, b"", b"[]", b"{"])
-def test_parts_without_settings_are_not_used(tmp_path, settings, caplog, monkeypatch):
+def test_parts_of_unknown_settings_are_not_used(tmp_path, settings, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("hf_capsule_mt"), "propagate", True)
     outputs = [tmp_path / "text", tmp_path / "notes"]
     write_windows(outputs, {"beams": 4})
@@ -109,7 +109,26 @@ def test_parts_without_settings_are_not_used(tmp_path, settings, caplog, monkeyp
     if settings is not None:
         (tmp_path / "text.parts" / "settings.json").write_bytes(settings)
     assert write_windows(outputs, {"beams": 5})[1] == [0, 1, 2]
-    assert "settings.json is missing or damaged: all lines are translated again" in caplog.text
+    assert "The input or the settings differ from those of" in caplog.text
+    (tmp_path / "text.parts" / "settings.json").unlink()
+    output, done = write_windows(outputs, {"beams": 4})
+    assert done == []
+    output.finish()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
+
+
+def test_processes_need_no_order(tmp_path):
+    """The second one writes first, and the first one takes up what it has written."""
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    second, done = write_windows(outputs, {"beams": 4}, mine=lambda number: number == 1, is_main=False)
+    assert (done, second.count_done()) == ([1], 1)
+    first, done = write_windows(outputs, {"beams": 4})
+    assert (done, first.count_done()) == ([0, 2], 3)
+    with pytest.raises(ValueError, match=r"text\.parts is of an .* \(beams: 4 then, 5 now\)"):
+        WindowedOutput(outputs, {"beams": 5}, is_main=False)
+    second.finish()
+    assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
+    assert first.count_done() == 0
 
 
 def test_strict_does_failed_lines_again(tmp_path):
