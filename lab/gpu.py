@@ -244,8 +244,7 @@ class Measurements:
     def static(self) -> None:
         """The same at batch 1 with a static cache, whose step transformers compiles to a CUDA graph."""
         for system in SYSTEMS:
-            if system not in ("capsnmt", "rnmt"):  # which have no static cache: their state has a fixed size
-                self.keep("static", system, self.static_speed, system)
+            self.keep("static", system, self.static_speed, system)
 
     def static_speed(self, system: str) -> dict[str, float]:
         settings = {"cache_implementation": "static", "disable_compile": self.device == "cpu"}

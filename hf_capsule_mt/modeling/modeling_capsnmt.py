@@ -61,6 +61,7 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
     config_class = CapsNMTConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
+    _can_compile_fullgraph = True
     _no_split_modules = ["ResidualLSTM", "SourceCapsules"]
 
     def __init__(self, config: CapsNMTConfig) -> None:

@@ -63,6 +63,7 @@ class CapsuleRNMTPreTrainedModel(PreTrainedModel):
     config_class = CapsuleRNMTConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
+    _can_compile_fullgraph = True
     _no_split_modules = ["GRULayer", "ConditionalGRULayer"]
 
     def __init__(self, config: CapsuleRNMTConfig) -> None:

@@ -16,8 +16,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
 
 RecurrentState = tuple[torch.Tensor, ...]  # (h, c) or (h,), each [B, d]
-# what `generate(cache_implementation=...)` may say: a recurrent state has a fixed size, and needs no other form
-CACHE_IMPLEMENTATIONS = (None, "dynamic", "dynamic_full")
+# what `generate(cache_implementation=...)` may be; "static" fixes the addresses, the size is fixed anyway
+CACHE_IMPLEMENTATIONS = (None, "dynamic", "dynamic_full", "static")
 
 
 class RecurrentStateLayer(CacheLayerMixin):
@@ -128,14 +128,61 @@ class RecurrentStateLayer(CacheLayerMixin):
         raise TypeError("a recurrent layer has no keys and values to add to: use `append`")
 
 
+class StaticRecurrentStateLayer(RecurrentStateLayer):
+    """The state at addresses that never change: a compiled step overwrites it, and a CUDA graph can replay the step.
+
+    `num_tokens` is a tensor [] after the first append; a number would compile the step anew for every token.
+    """
+
+    is_compileable = True
+
+    def append(self, state: RecurrentState, num_tokens: int = 1) -> None:
+        if self.state is None:
+            self._hold(state)
+            self.num_tokens = torch.zeros((), dtype=torch.long, device=state[0].device)  # type: ignore[assignment]
+            _fix_address(self.num_tokens)
+        else:
+            for held, new in zip(self.state, state, strict=True):
+                held.copy_(new)
+        self.num_tokens += num_tokens
+
+    def change_rows(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        if self.state is None:
+            return
+        changed = tuple(change(tensor) for tensor in self.state)
+        if changed[0].shape == self.state[0].shape:
+            self.append(changed, 0)
+        else:
+            self._hold(changed)
+
+    def _hold(self, state: RecurrentState) -> None:
+        """Copy the state [B, d] to memory of its own."""
+        self.state = tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in state)
+        for tensor in self.state:
+            _fix_address(tensor)
+
+    def activate_past_recording(self) -> None:
+        raise ValueError('a static cache keeps no past; use `cache_implementation="dynamic"`')
+
+
+def _fix_address(tensor: Any) -> None:
+    """Tell compilers that the address stays, as transformers' `StaticLayer` does; a traced prefill cannot."""
+    if not torch.compiler.is_compiling():
+        torch._dynamo.mark_static_address(tensor)
+
+
 class RecurrentCache(SentenceConstants, Cache):
     """The states of all layers of a recurrent decoder, and the constants of each sentence."""
 
     layers: list[RecurrentStateLayer]  # type: ignore[assignment]
     _is_user_defined = False  # as transformers notes of a cache that was given to `generate()`
 
-    def __init__(self, num_layers: int, record_past: bool = False) -> None:
-        super().__init__(layers=[RecurrentStateLayer(record_past) for _ in range(num_layers)])
+    def __init__(self, num_layers: int, record_past: bool = False, static: bool = False) -> None:
+        """`record_past` lets `crop` go back; `static` keeps the states at fixed addresses, for compiled decoding."""
+        if record_past and static:
+            raise ValueError("`record_past` and `static` exclude each other: a static cache keeps no past")
+        kind = StaticRecurrentStateLayer if static else RecurrentStateLayer
+        super().__init__(layers=[kind(record_past) for _ in range(num_layers)])
 
     @property
     def states(self) -> list[RecurrentState] | None:
@@ -161,8 +208,18 @@ class RecurrentGeneration(GenerationMixin):
     def _num_layers(self) -> int:
         return self.config.decoder_layers  # type: ignore[attr-defined]
 
-    def new_cache(self) -> RecurrentCache:
-        return RecurrentCache(self._num_layers)
+    def new_cache(self, static: bool = False) -> RecurrentCache:
+        return RecurrentCache(self._num_layers, static=static)
+
+    @staticmethod
+    def create_masks_for_generate(
+        *, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Any
+    ) -> torch.Tensor | None:
+        """Return the mask [B, T] of the T new tokens: a recurrent layer attends to no others.
+
+        transformers calls it where the step will be compiled.
+        """
+        return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
 
     def check_cache(self, cache: Cache) -> RecurrentCache:
         """Raise for a cache of another kind or another number of layers."""
@@ -183,13 +240,13 @@ class RecurrentGeneration(GenerationMixin):
         if implementation not in CACHE_IMPLEMENTATIONS:
             raise ValueError(
                 f'`cache_implementation` "{implementation}" is not for a recurrent model, whose cache has a fixed '
-                "size anyway; leave it out"
+                'size anyway; leave it out, or use "static" to compile the decoding step'
             )
         if given is not None:
             if implementation is not None:
                 raise ValueError("give `cache_implementation` or `past_key_values`, not both")
             self.check_cache(given)._is_user_defined = True
         elif generation_config.use_cache is not False:
-            cache = model_kwargs["past_key_values"] = self.new_cache()
+            cache = model_kwargs["past_key_values"] = self.new_cache(static=implementation == "static")
             if generation_config.is_assistant:
                 cache.activate_past_recording()

@@ -110,15 +110,17 @@ def test_compiled(case, device, on_cpu):
 
 
 @torch.no_grad()
-def test_static_cache_with_cuda_graphs(case, gpu):
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_static_cache_with_cuda_graphs(case, device, num_beams):
     model, batch = case
-    if not hasattr(model.config, "d_model"):
-        pytest.skip("a recurrent state has a fixed size anyway")
-    source = moved({name: batch[name] for name in ("input_ids", "attention_mask")}, gpu)
-    model = model.to(gpu)
-    expected = model.generate(**source, max_new_tokens=8)
+    source = moved({name: batch[name] for name in ("input_ids", "attention_mask")}, device)
+    model = model.to(device)
+    settings = {"num_beams": num_beams, "max_new_tokens": 8}
+    expected = model.generate(**source, **settings)
+    torch._dynamo.reset()
+    settings |= {"cache_implementation": "static", "disable_compile": device.type == "cpu"}
     for _ in range(3):  # warm-up, capture, replay
-        assert torch.equal(model.generate(**source, max_new_tokens=8, cache_implementation="static"), expected)
+        assert torch.equal(model.generate(**source, **settings), expected)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class Family:
     generation_class: type
     sizes: dict[str, Any]
     has_attentions: bool = True
-    has_static_cache: bool = True
+    has_keys_and_values: bool = True
     pads_left: bool = False
     # how a test of beam search makes the vocabulary tiny
     vocabulary_fields: tuple[str, ...] = ("vocab_size",)
@@ -276,10 +276,11 @@ class ModelChecks:
         assert torch.equal(continued, whole)
 
     def test_static_cache(self, mix):
-        if not self.family.has_static_cache:
-            pytest.skip("a recurrent state has a fixed size anyway")
         model, source = self.model(mix), self.source(self.batch())
-        for settings in ({}, {"num_beams": 2}):
+        beams = {"num_beams": 3, "num_return_sequences": 2}
+        begun = {"decoder_input_ids": torch.tensor([[START, 5, 6], [START, 7, PAD], [START, PAD, PAD]])}
+        begun["decoder_attention_mask"] = begun["decoder_input_ids"].ne(PAD).long()
+        for settings in ({}, beams, begun):
             expected = model.generate(**source, **settings, max_new_tokens=8)
             actual = model.generate(
                 **source, **settings, max_new_tokens=8, cache_implementation="static", disable_compile=True
@@ -298,7 +299,7 @@ class ModelChecks:
 
     def test_the_cache_has_the_format_of_transformers(self, mix):
         """As `test_past_key_values_format` and the tests `test_*_generate_dict_outputs_use_cache` of transformers."""
-        if not self.family.has_static_cache:
+        if not self.family.has_keys_and_values:
             pytest.skip("a recurrent decoder has no keys and values")
         model, batch = self.model(mix), self.batch()
         self.check_cache(model, model(**batch, use_cache=True).past_key_values, 3, 6)
@@ -308,35 +309,43 @@ class ModelChecks:
             )
             self.check_cache(model, output.past_key_values, rows, 5)
 
+    def compiled_decoding(self, model: Any, source: dict[str, torch.Tensor], **settings: Any) -> Any:
+        """Decode with a static cache, compiled without a code generator, once for all steps."""
+        torch._dynamo.reset()
+        compile_config = CompileConfig(backend="eager", mode=None, fullgraph=True)
+        compile_config._compile_all_devices = True
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            output = model.generate(**source, **settings, cache_implementation="static", compile_config=compile_config)
+        assert hasattr(model, "_compiled_call")
+        return output
+
     def test_every_output_of_compiled_decoding(self, mix):
-        """As `test_generate_compilation_all_outputs` of transformers, compiled without a code generator."""
-        if not self.family.has_static_cache:
-            pytest.skip("a recurrent state has a fixed size anyway")
+        """As `test_generate_compilation_all_outputs` of transformers."""
         model, source = self.model(mix), self.source(self.batch())
-        model.set_attn_implementation("eager")
+        if self.family.has_keys_and_values:
+            model.set_attn_implementation("eager")
         settings = {
             "max_new_tokens": 5,
             "min_new_tokens": 5,
-            "output_attentions": True,
+            "output_attentions": self.family.has_attentions,
             "output_hidden_states": True,
             "output_logits": True,
             "return_dict_in_generate": True,
         }
         expected = model.generate(**source, **settings)
-        torch._dynamo.reset()
-        compile_config = CompileConfig(backend="eager", mode=None, fullgraph=True)
-        compile_config._compile_all_devices = True
-        actual = model.generate(**source, **settings, cache_implementation="static", compile_config=compile_config)
-        assert hasattr(model, "_compiled_call")
+        actual = self.compiled_decoding(model, source, **settings)
         assert torch.equal(actual.sequences, expected.sequences)
         torch.testing.assert_close(torch.stack(actual.logits), torch.stack(expected.logits), **TOLERANCE)
-        self.check_cache(model, actual.past_key_values, 3, actual.past_key_values.get_max_length())
-        assert [len(layers) for layers in actual.cross_attentions] == [model.config.decoder_layers] * 5
-        assert [len(states) for states in actual.decoder_hidden_states] == [model.config.decoder_layers + 1] * 5
+        for steps in ("decoder_hidden_states", "cross_attentions"):
+            torch.testing.assert_close(getattr(actual, steps), getattr(expected, steps), **TOLERANCE)
+        if self.family.has_keys_and_values:
+            self.check_cache(model, actual.past_key_values, 3, actual.past_key_values.get_max_length())
+            assert [len(layers) for layers in actual.cross_attentions] == [model.config.decoder_layers] * 5
+            assert [len(states) for states in actual.decoder_hidden_states] == [model.config.decoder_layers + 1] * 5
 
     def test_a_cache_of_transformers_is_taken(self, mix):
         """A plain cache that a user makes has no place for what a family keeps beside keys and values."""
-        if not self.family.has_static_cache:
+        if not self.family.has_keys_and_values:
             pytest.skip("a recurrent decoder has a cache of its own")
         model, batch = self.model(mix), self.batch()
         source, tokens = self.source(batch), batch["decoder_input_ids"]

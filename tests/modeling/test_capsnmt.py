@@ -45,7 +45,7 @@ class TestCapsNMT(ModelChecks):
         CapsNMTForConditionalGeneration,
         SIZES,
         has_attentions=False,
-        has_static_cache=False,
+        has_keys_and_values=False,
         pads_left=True,
         hidden_size_field="hidden_size",
     )
@@ -169,8 +169,8 @@ class TestCapsNMT(ModelChecks):
             model.get_decoder()(input_ids=batch["decoder_input_ids"], capsules=torch.zeros(3, 2, 16))
         with pytest.raises(ValueError, match="the decoder needs the source"):
             model.get_decoder()(input_ids=batch["decoder_input_ids"])
-        with pytest.raises(ValueError, match='`cache_implementation` "static"'):
-            model.generate(**self.source(batch), cache_implementation="static")
+        with pytest.raises(ValueError, match='`cache_implementation` "quantized"'):
+            model.generate(**self.source(batch), cache_implementation="quantized")
 
     def test_initial_scale(self, mix):
         """New models do not drown the source in the words, and start with a loss not far from that of guessing."""
@@ -231,6 +231,15 @@ def test_the_fast_step_sees_new_weights(larger_model):
     afresh = CapsNMTForConditionalGeneration(larger_model.config).eval()
     afresh.load_state_dict(larger_model.state_dict())
     assert torch.equal(generated, afresh.generate(source, num_beams=3, max_new_tokens=6))
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_fast_step_compiles(larger_model, padded):
+    checks = TestCapsNMT()
+    source = checks.source(checks.batch((7, 4, 5) if padded else (5, 5)))
+    settings = {"max_new_tokens": 6, "min_new_tokens": 6}
+    expected = larger_model.generate(**source, **settings)
+    assert torch.equal(checks.compiled_decoding(larger_model, source, **settings), expected)
 
 
 def test_another_step_may_take_its_place():

@@ -51,7 +51,7 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         CapsuleRNMTForConditionalGeneration,
         SIZES,
         has_attentions=False,
-        has_static_cache=False,
+        has_keys_and_values=False,
         pads_left=True,
         hidden_size_field="hidden_size",
     )
@@ -170,8 +170,8 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         model, batch = self.model(mix), self.batch()
         with pytest.raises(TypeError, match=r"must be a RecurrentCache, got DynamicCache"):
             model(**batch, past_key_values=DynamicCache())
-        with pytest.raises(ValueError, match="static"):
-            model.generate(**self.source(batch), cache_implementation="static")
+        with pytest.raises(ValueError, match='`cache_implementation` "quantized"'):
+            model.generate(**self.source(batch), cache_implementation="quantized")
 
     def test_dropout_only_in_training(self, mix):
         model, batch = self.model(mix, dropout=0.5), self.batch()

@@ -139,6 +139,44 @@ def test_generate_gets_a_cache():
     assert prepare(use_cache=False) is None
 
 
+def test_a_static_cache_keeps_its_addresses(make_states):
+    cache = prepare(cache_implementation="static")
+    assert cache.is_compileable
+    assert cache.get_seq_length() == 0
+    given = make_states()
+    first = [tuple(tensor.clone() for tensor in state) for state in given]
+    cache.append(given, num_tokens=4)
+    held = [tensor for state in cache.states for tensor in state] + [cache.get_seq_length()]
+    addresses = [tensor.data_ptr() for tensor in held]
+    states = make_states()
+    cache.append(states)
+    cache.reorder_cache(torch.tensor([2, 0, 0]))
+    assert same(cache.states, [tuple(t[[2, 0, 0]] for t in state) for state in states])
+    assert cache.get_seq_length() == 5
+    now = [tensor for state in cache.states for tensor in state] + [cache.get_seq_length()]
+    assert [tensor.data_ptr() for tensor in now] == addresses
+    assert {tensor._dynamo_static_input_type for tensor in now} == {"unguarded"}
+    assert same(given, first)  # what was appended is the caller's
+    cache.batch_repeat_interleave(2)
+    assert same(cache.states, [tuple(t[[2, 2, 0, 0, 0, 0]] for t in state) for state in states])
+    assert cache.states[0][0]._dynamo_static_input_type == "unguarded"
+    cache.reset()
+    assert cache.get_seq_length() == 0
+
+
+def test_a_static_cache_has_no_past(make_states):
+    with pytest.raises(ValueError, match="`record_past` and `static` exclude each other"):
+        RecurrentCache(NUM_LAYERS, record_past=True, static=True)
+    with pytest.raises(ValueError, match="a static cache keeps no past"):
+        RecurrentCache(NUM_LAYERS, static=True).activate_past_recording()
+
+
+def test_the_mask_of_a_compiled_step_is_that_of_the_new_tokens():
+    mask, embeddings = torch.tensor([[1, 0, 1, 1]]), torch.empty(1, 2, 0)
+    assert torch.equal(Model.create_masks_for_generate(inputs_embeds=embeddings, attention_mask=mask), mask[:, 2:])
+    assert Model.create_masks_for_generate(inputs_embeds=embeddings, attention_mask=None) is None
+
+
 def test_generate_takes_the_cache_it_is_given():
     cache = RecurrentCache(NUM_LAYERS)
     assert prepare({"past_key_values": cache}) is cache
@@ -154,8 +192,8 @@ def test_an_assistant_records_its_past():
 
 
 def test_generate_refuses_other_caches():
-    with pytest.raises(ValueError, match='`cache_implementation` "static"'):
-        prepare(cache_implementation="static")
+    with pytest.raises(ValueError, match='`cache_implementation` "offloaded" is not for a recurrent model'):
+        prepare(cache_implementation="offloaded")
     with pytest.raises(ValueError, match="not both"):
         prepare({"past_key_values": RecurrentCache(NUM_LAYERS)}, cache_implementation="dynamic")
     with pytest.raises(TypeError, match="must be a RecurrentCache, got DynamicCache"):

@@ -121,6 +121,22 @@ def test_a_decoding_step_never_waits(case, accelerator):
 
 @torch.no_grad()
 @pytest.mark.parametrize("case", FEW_CASES, ids=case_name, indirect=True)
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_static_cache_asks_once_a_sentence(case, accelerator, beams):
+    model, batch = case
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    settings = {"num_beams": beams, "cache_implementation": "static", "disable_compile": True}
+    accelerator()
+    asked = []
+    for length in (3, 7):
+        with ReadsOfValues(refuse=False) as reads:
+            model.generate(**source, **settings, min_new_tokens=length, max_new_tokens=length)
+        asked.append(sum(number for file, number in reads.callers.items() if "/hf_capsule_mt/" in file))
+    assert asked == [1, 1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", FEW_CASES, ids=case_name, indirect=True)
 @pytest.mark.parametrize("padded", [False, True])
 def test_generate_asks_once_a_sentence(case, accelerator, padded):
     model, batch = case
