@@ -26,6 +26,7 @@ COMMANDS = {
     "Evaluate": {
         "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",
         "compare": "compare systems: scores, significance tests, sentences that differ",
+        "score": "score given translations by a model: log-probabilities and coverage",
         "calibrate": "make the coverage of a checkpoint a probability, by text with words dropped",
         "analyze": "show what the routings of a checkpoint do, in numbers and pictures",
     },

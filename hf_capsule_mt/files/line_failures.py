@@ -1,8 +1,9 @@
 """Translate lines together, and keep an error on one of them from costing the others."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
+Line = TypeVar("Line")
 Result = TypeVar("Result")
 # translated after an error: if it fails too, the error is not of the line
 PROBE = "a"
@@ -16,11 +17,13 @@ class Failure(NamedTuple):
     reason: str
 
 
-def translate_lines(translate: Callable[[list[str]], list[Result]], lines: list[str]) -> list[Result | Failure]:
+def translate_lines(
+    translate: Callable[[list[Line]], list[Result]], lines: list[Line], probe: Line | None = None
+) -> list[Result | Failure]:
     """Return the translations, with a `Failure` for each line that alone raises an error.
 
     A failed batch is halved until the lines are found. An error that every line raises, such as that of a setting, is
-    raised.
+    raised: `probe` is a line without fault, by default a text.
     """
     try:
         return list(translate(lines))
@@ -31,8 +34,9 @@ def translate_lines(translate: Callable[[list[str]], list[Result]], lines: list[
     # outside of the handler, which would keep the tensors of the failed batch in memory
     if len(lines) > 1:
         middle = len(lines) // 2
-        return [*translate_lines(translate, lines[:middle]), *translate_lines(translate, lines[middle:])]
-    translate([PROBE])
+        halves = (lines[:middle], lines[middle:])
+        return [result for half in halves for result in translate_lines(translate, half, probe)]
+    translate([cast(Line, PROBE) if probe is None else probe])
     return [failure]
 
 

@@ -6,6 +6,8 @@ import re
 from typing import Any, NamedTuple
 
 from hf_capsule_mt.files.line_failures import Failure
+from hf_capsule_mt.pipelines.results import Translation
+from hf_capsule_mt.pipelines.translation import coverage_record
 
 # a translation may hold them, from a byte of the vocabulary; a line of the output may not
 LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
@@ -65,3 +67,34 @@ def coverage_tsv(number: int, record: dict[str, Any]) -> str:
         raise ValueError("the coverage is not a number: the model's logits are not finite")
     untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
     return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}"
+
+
+def scored_json(number: int, result: Translation | Failure) -> str:
+    """Format the scores of a given translation as JSON with the number of its line; of a failed line, the reason."""
+    if isinstance(result, Failure):
+        return json.dumps({"line": number, "error": result.reason}, ensure_ascii=False)
+    described: dict[str, Any] = {"line": number, "score": result.score, "tokens": _num_tokens(result)}
+    described["cut"] = result.was_cut
+    if result.coverage is not None:
+        described["coverage"] = coverage_record(result.coverage)
+    return json.dumps(described, ensure_ascii=False, allow_nan=False)
+
+
+def scored_tsv(number: int, result: Translation | Failure) -> str:
+    """Format the number of a line from 0, the score of its translation and its tokens, and what its coverage has.
+
+    A blank source has no score, and a failed line has the number alone.
+    """
+    if isinstance(result, Failure):
+        return f"{number}\t\t"
+    if result.score is not None and math.isnan(result.score):
+        raise ValueError("the score is not a number: the model's logits are not finite")
+    line = f"{number}\t{'' if result.score is None else f'{result.score:.4f}'}\t{_num_tokens(result)}"
+    if result.coverage is None:
+        return line
+    return line + coverage_tsv(number, {"coverage": coverage_record(result.coverage)}).removeprefix(str(number))
+
+
+def _num_tokens(result: Translation) -> int:
+    """Return how many tokens the score is the mean of: those of the translation, the end token included."""
+    return sum(len(segment.target_ids) - 1 for segment in result.segments)

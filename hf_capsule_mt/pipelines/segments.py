@@ -26,6 +26,7 @@ class EncodedText(NamedTuple):
     token_ids: list[int]
     settings: dict[str, object]
     offset_mapping: list[tuple[int, int]] | None
+    was_cut: bool = False
 
 
 @dataclass
@@ -144,16 +145,25 @@ class Segmenter:
             encoded = self.tokenizer(self.prefix + text, verbose=False, **options)
         taken = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
         settings = {key: value for key, value in encoded.items() if key not in taken}
-        return EncodedText(list(encoded["input_ids"]), settings, encoded.get("offset_mapping"))
+        return EncodedText(list(encoded["input_ids"]), settings, encoded.get("offset_mapping"), was_cut=truncate)
 
 
-def batches_of(pieces: list[Piece], batch_size: int, batch_tokens: int | None) -> Iterator[list[Piece]]:
+def source_length(piece: Piece) -> int:
+    """Return how many tokens the source of a piece has."""
+    return len(piece.source.token_ids)
+
+
+def batches_of(
+    pieces: list[Piece],
+    batch_size: int,
+    batch_tokens: int | None,
+    length: Callable[[Piece], int] = source_length,
+) -> Iterator[list[Piece]]:
     """Yield batches of pieces of similar length, longest first, of so many pieces or padded tokens."""
-    in_order = sorted(pieces, key=lambda piece: len(piece.source.token_ids), reverse=True)
+    in_order = sorted(pieces, key=length, reverse=True)
     first = 0
     while first < len(in_order):
-        longest = len(in_order[first].source.token_ids)
-        size = batch_size if batch_tokens is None else max(1, batch_tokens // longest)
+        size = batch_size if batch_tokens is None else max(1, batch_tokens // length(in_order[first]))
         yield in_order[first : first + size]
         first += size
 

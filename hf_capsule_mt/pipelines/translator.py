@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -18,7 +18,6 @@ from hf_capsule_mt.pipelines.ensemble import load_members
 from hf_capsule_mt.pipelines.limits import (
     end_token_ids,
     generated_lengths,
-    limit_of_checkpoint,
     max_source_tokens,
 )
 from hf_capsule_mt.pipelines.results import Coverage, CoverageOptions, Segment, Translation, TranslationOptions
@@ -33,7 +32,7 @@ from hf_capsule_mt.pipelines.segments import (
     pipeline_logger,
 )
 from hf_capsule_mt.pipelines.sentences import Span
-from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
+from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens, sequence_log_probs
 from hf_capsule_mt.pipelines.word_coverage import reads_guidance
 from hf_capsule_mt.pipelines.words import token_offsets, words_of
 
@@ -191,7 +190,6 @@ class Translator:
         num_returned = self._decoder.num_returned(self._generate_kwargs(options))
         return [[self._translation(document, rank, options) for rank in range(num_returned)] for document in documents]
 
-    @torch.no_grad()
     def cover(
         self,
         texts: Sequence[str],
@@ -200,45 +198,88 @@ class Translator:
         coverage: CoverageOptions | None = None,
         batch_size: int = 16,
     ) -> list[Coverage]:
-        """Return what given translations cover, such as another system's; each text is taken as one sentence.
+        """Return what given translations cover: the `coverage` of what `score` returns."""
+        coverage = coverage or CoverageOptions()
+        found = self.score(texts, translations, coverage=coverage, batch_size=batch_size)
+        return [translation.coverage for translation in found if translation.coverage is not None]
 
-        A source or a translation that is longer than the model takes is cut.
+    @torch.no_grad()
+    def score(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        coverage: CoverageOptions | None = None,
+        batch_size: int = 16,
+        batch_tokens: int | None = None,
+    ) -> list[Translation]:
+        """Return given translations, such as another system's, with their scores and what they cover.
+
+        Each text is taken as one sentence. A source or a translation that is longer than the model takes is cut, with
+        a warning, and `was_cut` says so. A blank text has no score.
+
+        Args:
+            texts: the sources.
+            translations: a translation of each.
+            coverage: find what was left out, and how.
+            batch_size: how many pairs go through the model at once.
+            batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
         """
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
-        options = TranslationOptions(
-            coverage=coverage or CoverageOptions(), split_sentences=False, truncation=True, scores=False
-        )
-        guided = reads_guidance(self.model, (coverage or CoverageOptions()).method)
+        options = TranslationOptions(coverage=coverage, split_sentences=False, truncation=True)
         segmenter, decoder = self._segmenter(options), self._decoder
+        guided = coverage is not None and reads_guidance(self.model, coverage.method)
         documents = [segmenter.document(text) for text in texts]
+        # a text that is not cut into sentences is one piece, or none if it is blank
         target_of = {
-            id(piece): translation
+            id(piece): self._target_ids(translation)
             for document, translation in zip(documents, translations, strict=True)
             for piece in document.pieces
         }
         start = self.model.generation_config.decoder_start_token_id
         start = self.model.config.decoder_start_token_id if start is None else start
         pieces = [piece for document in documents for piece in document.pieces]
-        for batch_pieces in batches_of(pieces, batch_size, None):
-            targets = [self._target_ids(target_of[id(piece)]) for piece in batch_pieces]
+
+        def length(piece: Piece) -> int:
+            return max(len(piece.source.token_ids), len(target_of[id(piece)][0]))
+
+        for batch_pieces in batches_of(pieces, batch_size, batch_tokens, length):
+            targets, was_cut = zip(*(target_of[id(piece)] for piece in batch_pieces), strict=True)
             lengths = torch.tensor([len(ids) for ids in targets])
             sequences = torch.full((len(targets), 1 + int(lengths.max())), self.tokenizer.pad_token_id or 0)
             for row, ids in enumerate(targets):
                 sequences[row, : 1 + len(ids)] = torch.tensor([start, *ids])
             batch, device = self._collate(batch_pieces), self.model.device
-            _, found = decoder.cover(batch, sequences.to(device), lengths.to(device), guided)
-            was_cut = torch.zeros(len(targets), 1, dtype=torch.bool)
-            _enter(batch_pieces, Hypotheses(sequences[:, None], was_cut, coverage=found))
-        return [
-            coverage_of(document, 0, [translation] * len(document.pieces))
-            for document, translation in zip(documents, translations, strict=True)
-        ]
+            if coverage is None:
+                found = None
+                log_probs = sequence_log_probs(self.model, batch, sequences.to(device), lengths.to(device))
+                log_probs = log_probs / lengths.clamp(min=1).to(device)
+            else:
+                log_probs, found = decoder.cover(batch, sequences.to(device), lengths.to(device), guided)
+            _enter(
+                batch_pieces, Hypotheses(sequences[:, None], torch.tensor(was_cut)[:, None], log_probs[:, None], found)
+            )
+        results = []
+        for document, translation in zip(documents, translations, strict=True):
+            segments, log_prob = [], None
+            for piece in document.pieces:
+                target_ids, is_cut = target_of[id(piece)]
+                is_cut = is_cut or piece.source.was_cut
+                segments.append(Segment(*piece.span, tuple(piece.source.token_ids), (start, *target_ids), is_cut))
+                log_prob = float(cast(torch.Tensor, piece.translations.log_probs)[0])
+            covered = coverage_of(document, 0, [translation] * len(segments)) if coverage is not None else None
+            results.append(Translation(translation, log_prob, covered, tuple(segments)))
+        return results
 
-    def _target_ids(self, translation: str) -> list[int]:
-        limit = limit_of_checkpoint(self.model)
-        options = {} if limit is None else {"truncation": True, "max_length": limit}
-        return list(self.tokenizer(text_target=translation, verbose=False, **options)["input_ids"])
+    def _target_ids(self, translation: str) -> tuple[list[int], bool]:
+        """Return the token ids of a given translation, and whether it was cut."""
+        ids = list(self.tokenizer(text_target=translation, verbose=False)["input_ids"])
+        limit = max_source_tokens(self.model, self.tokenizer)
+        if limit is None or len(ids) <= limit:
+            return ids, False
+        pipeline_logger.warning(f"A given translation of {len(ids)} tokens was cut to {limit}.")
+        return list(self.tokenizer(text_target=translation, truncation=True, max_length=limit)["input_ids"]), True
 
     def source_words(self, text: str, segment: Segment) -> list[tuple[Span, list[int]]]:
         """Return the words of a segment of `text`, and which of its `source_ids` each is made of."""

@@ -63,6 +63,29 @@ def test_coverage_of_given_translations(method):
         translator.cover(TEXTS, ["BALU"])
 
 
+def test_scores_of_given_translations():
+    translator = Translator.from_pretrained(GOLDEN / "word_for_word")
+    model, tokenizer = translator.model, translator.tokenizer
+    given = [*(found.text for found in translator(TEXTS[:3])), "BALU"]
+    texts = [*TEXTS[:2], TEXTS[0], " "]
+    found = translator.score(texts, given, batch_tokens=30)
+    assert found[-1].score is None
+    for text, translation, one in zip(texts[:3], given, found, strict=False):
+        pair = tokenizer(text, text_target=translation, return_tensors="pt")
+        with torch.no_grad():
+            expected = -model(**pair).nll_loss
+        assert one.score == pytest.approx(float(expected), abs=1e-5)
+        assert (one.text, one.coverage, one.was_cut) == (translation, None, False)
+        assert one.segments[0].target_ids[1:] == tuple(pair["labels"][0].tolist())
+    assert found[2].score < found[0].score - 1  # another sentence's translation
+    covered = translator.score(texts, given, coverage=CoverageOptions())
+    assert [one.score for one in covered] == pytest.approx([one.score for one in found], abs=1e-5)
+    long = " ".join([given[0]] * 20)
+    (cut,) = translator.score([texts[0]], [long])
+    assert cut.was_cut
+    assert len(cut.segments[0].target_ids) == 1 + model.config.max_position_embeddings
+
+
 def test_curves_are_saved(tmp_path):
     saved = {"guided": CURVES}
     CapsuleMarianConfig(coverage_calibration=saved).save_pretrained(tmp_path / "own")

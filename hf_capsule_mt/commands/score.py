@@ -1,0 +1,182 @@
+"""Score given translations, such as another system's: how probable they are, and what they leave out.
+
+    capsule-mt score outputs/demo --sources test.en --translations test.de --output scores.tsv
+    capsule-mt score outputs/gdr --sources test.en --translations test.de --coverage --output scores.jsonl
+    paste test.en test.de | capsule-mt score outputs/demo > scores.tsv
+
+A line of the output has the number of its pair from 0, the mean log-probability of a token of the translation, and the
+number of its tokens, end token included. With --coverage it also has the coverage, the untranslated words and what is
+repeated; .jsonl has every word. Each text is taken as one sentence. With --output, the same command again resumes an
+interrupted run. A pair that cannot be scored has no score, its reason is on stderr and in a .jsonl, and the exit code
+is 3.
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import get_args
+
+from tqdm import tqdm
+
+import hf_capsule_mt  # noqa: F401  registers the models
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.commands.translate import count_lines
+from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
+from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure, describe, translate_lines
+from hf_capsule_mt.files.lock import lock_output
+from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
+from hf_capsule_mt.files.text import decode_lines, iterate_lines, open_text
+from hf_capsule_mt.pipelines import CoverageOptions, Translator
+from hf_capsule_mt.pipelines.files import Window, WindowedOutput
+from hf_capsule_mt.pipelines.lines import scored_json, scored_tsv
+from hf_capsule_mt.pipelines.results import CoverageMethod, Translation
+
+WINDOW = 2048
+COLUMN = "\t"
+Pair = tuple[str, str]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("model", type=checkpoint, help="the checkpoint that scores")
+    parser.add_argument("--sources", type=Path, help="the sources, one on a line, also as .gz")
+    parser.add_argument("--translations", type=Path, help="a translation of each, line by line")
+    parser.add_argument("--input", type=Path, help="both in one file, SOURCE<tab>TRANSLATION a line (default: stdin)")
+    parser.add_argument("--output", type=Path, help="where the scores go, as .tsv or .jsonl (default: stdout, as TSV)")
+    parser.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
+    parser.add_argument("--strict", action="store_true", help="stop at the first pair that cannot be scored")
+    parser.add_argument(
+        "--coverage",
+        nargs="?",
+        const="auto",
+        choices=get_args(CoverageMethod),
+        help="also say what was left out: guided reads the routings of a guided model, deletion takes any model, auto "
+        "(without a value) is guided where the model has it",
+    )
+    parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
+    parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
+    parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
+    arguments = parser.parse_args()
+    files = (arguments.sources, arguments.translations)
+    if (None in files and files != (None, None)) or (arguments.input is not None and files != (None, None)):
+        parser.error("pairs come from --sources and --translations, or from --input, or from stdin")
+    is_file = arguments.output is not None and not is_stream(arguments.output)
+    if is_file and arguments.output.suffix not in (".jsonl", ".tsv"):
+        parser.error(f"--output writes .jsonl or .tsv, got {arguments.output}")
+    return arguments
+
+
+def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
+    """Yield the pairs; raise `ValueError` that names the file and the line for one that is none."""
+    if arguments.sources is not None:
+        sides = (arguments.sources, arguments.translations)
+        for number, (source, translation) in enumerate(zip_longest(*map(iterate_lines, sides))):
+            if source is None or translation is None:
+                short, long = sides if source is None else sides[::-1]
+                raise ValueError(f"{short}: has {number} lines, but {long} has more")
+            yield source, translation
+        return
+    name = arguments.input or "stdin"
+    with sys.stdin.buffer if arguments.input is None else open_text(arguments.input) as stream:
+        for number, line in enumerate(decode_lines(stream, name), start=1):
+            columns = line.split(COLUMN)
+            if len(columns) != 2:
+                raise ValueError(f"{name}, line {number}: {len(columns)} columns, but SOURCE<tab>TRANSLATION has 2")
+            yield columns[0], columns[1]
+
+
+def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window, list[Pair]]]:
+    """Yield windows whose lines tell them apart, and their pairs."""
+    remaining, number = iter(pairs), 0
+    while found := list(islice(remaining, size)):
+        yield Window(number, number * size, [COLUMN.join(pair) for pair in found]), found
+        number += 1
+
+
+class Scorer:
+    """Scores windows of pairs into lines of the output, and keeps why pairs failed."""
+
+    def __init__(self, translator: Translator, arguments: argparse.Namespace) -> None:
+        self.translator, self.arguments = translator, arguments
+        self.coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
+        is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
+        self.line_of = scored_json if is_json else scored_tsv
+        self.num_failed = 0
+
+    def __call__(self, first_line: int, pairs: list[Pair]) -> tuple[list[str], dict[int, str]]:
+        """Return the lines of a window, and why pairs of it failed."""
+        lines, failures = [], {}
+        results = translate_lines(self.score, pairs, (PROBE, PROBE))
+        for number, result in enumerate(results, start=first_line):
+            try:
+                lines.append(self.line_of(number, result))
+            except ValueError as error:  # numbers that are not finite
+                result = Failure(describe(error))
+                lines.append(self.line_of(number, result))
+            if isinstance(result, Failure):
+                failures[number] = result.reason
+        return lines, failures
+
+    def score(self, pairs: list[Pair]) -> list[Translation]:
+        sources, translations = zip(*pairs, strict=True)
+        tokens = self.arguments.batch_tokens
+        return self.translator.score(sources, translations, coverage=self.coverage, batch_tokens=tokens)
+
+    def report(self, failures: dict[int, str]) -> None:
+        """Print why pairs failed; with --strict, raise it."""
+        for number, reason in failures.items():
+            message = f"pair {number + 1}: {reason}"
+            if self.arguments.strict:
+                raise ValueError(message)
+            tqdm.write(message, file=sys.stderr)
+        self.num_failed += len(failures)
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    check_outputs([arguments.output], [arguments.sources, arguments.translations, arguments.input])
+    for path in (arguments.sources, arguments.translations, arguments.input):
+        if path is not None and not is_stream(path):
+            open_text(path).close()
+    resumes = arguments.output is not None and not is_stream(arguments.output)
+    with contextlib.ExitStack() as stack:
+        if resumes:
+            stack.enter_context(lock_output(arguments.output))
+        device = "cpu" if arguments.cpu else None
+        translator = Translator.from_pretrained(
+            arguments.model, device=device, dtype="float32", backend="transformers"
+        )
+        scorer = Scorer(translator, arguments)
+        output, stream = None, sys.stdout.buffer
+        if resumes:
+            described = {
+                **{name: getattr(arguments, name) for name in ("coverage", "batch_tokens", "window")},
+                "model": model_digests(translator.model),
+                "tokenizer": tokenizer_digest(translator.tokenizer),
+            }
+            output = WindowedOutput([arguments.output], described, arguments.restart)
+        elif arguments.output is not None:
+            stream = stack.enter_context(open_output(arguments.output))
+        progress = stack.enter_context(tqdm(total=count_lines(arguments.sources or arguments.input), unit=" pairs"))
+        for window, pairs in windows_of_pairs(read_pairs(arguments), arguments.window):
+            if output is None:
+                lines, failures = scorer(window.first_line, pairs)
+                stream.write("".join(f"{line}\n" for line in lines).encode())
+                stream.flush()
+                scorer.report(failures)
+            else:
+                output.begin(window)
+                if not output.is_done(arguments.strict):
+                    lines, failures = scorer(window.first_line, pairs)
+                    if arguments.strict:
+                        scorer.report(failures)
+                    output.write([lines], failures)
+            progress.update(len(pairs))
+        if output is not None:
+            scorer.report(output.finish())
+    if scorer.num_failed:
+        print(f"{scorer.num_failed} pairs could not be scored: they have no score in the output", file=sys.stderr)
+    return CODE_OF_FAILED_LINES if scorer.num_failed else 0
