@@ -8,7 +8,7 @@ import sys
 
 COMMANDS = {
     "Start here": {
-        "quickstart": "train a plain and a capsule model in minutes and translate with both",
+        "quickstart": "translate with a released model, then train two small ones in minutes",
         "doctor": "print versions, processor features and what each missing extra is for",
     },
     "Train": {

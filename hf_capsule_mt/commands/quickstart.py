@@ -1,13 +1,15 @@
-"""A first look, in minutes: train a plain and a capsule model on the embedded corpus and translate with both.
+"""A first look: translate with a released model, then train a plain and a capsule model and translate with both.
 
     capsule-mt quickstart                                             # what `make demo` runs
     capsule-mt quickstart --recipe head_em_routing --output outputs/heads
     capsule-mt quickstart --seeds 1 2 3                               # the mean of several runs
 
-Runs two recipes of the embedded corpus with fewer and larger steps, and prints the BLEU of both, some translations
-beside the references and, for a model with PAST and FUTURE, the coverage of a translation that is cut short. Draws how
-the decoder routes its layers. The capsule model is a checkpoint that `AutoModelForSeq2SeqLM` and
-`pipeline("translation")` load. The same command again resumes a killed run.
+In a clone of the repository it first translates German with `checkpoints/capsule-marian-de-en`, and shows which words
+are missing from a shortened translation, in seconds. Then it runs two recipes of the embedded corpus with fewer and
+larger steps, and prints the BLEU of both, some translations beside the references and, with PAST and FUTURE, the
+coverage of a translation that is cut short. It draws how the decoder routes its layers. The capsule model is a
+checkpoint that `AutoModelForSeq2SeqLM` and `pipeline("translation")` load. The same command again resumes a killed
+run.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from hf_capsule_mt.analysis.pictures import draw_layer_routing
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE
@@ -38,6 +41,9 @@ CHANGES: dict[str, Any] = {
     "training.save_steps": 250,
 }
 ROUTING = "decoder.layer_aggregation"
+RELEASED = Path(__file__).resolve().parents[2] / "checkpoints" / "capsule-marian-de-en"  # in a clone, not in a wheel
+GERMAN = ["Der alte Mann kauft einen roten Hut.", "Ich habe gestern meinen Schlüssel im Zug vergessen."]
+WITH_A_GAP = ("Ich habe gestern meinen Schlüssel im Zug vergessen.", "I forgot my key.")
 TASK: Any = "translation"  # the types of transformers 5 do not have it
 
 
@@ -81,6 +87,24 @@ def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> No
         print(f"\n{pair['en']}\n  plain:     {plain}\n  capsules:  {capsules}\n  reference: {pair['de']}")
 
 
+def show_released(checkpoint: Path) -> None:
+    """Translate real German with a released checkpoint, and mark what a shortened translation left out."""
+    print(f"Translating with the released model {checkpoint.name}:")
+    translator = Translator.from_pretrained(checkpoint)
+    for source, translation in zip(GERMAN, translator(GERMAN, num_beams=4, coverage=CoverageOptions()), strict=True):
+        print(f"\n{source}\n  {translation.text}")
+        print_coverage(translation.coverage)
+    source, target = WITH_A_GAP
+    print(f"\n{source}\n  {target}    (this translation was shortened by hand)")
+    print_coverage(translator.cover([source], [target])[0])
+
+
+def print_coverage(coverage: Coverage | None) -> None:
+    if coverage is not None:
+        missing = ", ".join(word.text for word in coverage.untranslated)
+        print(f"  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
+
+
 def show_coverage(recipe: Recipe) -> None:
     """Print the coverage of a whole translation and of one that is cut short, if the model has coverage."""
     model, tokenizer = load_checkpoint(recipe.output_dir)
@@ -109,6 +133,9 @@ def draw(recipe: Recipe) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
+    if RELEASED.is_dir():
+        show_released(RELEASED)
+        print("\nNext: train a small plain model and a small capsule model on the embedded corpus, some minutes each.")
     scores: dict[str, list[float]] = {"plain": [], arguments.recipe: []}
     for seed in arguments.seeds:
         suffix = "" if seed == arguments.seeds[0] else f"_seed{seed}"

@@ -9,6 +9,7 @@ import pytest
 
 import capsule_mt
 from hf_capsule_mt import commands, extras
+from hf_capsule_mt.commands import quickstart
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"__init__"}
@@ -149,3 +150,12 @@ def test_doctor(program, monkeypatch):
         assert word in printed
     assert 'missing gradio: pip install "hf-capsule-mt[demo]"  (the page in the browser)' in printed
     assert "installed  (BLEU, chrF, TER" in printed
+
+
+def test_quickstart_shows_what_the_released_model_left_out(word_for_word, monkeypatch, capsys):
+    monkeypatch.setattr(quickstart, "GERMAN", ["balu bamo"])
+    monkeypatch.setattr(quickstart, "WITH_A_GAP", ("balu bamo bani", "ULAB OMAB"))
+    quickstart.show_released(word_for_word)
+    whole, shortened = capsys.readouterr().out.split("shortened by hand")
+    assert "balu bamo\n  ULAB OMAB" in whole
+    assert "left out: bani" in shortened
