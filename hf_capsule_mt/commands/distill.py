@@ -17,11 +17,12 @@ import torch
 from accelerate import PartialState
 
 import hf_capsule_mt  # noqa: F401 - registers its models
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
 from hf_capsule_mt.files.digests import checkpoint_digests
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.outputs import check_output_folder
 from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.pipelines.limits import max_source_tokens
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
@@ -38,7 +39,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="of the beam search")
     parser.add_argument("--max-new-tokens", type=int, default=256, help="longest translation")
-    parser.add_argument("--max-source-tokens", type=int, default=256, help="longer sources are cut")
+    parser.add_argument(
+        "--max-source-tokens", type=positive, default=256, help="where sources are cut, at most the teacher's limit"
+    )
     parser.add_argument("--sentences-per-batch", type=int, default=64, help="decoded at once")
     parser.add_argument("--words-per-batch", type=int, default=2048, help="of the source, padding counted")
     parser.add_argument("--lines-per-file", type=int, default=1024, help="what is lost, at most, when a run is killed")
@@ -50,6 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@resumable()
 def main() -> int:
     arguments = parse_arguments()
     check_output_folder(arguments.output)
@@ -60,6 +64,8 @@ def main() -> int:
         train = load_corpus(recipe)["train"]
     sources = [pair[source] for pair in train["translation"]][: arguments.first]
     model, tokenizer = load_checkpoint(arguments.teacher, dtype=getattr(torch, arguments.dtype))
+    of_teacher = max_source_tokens(model, tokenizer)
+    longest_source = min(arguments.max_source_tokens, of_teacher or arguments.max_source_tokens)
     search = {
         "num_beams": arguments.num_beams,
         "length_penalty": arguments.length_penalty,
@@ -68,7 +74,7 @@ def main() -> int:
     teacher = Teacher(
         model.to(processes.device),
         tokenizer,
-        max_source_tokens=arguments.max_source_tokens,
+        max_source_tokens=longest_source,
         **search,
     )
     settings = {
@@ -76,7 +82,7 @@ def main() -> int:
         "teacher_files": checkpoint_digests(arguments.teacher, getattr(model.config, "_commit_hash", None)),
         "recipe": recipe.data,
         "generation": search,
-        "max_source_tokens": arguments.max_source_tokens,
+        "max_source_tokens": longest_source,
         "dtype": arguments.dtype,
     }
     facts = distill(

@@ -9,6 +9,7 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
+from hf_capsule_mt.commands import distill as command
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
@@ -222,3 +223,26 @@ def test_any_checkpoint_is_a_teacher(tmp_path, family):
     assert teacher(texts) == [teacher([text])[0] for text in texts]
     assert all("\n" not in text for text in teacher(texts))
     assert not torch.is_inference_mode_enabled()
+
+
+@pytest.mark.parametrize("family", ["marian", "capsule_marian"])
+def test_the_command_cuts_sources_where_the_teacher_does(tmp_path, monkeypatch, family):
+    model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path / "teacher"))
+    if family == "capsule_marian":
+        tiny_model(TOKENIZER).save_pretrained(tmp_path / "teacher")
+        model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "teacher")
+    longest = model.config.max_position_embeddings
+    text = " ".join(SOURCES)
+    assert longest < len(TOKENIZER(text, verbose=False)["input_ids"]) <= 2000
+    (tmp_path / "text.tsv").write_text(f"{text}\tKurz.\n", encoding="utf-8")
+    recipe = {"data": {"train": {"tsv": str(tmp_path / "text.tsv")}}, "languages": {"source": "en", "target": "de"}}
+    recipe |= {"model": {"model_type": "capsnmt"}, "tokenizer": {"vocab_size": 300}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    words = ["recipe.yaml", "out", "--teacher", "teacher", "--cpu", "--max-new-tokens", "6", "--num-beams", "2"]
+    monkeypatch.setattr("sys.argv", ["capsule-mt distill", *words, "--max-source-tokens", "2000"])
+    monkeypatch.chdir(tmp_path)
+    assert command.main() == 0
+    teacher = Teacher(model, TOKENIZER, max_source_tokens=longest, num_beams=2, max_new_tokens=6)
+    assert result(tmp_path / "out")[0][0]["de"] == teacher([text])[0]
+    assert json.loads((tmp_path / "out" / SUMMARY_FILE).read_text())["max_source_tokens"] == longest
