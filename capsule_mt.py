@@ -62,7 +62,11 @@ def main() -> int:
         hint = f"did you mean `capsule-mt {near[0]}`?" if near else "`capsule-mt --help` lists them"
         print(f"capsule-mt: no command is called {name!r}; {hint}", file=sys.stderr)
         return 2
-    from hf_capsule_mt.commands import start
+    try:
+        from hf_capsule_mt.commands import start
+    except KeyboardInterrupt:  # the import takes seconds
+        print("capsule-mt: interrupted", file=sys.stderr)
+        return 130
 
     sys.argv = [f"capsule-mt {name}", *sys.argv[2:]]
     start(name)

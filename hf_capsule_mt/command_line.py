@@ -1,18 +1,21 @@
 """What `commands` and the laboratory share: help with defaults, errors on one line, types of arguments, memory."""
 
 import argparse
+import contextlib
 import ctypes
 import os
 import re
 import select
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hf_capsule_mt.extras import explain
 
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
 CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
+CODE_OF_SIGINT = 130
 KEEP_EVERYTHING = {-3: 2**30, -1: 2**31 - 1}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, in bytes
 
 
@@ -29,14 +32,20 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def run(main: Callable[[], int | None], command: str | None = None) -> None:
-    """Call the `main` of a command and exit with its code. Errors of the user are one line without a traceback.
+    """Call the `main` of a command and exit with its code. Errors of the user and Ctrl-C are one line each.
 
     Args:
         command: its name, for the extra that a missing module belongs to.
     """
+    hint: str | None = None
     try:
         code = main()
         sys.stdout.flush()
+    except KeyboardInterrupt as stopped:
+        if os.environ.get(TRACEBACK):
+            raise
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would print a traceback
+        code, hint = CODE_OF_SIGINT, str(stopped)
     except BrokenPipeError:
         if not _reader_is_gone():
             raise
@@ -53,8 +62,21 @@ def run(main: Callable[[], int | None], command: str | None = None) -> None:
         if _is_out_of_memory(error):
             message = f"out of memory ({message})"
         raise SystemExit(f"{name}: error: {message}\nSet {TRACEBACK}=1 to see the traceback.") from None
+    if hint is not None:  # outside of the handler, which keeps progress bars open
+        _drop_unwritten_output()
+        if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+            print(f"{Path(sys.argv[0]).name}: interrupted{hint and f'; {hint}'}", file=sys.stderr)
     if code:
         raise SystemExit(code)
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Let `run` say after Ctrl-C that the same command resumes; also a decorator."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        raise KeyboardInterrupt("the same command resumes") from stopped
 
 
 def _reader_is_gone() -> bool:

@@ -15,7 +15,7 @@ section.name. hf_capsule_mt/training/recipes.py describes the keys.
 import argparse
 import os
 
-from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory
+from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, resumable
 from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
 from hf_capsule_mt.training.checkpoints import last_checkpoint
 
@@ -25,6 +25,7 @@ def resumes_from(output: str) -> str:
     return "from the beginning" if checkpoint is None else f"from {checkpoint}"
 
 
+@resumable()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
     parser.add_argument("recipe", help="a name that `capsule-mt recipes` lists, or a YAML file")

@@ -9,9 +9,9 @@
     torchrun --nproc-per-node 2 scripts/translate.py outputs/demo --cpu --input text.en --output text.de
     RANK=5 WORLD_SIZE=40 capsule-mt translate outputs/demo --input text.en --output text.de   # the sixth of 40 jobs
 
-With --output, the same command again resumes an interrupted run. Each line is a text: its sentences are translated one
-by one, an empty line stays empty. A line that cannot be translated is empty in the output, its reason is on stderr and
-in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
+With --output, the same command again resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its
+sentences are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the
+output, its reason is on stderr and in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
 
 Several processes, on any machines, share the folder of the output and nothing else: process RANK of WORLD_SIZE, as
 torchrun and accelerate set them, translates every WORLD_SIZE-th window. The last one to end joins the output.
@@ -31,7 +31,7 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, Failure, describe, translate_lines
@@ -297,6 +297,8 @@ def main() -> int:
     files = [path for path in (arguments.output, arguments.coverage) if path is not None]
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
+        if resumes:
+            stack.enter_context(resumable())
         for path in files:
             if share.rank == 0 and not is_stream(path):
                 stack.enter_context(lock_output(path))
@@ -310,7 +312,8 @@ def main() -> int:
             output = WindowedOutput(files, described, arguments.restart, is_main=share.rank == 0)
         streams = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in files]
-        progress = tqdm(total=count_lines(arguments.input), unit=" lines", disable=share.rank > 0)
+        bar = tqdm(total=count_lines(arguments.input), unit=" lines", disable=share.rank > 0)
+        progress = stack.enter_context(bar)
         translated, started = 0, time.perf_counter()
         for window in input_windows(arguments):
             if output is None:

@@ -54,6 +54,7 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
             return run.to_the_end()
     except StoppedBySignal as signal:
         if run.is_stopping:  # the second signal
+            print_once("Stopped at once. The same command goes on from the last checkpoint.")
             raise SystemExit(128 + signal.number) from None
         run.save_last_step()
         return None

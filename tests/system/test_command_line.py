@@ -2,10 +2,13 @@
 
 import argparse
 import errno
+import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import torch
 
 import capsule_mt
 from hf_capsule_mt.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
+from hf_capsule_mt.training import distillation
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -156,6 +160,84 @@ def test_run(monkeypatch):
     monkeypatch.setenv(TRACEBACK, "1")
     with pytest.raises(ValueError, match="even"):
         run(fail)
+
+
+@pytest.fixture
+def _own_handler():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(command, monkeypatch, capfd):
+    """Run a command that Ctrl-C ends; return the only line that it must have printed."""
+    monkeypatch.setattr("sys.argv", ["capsule-mt", *command.split()])
+    with pytest.raises(SystemExit, match=r"^130$"):
+        sys.exit(capsule_mt.main())
+    assert signal.getsignal(signal.SIGINT) != signal.default_int_handler  # a second Ctrl-C prints no traceback
+    return capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("_own_handler")
+@pytest.mark.parametrize("name", capsule_mt.NAMES)
+def test_ctrl_c_is_one_sentence(name, monkeypatch, capfd):
+    for parse in ("parse_args", "parse_known_args"):
+        monkeypatch.setattr(argparse.ArgumentParser, parse, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    said = interrupted(name, monkeypatch, capfd)
+    resumes = "; the same command resumes" if name in ("train", "distill") else ""
+    assert said == f"capsule-mt {name}: interrupted{resumes}"
+
+
+@pytest.mark.usefixtures("_own_handler")
+@pytest.mark.parametrize(
+    ("command", "resumes"),
+    [
+        ("translate em --input two --cpu --output cut", True),
+        ("translate em --input two --cpu", False),
+        ("distill recipe.yaml parts --teacher em --cpu", True),
+    ],
+)
+def test_ctrl_c_at_work_says_whether_the_same_command_resumes(command, resumes, folder, monkeypatch, capfd):
+    recipe = "data: {train: {embedded: 2}}\nlanguages: {source: en, target: de}\nmodel: {model_type: capsnmt}\n"
+    recipe += "tokenizer: {vocab_size: 300}"
+    (folder / "recipe.yaml").write_text(recipe)
+
+    def kill(*arguments, **settings):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("hf_capsule_mt.commands.translate.translate_lines", kill)
+    monkeypatch.setattr(distillation, "translate_lines", kill)
+    said = interrupted(command, monkeypatch, capfd)
+    assert said == f"capsule-mt {command.split()[0]}: interrupted" + ("; the same command resumes" if resumes else "")
+    assert not list(folder.glob(".*lock*"))
+    assert not (folder / "cut").exists()
+
+
+def test_ctrl_c_while_the_package_is_imported(monkeypatch, capsys):
+    class Importing(types.ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "hf_capsule_mt.commands", Importing("hf_capsule_mt.commands"))
+    monkeypatch.setattr("sys.argv", ["capsule-mt", "doctor"])
+    assert capsule_mt.main() == 130
+    assert capsys.readouterr().err == "capsule-mt: interrupted\n"
+
+
+def test_ctrl_c_in_a_pipe(folder):
+    command = [sys.executable, "-m", "hf_capsule_mt", "translate", "em", "--cpu", "--window", "1"]
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("a cat\n" * 3)
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        complaints = process.stderr.read()
+    assert process.returncode == 130
+    assert complaints.endswith("\ncapsule-mt translate: interrupted\n")
+    assert "Traceback" not in complaints
 
 
 def test_help_shows_the_defaults():

@@ -240,7 +240,7 @@ def test_a_signal_while_data_are_read_or_translations_are_made_ends_the_run(tmp_
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_a_second_signal_stops_at_once(tmp_path, monkeypatch):
+def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
     settings = write_data(tmp_path)
 
     def two(trainer):
@@ -251,6 +251,7 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as error:
         run_recipe(recipe(tmp_path, **settings))
     assert error.value.code == 128 + signal.SIGTERM
+    assert "The same command goes on from the last checkpoint" in capsys.readouterr().out
 
 
 def test_a_stream_that_changed_since_the_run_began_is_named(tmp_path):
