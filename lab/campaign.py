@@ -5,10 +5,10 @@
     python -m lab.campaign --sections strings --seed 17 --tries 1            # repeat a single try
 
 Trains a tiny model, translates and distils with it undisturbed. Then the sections take turns until the time is over:
-kills and SIGTERM at random moments, damage between them, full disks, two runs into one output, hostile strings and
-malformed checkpoints. A disturbed command is run again, and its files must be those of the undisturbed run, byte for
-byte. Prints a table, and writes it beside the result file; exits with 1 after a failure, and prints how to repeat it.
-Needs a system that forks, such as Linux.
+kills, SIGTERM and Ctrl-C at random moments, damage between them, full disks, two runs into one output, hostile strings
+and malformed checkpoints; one measures memory. A disturbed command is run again, and its files must be those of the
+undisturbed run, byte for byte. Prints a table, and writes it beside the result file; exits with 1 after a failure, and
+prints how to repeat it. Needs a system that forks, such as Linux; small disks are mounted where that is allowed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tqdm import tqdm
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.files.outputs import check_outputs, write_output
-from lab.campaign_processes import start_server
+from lab.campaign_processes import can_mount, start_server
 from lab.campaign_table import render_campaign
 from lab.campaign_tries import SECTIONS, Bench, attempt
 
@@ -46,10 +46,14 @@ def campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return the tries and failures of each section."""
     started = time.monotonic()
     start_server(folder)
+    mounts = can_mount(folder / "mount")
+    if not mounts:
+        print("No file system can be mounted here: the sections disk-* are left out")
     tried: dict[str, dict[str, Any]] = {
         name: {"title": SECTIONS[name].title, "counted": SECTIONS[name].counted, "tries": 0, "disturbances": 0}
         | {"failures": []}
         for name in arguments.sections
+        if mounts or not name.startswith("disk-")
     }
     failures = 0
     with tqdm(
@@ -59,10 +63,13 @@ def campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         number = 0
         while arguments.tries is None or number < arguments.tries:
             for name, section in tried.items():
+                most = SECTIONS[name].tries
+                if most is not None and number >= most:
+                    continue
                 passed = time.monotonic() - started
                 progress.update(min(round(passed), progress.total) - progress.n)
                 if passed > 60 * arguments.minutes:
-                    return {"minutes": round(passed / 60, 1), "sections": tried}
+                    return {"minutes": round(passed / 60, 1), "sections": tried, "memory": bench.memory}
                 progress.set_description(name)
                 disturbances, failure = attempt(bench, name, arguments.seed + number)
                 section["tries"] += 1
@@ -74,7 +81,8 @@ def campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
                     tqdm.write(f"FAILED {name}: {failure}\nRepeat it with: {repeat}")
                 progress.set_postfix_str(f"{failures} failures")
             number += 1
-    return {"minutes": round((time.monotonic() - started) / 60, 1), "sections": tried}
+    minutes = round((time.monotonic() - started) / 60, 1)
+    return {"minutes": minutes, "sections": tried, "memory": bench.memory}
 
 
 def main() -> int:

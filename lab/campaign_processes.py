@@ -4,17 +4,23 @@ A server imports the libraries once and forks for each command, which then start
 many: a kill hits the command at work, and a minute has room for many tries. Needs a system that forks.
 """
 
+import contextlib
 import multiprocessing
 import os
+import re
 import resource
 import runpy
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+from hf_capsule_mt.command_line import CODE_OF_SIGINT
 
 LONGEST = 300.0  # seconds after which a command counts as hanging
 PRELOADED = [
@@ -37,15 +43,19 @@ class Command:
     Args:
         folder: the working folder.
         file_size: the bytes after which no file grows, which looks to the command like a full disk.
+
+    Attributes:
+        peak: the most memory that it had, in MiB, once it has ended by itself; before, 0.
     """
 
     def __init__(self, words: Sequence[str], folder: Path, file_size: int | None = None) -> None:
-        self.words, self.killed = list(words), False
+        self.words, self.killed, self.peak = list(words), False, 0.0
         self._said: list[bytes] = []
         receiver, sender = CONTEXT.Pipe(duplex=False)
         self._process = CONTEXT.Process(target=_run, args=(self.words, str(folder), file_size, sender), daemon=True)
         self._process.start()
         sender.close()
+        os.read(receiver.fileno(), 1)  # the program begins
         self._reader = threading.Thread(target=self._read, args=(receiver,), daemon=True)
         self._reader.start()
 
@@ -63,17 +73,20 @@ class Command:
     def wait(self, seconds: float) -> None:
         self._process.join(seconds)
 
-    def end(self) -> tuple[int, str]:
+    def end(self, longest: float = LONGEST) -> tuple[int, str]:
         """Wait for the end; return the exit code, negative after a signal, and everything that was printed."""
-        self._process.join(LONGEST)
+        self._process.join(longest)
         hangs = self._process.is_alive()
         if hangs:
             self._process.kill()
             self._process.join()
         self._reader.join(LONGEST)
         said = b"".join(self._said).decode("utf-8", "replace")
+        stated = re.search("\\0peak ([0-9]+)$", said)
+        if stated is not None:
+            said, self.peak = said[: stated.start()], int(stated[1]) / 1024
         if hangs:
-            raise AssertionError(f"{' '.join(self.words)} still runs after {LONGEST:.0f} s: {said[-500:]}")
+            raise AssertionError(f"{' '.join(self.words)} still runs after {longest:.0f} s: {said[-500:]}")
         return self._process.exitcode or 0, said
 
     def _read(self, receiver: Connection) -> None:
@@ -91,6 +104,33 @@ def start_server(folder: Path) -> None:
 def run(words: Sequence[str], folder: Path, file_size: int | None = None) -> tuple[int, str]:
     """Run a command to its end; return its exit code and everything that it printed."""
     return Command(words, folder, file_size).end()
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    """Mount a file system of so many bytes on a folder; raise `OSError` where that is not allowed."""
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        raise OSError(f"no file system can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def enlarge_disk(folder: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=1g", str(folder)], check=True)
+
+
+def can_mount(folder: Path) -> bool:
+    try:
+        with small_disk(folder, 1 << 20):
+            return True
+    except OSError:
+        return False
 
 
 def timed(words: Sequence[str], folder: Path) -> float:
@@ -111,5 +151,14 @@ def _run(words: list[str], folder: str, file_size: int | None, output: Connectio
     os.chdir(folder)
     if file_size is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
-    sys.argv = ["hf_capsule_mt", *words]
-    runpy.run_module("hf_capsule_mt", run_name="__main__", alter_sys=True)
+    sys.argv = ["capsule-mt", *words]
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+        os.write(1, b"\n")
+        runpy.run_module("capsule_mt", run_name="__main__", alter_sys=True)
+    except KeyboardInterrupt as stopped:  # before the program runs, no program can do better
+        if any(frame.name == "main" for frame in traceback.extract_tb(stopped.__traceback__)):
+            raise
+        sys.exit(CODE_OF_SIGINT)
+    finally:
+        os.write(1, f"\0peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}".encode())

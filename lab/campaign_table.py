@@ -7,7 +7,7 @@ from hf_capsule_mt.evaluation.results import markdown_table
 
 
 def render_campaign(result: Mapping[str, Any]) -> str:
-    """Return tries, disturbances and failures of each section as Markdown, and how to repeat each failure."""
+    """Return what each section tried, the memory, and how to repeat each failure, as Markdown."""
     rows, failures = [], []
     for section in result["sections"].values():
         counts = (f"{section['tries']:,}", f"{section['disturbances']:,} {section['counted']}")
@@ -15,5 +15,13 @@ def render_campaign(result: Mapping[str, Any]) -> str:
         failures += [
             f"- `{failure['repeat']}`: {' '.join(failure['what'].split())}" for failure in section["failures"]
         ]
-    table = markdown_table(["what was tried", "tries", "disturbances", "failures"], rows)
-    return "\n".join([table, *(["", *failures] if failures else [])])
+    parts = [markdown_table(["what was tried", "tries", "disturbances", "failures"], rows)]
+    memory = result.get("memory")
+    if memory:
+        lines = list(next(iter(memory.values())))
+        peaks = [[f"`{backend}`", *map(str, of_backend.values())] for backend, of_backend in memory.items()]
+        header = ["backend", *(f"{number} lines" for number in lines)]
+        parts.append(f"Peak memory of `translate`, in MiB:\n\n{markdown_table(header, peaks)}")
+    if failures:
+        parts.append("\n".join(failures))
+    return "\n\n".join(parts)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import yaml
 
+from hf_capsule_mt.command_line import CODE_OF_SIGINT
 from hf_capsule_mt.data import sentence_pairs
 from lab.campaign_inputs import damage_file, hostile_lines, malformed_copy
-from lab.campaign_processes import LONGEST, Command, run, timed
+from lab.campaign_processes import LONGEST, Command, enlarge_disk, run, small_disk, timed
 
 RECIPE = yaml.safe_load("""
 languages: {source: en, target: de}
@@ -51,6 +52,8 @@ training:
 generation: {num_beams: 2, max_new_tokens: 12}
 """)
 LINES = 60
+LINES_FOR_MEMORY = (2_000, 20_000)
+MOST_GROWTH = 16  # MiB; 1 KiB a line would be 18
 Content = dict[str, bytes]
 
 
@@ -62,6 +65,7 @@ class Job(NamedTuple):
     results: tuple[str, ...]
     seconds: float
     expected: Content
+    size: int  # of everything that it leaves behind, in bytes
 
 
 class Bench:
@@ -69,10 +73,14 @@ class Bench:
 
     Args:
         checkpoint: what translates and teaches; the model of the undisturbed training by default.
+
+    Attributes:
+        memory: the peak in MiB of each backend, by the number of lines.
     """
 
     def __init__(self, folder: Path, checkpoint: Path | None, progress: Callable[[str], None]) -> None:
         self.folder, self._numbers = folder, itertools.count()
+        self.memory: dict[str, dict[str, int]] = {}
         self.text = [source for source, _ in itertools.islice(sentence_pairs(), LINES)]
         self.write("text", self.text)
         self.write("text.targets", [target for _, target in itertools.islice(sentence_pairs(), LINES)])
@@ -95,7 +103,8 @@ class Bench:
             progress(f"undisturbed {name}")
             output = folder / f"undisturbed-{name}"
             seconds = timed(words(output), folder)
-            self.jobs[name] = Job(words, parts, results, seconds, contents(output, results))
+            size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
+            self.jobs[name] = Job(words, parts, results, seconds, contents(output, results), size)
 
     def new(self) -> Path:
         return self.folder / f"try-{next(self._numbers)}"
@@ -145,6 +154,12 @@ def interrupt(bench: Bench, job: Job, output: Path, number: signal.Signals, seco
     lock_is_held = (output / ".lock").exists()
     if number == signal.SIGTERM and job.words(output)[0] == "train" and lock_is_held:
         assert code == 0, f"SIGTERM ended the training with {code}: {said[-1000:]}"
+    if number == signal.SIGINT:
+        assert code in (0, CODE_OF_SIGINT), f"exit code {code} after Ctrl-C: {said[-1000:]}"
+        assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
+        if code == CODE_OF_SIGINT and lock_is_held:
+            assert said.endswith("interrupted; the same command resumes\n"), f"no sentence: {said[-500:]}"
+        return hit
     assert code in (0, -number), f"exit code {code} after {number.name}: {said[-1000:]}"
     return hit
 
@@ -199,6 +214,22 @@ def without_space(bench: Bench, job: Job, chance: random.Random) -> int:
     return int(code != 0)
 
 
+def full_disk(bench: Bench, job: Job, chance: random.Random) -> int:
+    """Run on a disk that is too small for everything, then once more when it is large enough."""
+    output = bench.new()
+    size = int(job.size * chance.uniform(0.02, 1.1))
+    with small_disk(output, size):
+        code, said = bench.start(job, output).end()
+        try:
+            if code != 0:
+                check_refusal(code, said)
+            enlarge_disk(output)
+            finish(bench, job, output)
+        except AssertionError as error:
+            raise AssertionError(f"a disk of {size} bytes: {error}") from None
+    return int(code != 0)
+
+
 def two_at_once(bench: Bench, job: Job, chance: random.Random) -> int:
     """Start a command twice: one works, the other is refused or comes later."""
     output = bench.new()
@@ -247,6 +278,26 @@ def hostile_strings(bench: Bench, chance: random.Random) -> int:
     return len(lines) - len(plain)
 
 
+def flat_memory(bench: Bench, chance: random.Random) -> int:
+    """Translate few lines and ten times as many: the peak of memory must not grow with them."""
+    for backend in ("native", "torch"):
+        peaks = {}
+        for number in LINES_FOR_MEMORY:
+            output = bench.new()
+            name = bench.write(f"{output.name}.text", chance.choices(bench.text, k=number)).name
+            words = ["translate", str(bench.checkpoint), "--input", name, "--output", str(output), "--cpu"]
+            command = Command([*words, "--backend", backend, "--window", "500", "--max-new-tokens", "4"], bench.folder)
+            code, said = command.end(2 * LONGEST)
+            assert code == 0, f"exit code {code}: {said[-1000:]}"
+            written = output.read_bytes().count(b"\n")
+            assert written == number, f"{number} lines gave {written}"
+            peaks[number] = command.peak
+        bench.memory[backend] = {f"{number:,}": round(peak) for number, peak in peaks.items()}
+        few, many = peaks.values()
+        assert many < few + MOST_GROWTH, f"{backend}: {few:.0f} MiB for {LINES_FOR_MEMORY[0]} lines, then {many:.0f}"
+    return len(bench.memory) * len(LINES_FOR_MEMORY)
+
+
 LOADING = {
     "translate": "translate CHECKPOINT --input text --output OUTPUT --cpu",
     "export": "export CHECKPOINT OUTPUT",
@@ -287,14 +338,17 @@ class Section(NamedTuple):
     title: str
     counted: str
     attempt: Callable[[Bench, random.Random], int]
+    tries: int | None = None  # at most
 
 
 def _sections() -> dict[str, Section]:
     kinds = {
         "kill": ("SIGKILL at random moments of `{}`", "kills", signalled(signal.SIGKILL)),
         "term": ("SIGTERM at random moments of `{}`", "signals", signalled(signal.SIGTERM)),
+        "ctrl-c": ("Ctrl-C at random moments of `{}`", "signals", signalled(signal.SIGINT)),
         "damage": ("`{}` killed, and what it had saved emptied, cut or changed", "damaged files", damaged),
-        "space": ("no space for the files of `{}`", "runs out of space", without_space),
+        "disk": ("`{}` on a disk that is too small (tmpfs)", "full disks", full_disk),
+        "space": ("files of `{}` that cannot grow", "failed writes", without_space),
         "twice": ("`{}` twice at once into one output", "refusals", two_at_once),
     }
     sections = {
@@ -302,9 +356,10 @@ def _sections() -> dict[str, Section]:
         for kind, (title, counted, attempt) in kinds.items()
         for job in ("train", "translate", "distill")
     }
-    sections["full"] = Section("`translate` to /dev/full", "runs out of space", full_device)
+    sections["full"] = Section("`translate` to /dev/full", "failed writes", full_device)
     sections["strings"] = Section("hostile strings through `translate`", "hostile lines", hostile_strings)
     title = f"malformed checkpoints through {', '.join(f'`{name}`' for name in LOADING)}"
+    sections["memory"] = Section("memory of `translate`, the same for any number of lines", "runs", flat_memory, 1)
     sections["malformed"] = Section(title, "commands", malformed)
     return sections
 
