@@ -145,9 +145,11 @@ print(json.dumps([pinned, newest]))
     pinned, newest = results
     assert pinned == expected
     assert newest != expected
-    # nothing of the package leaves with `push_to_hub`, and no pointer to code that is not there
-    assert not any(name.endswith(".py") for name in hub.repositories["tester/plain"].files)
-    assert b"auto_map" not in hub.repositories["tester/plain"].files["config.json"]
+    # of the package only its import leaves with `push_to_hub`, and no pointer to code that is not there
+    files = hub.repositories["tester/plain"].files
+    assert [name for name in files if name.endswith(".py")] == ["modeling_hf_capsule_mt.py"]
+    for reference in json.loads(files["config.json"])["auto_map"].values():
+        assert reference.removeprefix("modeling_hf_capsule_mt.").encode() in files["modeling_hf_capsule_mt.py"]
 
 
 @pytest.mark.slow
