@@ -4,7 +4,7 @@
         --sources test.de --hours 4.5 --results outputs/test.json outputs/word-omissions.json
 
 The folder loads by the Auto classes and by `pipeline`, also where the package is not installed. `translations.json`
-keeps translations of the first sources, to which tests/system/test_checkpoints.py holds the folder. Afterwards,
+keeps translations of some sources, to which tests/system/test_checkpoints.py holds the folder. Afterwards,
 `capsule-mt calibrate checkpoints/NAME ...` adds the calibration of its coverage. A release is at most 25 MB.
 """
 
@@ -35,8 +35,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("run", type=folder, help="the output folder of a training run")
     parser.add_argument("output", type=Path, help="checkpoints/NAME")
     parser.add_argument("--last", type=positive, default=5, help="how many of its last checkpoints to average")
-    parser.add_argument("--sources", type=Path, required=True, help="text to translate and keep")
-    parser.add_argument("--sentences", type=positive, default=50, help="how many lines of it")
+    parser.add_argument("--sources", type=Path, required=True, help="text whose lines to translate and keep")
+    parser.add_argument("--sentences", type=positive, default=50, help="how many of its lines, spread over it")
     parser.add_argument("--num-beams", type=positive, default=4, help="of the kept translations")
     parser.add_argument(
         "--corpus", choices=list(CORPORA), help="what it was trained on, where file names do not say it"
@@ -78,7 +78,8 @@ def main() -> None:
     if hasattr(model, "drop_guided_losses"):
         model.drop_guided_losses()
     export(model.half(), AutoTokenizer.from_pretrained(checkpoints[-1]), arguments.output)
-    sources = [line for line in read_lines(arguments.sources) if line.strip()][: arguments.sentences]
+    lines = [line for line in read_lines(arguments.sources) if line.strip()]
+    sources = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
     keep_translations(arguments.output, sources, arguments.num_beams)
     name = arguments.output.name
     card = model_card(name, model.config.to_dict(), results_of(arguments), license=arguments.license)

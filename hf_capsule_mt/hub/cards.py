@@ -227,6 +227,11 @@ def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
     ]
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
         lines.append("- It knows the words and patterns of a small grammar, and no other text.")
+    if any(corpus is CORPORA["tatoeba"] for corpus in corpora):
+        lines.append(
+            "- Made for everyday sentences of up to 15 words. It was trained on nothing else: expect errors in "
+            "news, in technical text and in long sentences."
+        )
     if positions := config.get("max_position_embeddings"):
         lines.append(f"- A sentence has at most {positions} tokens; the pipeline translates a longer one in pieces.")
     lines.append("- It translates sentences one by one, without the context of the others.")
@@ -329,7 +334,7 @@ def _environment(results: Sequence[Mapping[str, Any]]) -> str:
         software = ", ".join(f"{name} {version}" for name, version in result.get("software", {}).items())
         rows.append(
             f"- {_code(command)}, {result.get('date', 'undated')}, on {_hardware(result)}; {software}; commit "
-            f"{result.get('commit')}"
+            f"{result.get('commit') or 'not recorded'}"
         )
     return "\n".join(dict.fromkeys(rows)) or "Not recorded."
 
