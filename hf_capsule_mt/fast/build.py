@@ -81,7 +81,7 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
         objects = compile_objects(name, compiler(name), Path(folder), sanitize)
         library = Path(folder, target.library)
         options = [f"-fsanitize={sanitize}"] if sanitize else ["-s"]
-        options += [] if "windows" in name else ["-lm"]
+        options += [] if "windows" in name else ["-lm", "-lpthread"]
         _run([[*compiler(name), "-shared", *objects, "-o", str(library), *options]], Path(folder))
         output.mkdir(parents=True, exist_ok=True)
         path = output / target.library

@@ -12,7 +12,7 @@ import torch
 from hf_capsule_mt.fast.programs import Operation, Program
 from hf_capsule_mt.fast.requests import Answer, Reading, Request
 
-VERSION = 4
+VERSION = 5
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
@@ -47,6 +47,7 @@ class _Request(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("coverage", "log_probs", "candidates")),
         ("num_candidates", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("list_lengths", "list_places")),
+        ("num_threads", ctypes.c_int64),
     ]
 
 
@@ -137,24 +138,28 @@ class NativeModel:
             self._library.engine_free(self._model)
 
     def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer:
-        """Translate on as many threads as PyTorch uses, each with some of the sources."""
+        """Translate on as many threads as PyTorch uses.
+
+        Each takes some of the sources; where these are fewer, several threads share the products of one.
+        """
         answer = self._empty(request, return_first_logits)
-        threads = min(torch.get_num_threads(), len(request))
-        if threads <= 1:
-            self._run(request, answer)
+        threads = torch.get_num_threads()
+        parts = min(threads, len(request))
+        if parts == 1:
+            self._run(request, answer, threads)
             return answer
         by_length = sorted(range(len(request)), key=lambda row: -len(request.sources[row]))
 
-        def run(thread: int) -> None:
-            rows = by_length[thread::threads]
+        def run(number: int) -> None:
+            rows = by_length[number::parts]
             part = request.part(rows)
             found = self._empty(part, return_first_logits)
-            self._run(part, found)
+            self._run(part, found, len(range(number, threads, parts)))
             for whole, some in zip(_tensors(answer), _tensors(found), strict=True):
                 whole[rows, ..., : some.shape[-1]] = some
 
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(run, range(threads)))
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(run, range(parts)))
         return answer
 
     def _empty(self, request: Request, return_first_logits: bool) -> Answer:
@@ -168,8 +173,8 @@ class NativeModel:
             None if values is None else Reading(values, torch.empty(number, returned)),
         )
 
-    def _run(self, request: Request, answer: Answer) -> None:
-        """Translate on this thread, into an empty answer."""
+    def _run(self, request: Request, answer: Answer, threads: int) -> None:
+        """Translate on this thread and `threads` - 1 others, into an empty answer."""
         words = torch.tensor([token for source in request.sources for token in source], dtype=torch.long)
         lengths = torch.tensor([len(source) for source in request.sources])
         limits = torch.tensor(request.limits)
@@ -208,6 +213,7 @@ class NativeModel:
             len(candidates),
             list_lengths.data_ptr() or None,
             places.data_ptr() or None,
+            threads,
         )
         if self._library.engine_translate(self._model, ctypes.byref(packed)):
             raise MemoryError(f"no memory to translate {len(request)} sources with {request.num_beams} beams")

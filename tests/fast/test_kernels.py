@@ -10,7 +10,7 @@ from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.fast.build import this_platform
 from tests.fast.conftest import TIERS
 from tests.fast.drivers import ZIG, EmulatedLibrary, build_whole, build_with_the_library
-from tests.fast.models import NAMES, batch, build
+from tests.fast.models import NAMES, SOURCES, batch, build
 from tests.fast.test_translator import SEARCHES
 
 pytest.importorskip("ziglang", reason="ziglang compiles the programs")
@@ -54,6 +54,24 @@ def test_a_replayed_engine_equals_generate(tmp_path, monkeypatch):
 def test_the_kernels_under_sanitizers(tmp_path):
     program = build_whole("kernels.c", tmp_path, this_platform(), ["gcc"], "address,undefined")
     assert set(checks_of(program)) == set(TIERS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gcc"), reason="gcc has the sanitizers")
+@pytest.mark.parametrize("sanitize", ["thread", "address,undefined"])
+def test_threads_under_sanitizers(sanitize, tmp_path, monkeypatch):
+    """Three threads share even the smallest loop of each family."""
+    program = build_whole("replay.c", tmp_path, this_platform(), ["gcc", "-DLEAST_PART=1"], sanitize)
+    library = EmulatedLibrary([str(program)], tmp_path)
+    monkeypatch.setattr("hf_capsule_mt.fast.native.load_library", lambda: library)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # the program keeps all that it reads
+    for name in ("stock", "em", "guided", "capsules", "rnmt_guided"):
+        model = build(name)
+        fast = to_fast(model, int8=False, backend="native")
+        for search in SEARCHES.values():
+            inputs = batch([SOURCES[2]])
+            assert torch.equal(fast.generate(**inputs, **search), model.generate(**inputs, **search)), (name, search)
 
 
 @pytest.fixture(scope="module", params=PROCESSORS)

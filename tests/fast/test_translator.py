@@ -5,14 +5,14 @@ import logging
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.fast import reference, to_fast
 from hf_capsule_mt.fast.build import TARGETS, this_platform
 from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
 from tests.fast.conftest import TIERS
-from tests.fast.models import END, NAMES, PAD, SOURCES, batch, build
+from tests.fast.models import END, NAMES, PAD, SOURCES, SPECIAL, batch, build
 from tests.golden.make import EXPECTED, FAMILIES, FOLDER
 
 SEARCHES = {
@@ -185,15 +185,38 @@ def test_without_the_engine_it_falls_back_to_torch(monkeypatch):
         to_fast(model, backend="native")
 
 
+def translations_by_threads(fast, monkeypatch, sources, **search):
+    """What one thread generates, and what several do."""
+    for threads in (1, 2, 3, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found = fast.generate(**batch(sources), **search, return_dict_in_generate=True)
+        yield found.sequences, found.get("sequences_scores", torch.zeros(0))
+
+
 @pytest.mark.skipif(not TIERS, reason="the native engine was not built here")
 def test_threads_give_what_one_gives(monkeypatch):
     fast = to_fast(build("guided"), backend="native")
-    results = []
-    for threads in (1, 3):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        results.append(fast.generate(**batch(), num_beams=3, return_dict_in_generate=True))
-    assert torch.equal(results[0].sequences, results[1].sequences)
-    assert torch.equal(results[0].sequences_scores, results[1].sequences_scores)
+    alone, *together = translations_by_threads(fast, monkeypatch, SOURCES, num_beams=3)
+    assert all(torch.equal(one, other) for found in together for one, other in zip(alone, found, strict=True))
+
+
+@pytest.mark.skipif(not TIERS, reason="the native engine was not built here")
+@pytest.mark.parametrize("int8", [False, True])
+def test_threads_share_the_products_of_one_sentence(int8, monkeypatch):
+    """Of a model that is wide enough: threads leave small products to one of them."""
+    sizes = {"d_model": 256, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512}
+    marian = MarianMTModel(MarianConfig(vocab_size=1003, max_position_embeddings=60, **sizes, **SPECIAL))
+    seams = {"layer_aggregation": "em_routing", "guided_routing": "guided", "guided_capsule_dim": 64}
+    model = CapsuleMarianMTModel.from_marian(marian, **seams).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter.data, std=0.2)
+    fast = to_fast(model, int8=int8, backend="native")
+    for source, search in ((SOURCES[2], {"num_beams": 4}), (SOURCES[1], {}), (SOURCES[2] * 3, {"num_beams": 5})):
+        settings = {**search, "max_new_tokens": 9, "min_new_tokens": 9}
+        alone, *together = translations_by_threads(fast, monkeypatch, [source], **settings)
+        assert all(torch.equal(one, other) for found in together for one, other in zip(alone, found, strict=True))
+        if not int8:
+            assert torch.equal(alone[0], model.generate(**batch([source]), **settings))
 
 
 @pytest.mark.skipif(not TIERS, reason="the native engine was not built here")

@@ -174,7 +174,9 @@ static void translate(run_t *run) {
     run->curves = request->coverage ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->agreements = request->coverage ? take_zeros(run, most_rows * 4) : NULL;
     int64_t most_keys = request->longest_source > run->most_steps ? request->longest_source : run->most_steps;
-    run->keys = take(run, (most_keys + 1) * (int64_t)sizeof(float *));
+    run->most_keys = most_keys + 1;
+    run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(float *));
+    run->totals = take(run, most_rows * 4);
     run->values = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->spare = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->rows = most_rows;
@@ -200,8 +202,10 @@ static void translate(run_t *run) {
 
 int engine_translate(const model_t *model, const request_t *request) {
     run_t run = {.model = model, .request = request};
+    run.team = team_new(request->num_threads);
     int failed = setjmp(run.out_of_memory);
     if (!failed) translate(&run);
+    team_free(run.team);
     for (chunk_t *chunk = run.chunks, *next; chunk; chunk = next) {
         next = chunk->next;
         free(chunk);

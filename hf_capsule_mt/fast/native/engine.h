@@ -1,4 +1,4 @@
-/* The C interface of the engine, which Python calls through ctypes. Version 4.
+/* The C interface of the engine, which Python calls through ctypes. Version 5.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
  * each target position. fast/programs.py writes the programs; an operation is documented at its name.
@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 4
+#define ENGINE_VERSION 5
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -89,6 +89,7 @@ typedef struct {
     int64_t num_candidates;
     const int64_t *list_lengths;
     const int32_t *list_places;
+    int64_t num_threads; /* that share the work on a row; the results are those of one */
 } request_t;
 
 EXPORTED int engine_version(void);

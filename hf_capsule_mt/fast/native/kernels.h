@@ -1,6 +1,6 @@
 /* The arithmetic of the engine: one table of functions per instruction-set tier.
  *
- * kernels.c is compiled once per tier; dispatch.c picks the best tier that the processor has. Legend: N inputs of a
+ * kernels.c, with what it includes of kernels/, is compiled once per tier; dispatch.c picks the best tier that the processor has. Legend: N inputs of a
  * routing, M output capsules, D width of a capsule.
  */
 #ifndef CAPSULE_MT_KERNELS_H
@@ -28,16 +28,22 @@ typedef struct {
     void (*pack)(linear_t *linear, char *memory, const float *weight, const float *bias);
     /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `pack`. */
     void (*select)(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory);
-    /* Bytes of `scratch` that `multiply` needs for this many rows. */
+    /* Bytes of `scratch` that a product needs for this many rows. */
     long (*scratch)(const linear_t *linear, long rows);
-    /* x [rows, inputs] -> y [rows, outputs]. */
-    void (*multiply)(const linear_t *linear, const float *x, long rows, float *y, int activation, void *scratch);
+    /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for a float one. */
+    void (*round_inputs)(const linear_t *linear, const float *x, long rows, void *scratch);
+    /* Blocks of outputs, which may be computed apart. */
+    long (*num_blocks)(const linear_t *linear);
+    /* x [rows, inputs] -> blocks `first` to `end` of y [rows, outputs]; `scratch` holds what `round_inputs` left. */
+    void (*multiply)(const linear_t *linear, const float *x, long rows, float *y, int activation, const void *scratch,
+                     long first, long end);
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
-    /* One query [heads * head_width]; key j is at keys[j], its value `value_offset` numbers after it. */
+    /* Heads `first` to `end` of one query [heads * head_width]; key j is at keys[j], its value `value_offset` numbers
+     * after it. */
     void (*attend)(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
-                   long heads, long head_width, float *scores);
+                   long first, long end, long head_width, float *scores);
     /* Votes [N, M, D], activations of the inputs [N, M] or NULL -> capsules [M, D]; see routing/em.py. */
     void (*em_routing)(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
                        const float *lambdas, long iterations, float min_variance, long num_inputs, long num_outputs,

@@ -3,11 +3,44 @@
 
 #include <math.h>
 
+/* What the threads of a loop share. */
+typedef struct {
+    run_t *run;
+    const operation_t *op;
+    char *scratch;
+    int64_t scratch_size; /* of each thread */
+} loop_t;
+
+typedef struct {
+    const kernels_t *kernels;
+    const linear_t *linear;
+    const float *x;
+    int64_t rows;
+    float *y;
+    int activation;
+    const void *rounded;
+} product_t;
+
+static void multiply_blocks(void *context, int64_t first, int64_t end, int thread) {
+    const product_t *p = context;
+    (void)thread;
+    p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
+}
+
+/* y = activation of the linear map of x, in this memory. */
+static void multiply_in(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y, int activation,
+                        void *memory) {
+    product_t product = {run->model->kernels, linear, x, rows, y, activation, memory};
+    int64_t blocks = product.kernels->num_blocks(linear);
+    if (!blocks) return;
+    product.kernels->round_inputs(linear, x, (long)rows, memory);
+    team_share(run->team, blocks, linear->outputs / blocks * linear->inputs * rows, multiply_blocks, &product);
+}
+
 /* `number`: of the linear map, or -1 for the candidates of a shortlist. */
 static void multiply(run_t *run, int number, const float *x, int64_t rows, float *y, int activation) {
     const linear_t *linear = number < 0 ? &run->head : run->model->linears + number;
-    void *memory = scratch_of(run, run->model->kernels->scratch(linear, (long)rows));
-    run->model->kernels->multiply(linear, x, (long)rows, y, activation, memory);
+    multiply_in(run, linear, x, rows, y, activation, scratch_of(run, run->model->kernels->scratch(linear, (long)rows)));
 }
 
 static void embed(run_t *run, const operation_t *op) {
@@ -33,46 +66,78 @@ static void copy(run_t *run, const operation_t *op) {
     }
 }
 
+/* What a number of a key costs, and one that an exponential is taken of. */
+#define COST_OF_KEY 16
+#define COST_OF_EXPONENTIAL 32
+
+typedef struct {
+    run_t *run;
+    const operation_t *op;
+    int64_t width, key_offset, value_offset;
+    int to_past;
+    int memory;
+    float *scores;
+} attention_t;
+
+/* Rows and their heads. */
+static void attend(void *context, int64_t first, int64_t end, int thread) {
+    const attention_t *attention = context;
+    run_t *run = attention->run;
+    const operation_t *op = attention->op;
+    int64_t heads = op->n[0], width = attention->width, count = 0;
+    int space = space_of(run, op->out);
+    float *scores = attention->scores + thread * run->most_keys;
+    const float **keys = run->keys + thread * run->most_keys;
+    for (int64_t row = first / heads, last = -1; row * heads < end; row++) {
+        if (attention->to_past) {
+            const int32_t *ancestors = run->ancestors + row * run->most_steps;
+            float **blocks = run->caches + op->n[1] * run->most_steps;
+            for (int64_t j = 0; j < run->step; j++) keys[j] = blocks[j] + ancestors[j] * 2 * width;
+            keys[run->step] = blocks[run->step] + row * 2 * width;
+            count = run->step + 1;
+        } else if (source_of(run, space, row) != last) {
+            last = source_of(run, space, row);
+            count = run->request->lengths[last];
+            for (int64_t j = 0; j < count; j++)
+                keys[j] = row_of(run, attention->memory, run->first_word[last] + j) + attention->key_offset;
+        }
+        int64_t first_head = row * heads < first ? first - row * heads : 0;
+        int64_t end_head = end - row * heads < heads ? end - row * heads : heads;
+        run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), keys,
+                                    (long)attention->value_offset, (long)count, (long)first_head, (long)end_head,
+                                    (long)(width / heads), scores);
+    }
+}
+
+static void share_attention(run_t *run, attention_t *attention, int64_t num_keys) {
+    int64_t heads = attention->op->n[0], rows = rows_of(run, space_of(run, attention->op->out));
+    attention->scores = scratch_of(run, team_size(run->team) * run->most_keys * 4);
+    team_share(run->team, rows * heads, num_keys * attention->width / heads * COST_OF_KEY, attend, attention);
+}
+
 /* Attention of each row of `out` to the words of its source. */
 static void attend_words(run_t *run, const operation_t *op, int memory, int64_t key_offset, int64_t value_offset) {
-    int space = space_of(run, op->out);
-    int64_t width = width_of(run, op->out), rows = rows_of(run, space), last = -1, count = 0;
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t source = source_of(run, space, row);
-        if (source != last) {
-            count = run->request->lengths[source];
-            for (int64_t j = 0; j < count; j++)
-                run->keys[j] = row_of(run, memory, run->first_word[source] + j) + key_offset;
-            last = source;
-        }
-        float *scores = scratch_of(run, count * 4);
-        run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), run->keys, (long)value_offset,
-                                    (long)count, op->n[0], (long)(width / op->n[0]), scores);
-    }
+    attention_t attention = {run, op, width_of(run, op->out), key_offset, value_offset, 0, memory, NULL};
+    share_attention(run, &attention, run->num_words / run->request->num_sources);
 }
 
 static void attend_past(run_t *run, const operation_t *op) {
-    int64_t width = width_of(run, op->out), most_steps = run->most_steps;
-    float **blocks = run->caches + op->n[1] * most_steps;
-    float *block = blocks[run->step] = take(run, run->rows * 2 * width * 4);
+    int64_t width = width_of(run, op->out);
+    float *block = run->caches[op->n[1] * run->most_steps + run->step] = take(run, run->rows * 2 * width * 4);
     for (int64_t row = 0; row < run->rows; row++)
         memcpy(block + row * 2 * width, row_of(run, op->a, row) + width, (size_t)(2 * width) * 4);
-    float *scores = scratch_of(run, (run->step + 1) * 4);
-    for (int64_t row = 0; row < run->rows; row++) {
-        const int32_t *ancestors = run->ancestors + row * most_steps;
-        for (int64_t j = 0; j < run->step; j++) run->keys[j] = blocks[j] + ancestors[j] * 2 * width;
-        run->keys[run->step] = block + row * 2 * width;
-        run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), run->keys, (long)width,
-                                    (long)run->step + 1, op->n[0], (long)(width / op->n[0]), scores);
-    }
+    attention_t attention = {run, op, width, 0, width, 1, 0, NULL};
+    share_attention(run, &attention, run->step + 1);
 }
 
-static void route(run_t *run, const operation_t *op) {
+static void route_rows(void *context, int64_t first, int64_t end, int thread) {
+    const loop_t *loop = context;
+    run_t *run = loop->run;
+    const operation_t *op = loop->op;
     const kernels_t *kernels = run->model->kernels;
-    int64_t rows = rows_of(run, space_of(run, op->out));
     long inputs = op->n[0], outputs = op->n[1], width = op->n[2], iterations = op->n[3];
-    float *memory = scratch_of(run, 4 * ((int64_t)inputs * outputs * 2 + (int64_t)outputs * (width + 6) + 256));
-    for (int64_t row = 0; row < rows; row++) {
+    float *memory = (float *)(loop->scratch + thread * loop->scratch_size);
+    for (int64_t row = first; row < end; row++) {
         const float *votes = row_of(run, op->a, row);
         if (op->kind == DYNAMIC_ROUTING)
             kernels->dynamic_routing(votes, iterations, op->n[4], inputs, outputs, width, row_of(run, op->out, row),
@@ -82,6 +147,14 @@ static void route(run_t *run, const operation_t *op) {
                                 vector_of(run, op->w[1]), vector_of(run, op->w[2]), iterations, op->f[0], inputs,
                                 outputs, width, row_of(run, op->out, row), memory);
     }
+}
+
+static void route(run_t *run, const operation_t *op) {
+    int64_t votes = (int64_t)op->n[0] * op->n[1];
+    loop_t loop = {run, op, NULL, 4 * (votes * 2 + (int64_t)op->n[1] * (op->n[2] + 6) + 256)};
+    loop.scratch = scratch_of_threads(run, &loop.scratch_size);
+    team_share(run->team, rows_of(run, space_of(run, op->out)), votes * op->n[2] * op->n[3] * COST_OF_EXPONENTIAL,
+               route_rows, &loop);
 }
 
 static void guided_start(run_t *run, const operation_t *op) {
@@ -111,20 +184,26 @@ static void record_curves(run_t *run, int64_t row, const float *shares, int64_t 
     past[2 * most_words] = run->agreements[row];
 }
 
-static void guided_routing(run_t *run, const operation_t *op) {
+/* Bytes of a product with the capsules of a row. */
+static int64_t guided_product_size(const run_t *run, const operation_t *op) {
+    return (run->model->kernels->scratch(run->model->linears + op->w[0], op->n[0]) + 63) / 64 * 64;
+}
+
+static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
+    const loop_t *loop = context;
+    run_t *run = loop->run;
+    const operation_t *op = loop->op;
     const kernels_t *kernels = run->model->kernels;
     int64_t capsules = op->n[0], width = op->n[1], iterations = op->n[2], kept = op->n[3];
     const float *score = vector_of(run, op->w[1]);
     float score_sum = 0;
     for (int64_t i = 0; i < width; i++) score_sum += score[i];
-    int64_t most_words = run->request->longest_source;
-    if (run->curves) run->curves[run->step] = take(run, run->rows * (2 * most_words + 1) * 4);
+    int64_t most_words = run->request->longest_source, product = guided_product_size(run, op);
     const linear_t *linear = run->model->linears + op->w[0];
-    int64_t product = (kernels->scratch(linear, (long)capsules) + 63) / 64 * 64;
-    char *memory = scratch_of(run, product + 4 * (2 * most_words * capsules + 2 * capsules * width));
+    char *memory = loop->scratch + thread * loop->scratch_size;
     float *logits = (float *)(memory + product), *shares = logits + most_words * capsules;
     float *guide = shares + most_words * capsules, *routed = guide + capsules * width;
-    for (int64_t row = 0; row < run->rows; row++) {
+    for (int64_t row = first; row < end; row++) {
         int64_t source = run->row_source[row], count = run->request->lengths[source];
         const float *query = row_of(run, op->a, row);
         memcpy(guide, row_of(run, op->d, source), (size_t)(capsules * width) * 4);
@@ -149,11 +228,22 @@ static void guided_routing(run_t *run, const operation_t *op) {
                                         shares[j * capsules + c], (long)width);
                 kernels->squash(capsule, (long)width);
             }
-            if (t < iterations - 1) kernels->multiply(linear, routed, (long)capsules, guide, NO_ACTIVATION, memory);
+            if (t == iterations - 1) break;
+            kernels->round_inputs(linear, routed, (long)capsules, memory);
+            kernels->multiply(linear, routed, (long)capsules, guide, NO_ACTIVATION, memory, 0, kernels->num_blocks(linear));
         }
         memcpy(row_of(run, op->out, row), routed, (size_t)(kept * width) * 4);
         if (run->curves) record_curves(run, row, shares, count, capsules, kept / 2);
     }
+}
+
+static void guided_routing(run_t *run, const operation_t *op) {
+    int64_t most_words = run->request->longest_source, capsules = op->n[0], width = op->n[1];
+    if (run->curves) run->curves[run->step] = take(run, run->rows * (2 * most_words + 1) * 4);
+    int64_t numbers = 2 * most_words * capsules + 2 * capsules * width;
+    loop_t loop = {run, op, NULL, guided_product_size(run, op) + 4 * numbers};
+    loop.scratch = scratch_of_threads(run, &loop.scratch_size);
+    team_share(run->team, run->rows, most_words * capsules * width * op->n[2] * COST_OF_KEY, guide_rows, &loop);
 }
 
 /* LSTM and GRU layers of one direction over the words of every source, a position at a time. */
@@ -175,7 +265,7 @@ static void recur_over_words(run_t *run, const operation_t *op, int is_lstm) {
                 memcpy(joined + count * width, hidden + s * width, (size_t)width * 4);
                 active[count++] = s;
             }
-        kernels->multiply(linear, joined, (long)count, from_state, NO_ACTIVATION, memory);
+        multiply_in(run, linear, joined, count, from_state, NO_ACTIVATION, memory);
         for (int64_t i = 0; i < count; i++) {
             int64_t s = active[i], length = run->request->lengths[s];
             int64_t word = run->first_word[s] + (op->n[0] ? length - 1 - position : position);
@@ -270,8 +360,8 @@ static void separable_routing(run_t *run, const operation_t *op) {
             if (op->w[0] >= 0) kernels->add_scaled(placed, vector_of(run, op->w[0]), 1, (long)(capsules * width));
             const float *score = placed;
             if (op->c >= 0) {
-                kernels->multiply(run->model->linears + op->w[1], placed, (long)capsules, inner, RELU, memory);
-                kernels->multiply(run->model->linears + op->w[2], inner, (long)capsules, compared, NO_ACTIVATION, memory);
+                multiply_in(run, run->model->linears + op->w[1], placed, capsules, inner, RELU, memory);
+                multiply_in(run, run->model->linears + op->w[2], inner, capsules, compared, NO_ACTIVATION, memory);
                 score = compared;
             }
             for (int64_t j = 0; j < count; j++)
@@ -282,6 +372,16 @@ static void separable_routing(run_t *run, const operation_t *op) {
                 }
         }
     }
+}
+
+static void norm_rows(void *context, int64_t first, int64_t end, int thread) {
+    const loop_t *loop = context;
+    run_t *run = loop->run;
+    const operation_t *op = loop->op;
+    (void)thread;
+    run->model->kernels->add_norm(row_of(run, op->out, first), op->a < 0 ? NULL : row_of(run, op->a, first),
+                                  vector_of(run, op->w[0]), vector_of(run, op->w[1]), (long)(end - first),
+                                  (long)width_of(run, op->out), op->f[0]);
 }
 
 static void execute(run_t *run, const operation_t *op) {
@@ -295,10 +395,11 @@ static void execute(run_t *run, const operation_t *op) {
             multiply(run, shortened ? -1 : op->w[0], run->values[op->a], rows * op->n[1], out, op->n[0]);
             break;
         }
-        case NORM:
-            kernels->add_norm(out, op->a < 0 ? NULL : run->values[op->a], vector_of(run, op->w[0]),
-                              vector_of(run, op->w[1]), (long)rows, (long)width, op->f[0]);
+        case NORM: {
+            loop_t loop = {run, op, NULL, 0};
+            team_share(run->team, rows, width * COST_OF_KEY, norm_rows, &loop);
             break;
+        }
         case ADD: kernels->add_scaled(out, run->values[op->a], 1, (long)(rows * width)); break;
         case COPY: copy(run, op); break;
         case ATTEND_WORDS: attend_words(run, op, op->a, width, width); break;

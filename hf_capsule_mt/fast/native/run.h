@@ -37,6 +37,21 @@ struct model {
     int64_t num_operations[2];
 };
 
+/* team.c: the threads of a translation, NULL if there is one. */
+typedef struct team team_t;
+/* Items `first` to `end` of a loop, on the thread with this number. */
+typedef void (*body_t)(void *context, int64_t first, int64_t end, int thread);
+/* Takes part in the work with `num_threads` - 1 others, or with fewer if the system has no more. */
+team_t *team_new(int64_t num_threads);
+void team_free(team_t *team);
+int team_size(const team_t *team);
+/* Runs `body` for all of `count` items, in parts that cost LEAST_PART at least. An item costs what so many products of
+ * two int8 numbers do. Other threads must neither allocate nor fail. */
+void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context);
+#if !defined(LEAST_PART)
+#define LEAST_PART 32768
+#endif
+
 typedef struct chunk {
     struct chunk *next;
     int64_t unused; /* keeps what follows aligned to 16 bytes */
@@ -45,6 +60,7 @@ typedef struct chunk {
 typedef struct {
     const model_t *model;
     const request_t *request;
+    team_t *team;
     chunk_t *chunks;
     jmp_buf out_of_memory;
 
@@ -59,7 +75,9 @@ typedef struct {
     float **curves;                         /* [most_steps], NULL without coverage: see `curves_of` */
     float *agreements;                      /* with coverage: of the last token of each hypothesis */
     linear_t head;                          /* with a shortlist: the candidates alone */
-    const float **keys;
+    const float **keys;                     /* [threads, most_keys] */
+    int64_t most_keys;
+    float *totals;                          /* of each hypothesis: log(sum(exp(logits))) */
     char *scratch;
     int64_t scratch_size;
 } run_t;
@@ -82,6 +100,12 @@ static inline void *scratch_of(run_t *run, int64_t bytes) {
         run->scratch_size = bytes;
     }
     return run->scratch;
+}
+
+/* `*bytes` of memory for each thread until the next call, that of thread t at t * `*bytes`, which is rounded up. */
+static inline char *scratch_of_threads(run_t *run, int64_t *bytes) {
+    *bytes = (*bytes + 63) / 64 * 64;
+    return scratch_of(run, *bytes * team_size(run->team));
 }
 
 static inline int64_t width_of(const run_t *run, int buffer) { return run->model->buffers[buffer].width; }

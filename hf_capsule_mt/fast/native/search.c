@@ -68,14 +68,39 @@ static void forbid(const request_t *request, const list_t *list, const hypothesi
         forbid_token(list, request->end_token, logits);
 }
 
-/* The logits of what a source may write, and how many they are. */
-static float *logits_of(run_t *run, const list_t *list, int64_t row, long *count) {
+/* The logits of what a source may write, and how many they are; those of a list are put into `logits`. */
+static float *logits_of(const run_t *run, const list_t *list, int64_t row, float *logits, long *count) {
     *count = list->tokens ? (long)list->length : (long)run->model->vocabulary;
     if (!list->tokens) return row_of(run, run->model->logits, row);
     const float *all = run->values[run->model->logits] + row * run->request->num_candidates;
-    float *logits = scratch_of(run, list->length * 4);
     for (int64_t i = 0; i < list->length; i++) logits[i] = all[list->places[i]];
     return logits;
+}
+
+typedef struct {
+    run_t *run;
+    const search_t *searches;
+    char *scratch;
+    int64_t scratch_size; /* of each thread */
+} sums_t;
+
+static void sum_rows(void *context, int64_t first, int64_t end, int thread) {
+    const sums_t *sums = context;
+    run_t *run = sums->run;
+    for (int64_t row = first; row < end; row++) {
+        long count;
+        float *memory = (float *)(sums->scratch + thread * sums->scratch_size);
+        const float *logits = logits_of(run, &sums->searches[row / run->beams].list, row, memory, &count);
+        run->totals[row] = run->model->kernels->log_sum_exp(logits, count);
+    }
+}
+
+/* Fills in `totals`. */
+static void sum_exponentials(run_t *run, const search_t *searches) {
+    sums_t sums = {run, searches, NULL, run->request->num_candidates * 4};
+    int64_t count = run->request->candidates ? run->request->num_candidates : run->model->vocabulary;
+    sums.scratch = scratch_of_threads(run, &sums.scratch_size);
+    team_share(run->team, run->rows, count * 32, sum_rows, &sums);
 }
 
 /* The best continuations of the hypotheses of a source, best first; returns how many. */
@@ -87,12 +112,12 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
     int64_t wanted = request->num_beams == 1 ? 1 : 2 * request->num_beams, kept = 0;
     for (int64_t row = 0; row < run->beams; row++) {
         long count;
-        float *logits = logits_of(run, list, first_row + row, &count);
+        float *memory = scratch_of(run, list->length * 4), *logits = logits_of(run, list, first_row + row, memory, &count);
         const hypothesis_t *hypothesis = search->running + row;
         float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
         int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
-        if (request->num_beams > 1 || request->scores) total = kernels->log_sum_exp(logits, count);
+        if (request->num_beams > 1 || request->scores) total = run->totals[first_row + row];
         if (run->curves) kernels->top(logits, count, 2, best_two, best_places);
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
@@ -307,6 +332,7 @@ void decode(run_t *run) {
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],
                    (size_t)(num_sources * run->model->vocabulary) * 4);
+        if (num_beams > 1 || request->scores) sum_exponentials(run, searches);
         int64_t active = 0, rows = 0;
         for (int64_t i = 0; i * run->beams < run->rows; i++) {
             search_t search = searches[i];

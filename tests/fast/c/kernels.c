@@ -116,11 +116,15 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
     tier->pack(&linear, memset(guarded((long)bytes), 0, (size_t)bytes), weight, bias);
     memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
     void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
-    tier->multiply(&linear, x, rows, y, activation, scratch);
+    long blocks = tier->num_blocks(&linear), middle = blocks / 3;
+    tier->round_inputs(&linear, x, rows, scratch);
+    tier->multiply(&linear, x, rows, y, activation, scratch, middle, blocks);
+    tier->multiply(&linear, x, rows, y, activation, scratch, 0, middle);
     check(int8 ? "int8 product" : "product", rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
     if (rows > 1) { /* a row gets the same numbers alone */
         float *alone = floats(outputs);
-        tier->multiply(&linear, x + (rows - 1) * inputs, 1, alone, activation, scratch);
+        tier->round_inputs(&linear, x + (rows - 1) * inputs, 1, scratch);
+        tier->multiply(&linear, x + (rows - 1) * inputs, 1, alone, activation, scratch, 0, blocks);
         check("last row alone", rows, inputs, outputs, alone, y + (rows - 1) * outputs, outputs, int8 ? 0 : 2e-6);
     }
     release();
@@ -178,7 +182,8 @@ static void attention(long num_keys, long heads, long width, double scale) {
             wanted[i] = (float)sum;
         }
     }
-    tier->attend(query, output, keys, all, num_keys, heads, width, scores);
+    tier->attend(query, output, keys, all, num_keys, heads / 2, heads, width, scores);
+    tier->attend(query, output, keys, all, num_keys, 0, heads / 2, width, scores);
     check("attend", num_keys, heads, width, output, wanted, all, 1e-4 * fmax(1, scale));
     release();
 }

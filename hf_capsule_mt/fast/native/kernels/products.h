@@ -1,0 +1,289 @@
+/* Linear maps: how a tier lays out their weights, and the products.
+ *
+ * A product works on blocks of 2 LANES outputs: float weights are laid out [block, input, 2 LANES], int8 weights
+ * [block, input / DEPTH, 2, LANES, DEPTH], so that a step of the inner loop reads them in order.
+ */
+#ifndef CAPSULE_MT_PRODUCTS_H
+#define CAPSULE_MT_PRODUCTS_H
+
+#include "../kernels.h"
+#include "vectors.h"
+
+static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 2 GiB */
+    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH);
+    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (l->int8 ? inputs : l->inputs * 4) + 64;
+}
+
+static void lay_out(linear_t *l, char *memory) {
+    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64);
+    l->bias = (float *)memory;
+    l->scales = (float *)(memory + part);
+    l->sums = (int32_t *)(memory + 2 * part);
+    l->packed = memory + 3 * part;
+}
+
+/* Where the weights of an output begin; those of the next DEPTH inputs in int8, or of the next input, are BLOCK times
+ * as far on. */
+static char *weights_of(const linear_t *l, long output) {
+    int64_t block = output / BLOCK, lane = output % BLOCK;
+    if (!l->int8) return (char *)((float *)l->packed + block * BLOCK * l->inputs + lane);
+    return (char *)l->packed + block * BLOCK * round_up(l->inputs, DEPTH) + lane * DEPTH;
+}
+
+static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
+    long size = from->int8 ? DEPTH : 4, steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
+    to->inputs = from->inputs;
+    to->int8 = from->int8;
+    lay_out(to, memory);
+    for (long o = 0; o < to->outputs; o++) {
+        const char *source = weights_of(from, outputs[o]);
+        char *target = weights_of(to, o);
+        for (long i = 0; i < steps; i++) memcpy(target + i * size * BLOCK, source + i * size * BLOCK, (size_t)size);
+        to->bias[o] = from->bias[outputs[o]];
+        to->scales[o] = from->scales[outputs[o]];
+        to->sums[o] = from->sums[outputs[o]];
+    }
+}
+
+static void pack(linear_t *l, char *memory, const float *weight, const float *bias) {
+    lay_out(l, memory);
+    if (bias) memcpy(l->bias, bias, (size_t)l->outputs * 4);
+    for (long o = 0; o < l->outputs; o++) {
+        const float *row = weight + o * l->inputs;
+        if (!l->int8) {
+            float *to = (float *)weights_of(l, o);
+            for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = row[i];
+            continue;
+        }
+        float largest = 1e-30f;
+        for (long i = 0; i < l->inputs; i++) largest = fmaxf(largest, fabsf(row[i]));
+        int8_t *to = (int8_t *)weights_of(l, o);
+        int32_t sum = 0;
+        for (long i = 0; i < l->inputs; i++) {
+            int8_t rounded = (int8_t)nearbyintf(row[i] * (127 / largest));
+            to[i / DEPTH * BLOCK * DEPTH + i % DEPTH] = rounded;
+            sum += rounded;
+        }
+        l->scales[o] = largest / (127.f * 127.f);
+        l->sums[o] = ZERO_POINT * sum;
+    }
+}
+
+static long scratch(const linear_t *l, long rows) {
+    return l->int8 ? rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + rows * 4 + 128 : 0;
+}
+
+/* Each row with a scale of its own, so that a batch gives what its sentences give. */
+static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, float *largest) {
+    long stride = round_up(inputs, DEPTH);
+    for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
+        vf top = all(1e-30f);
+        FOR_VECTORS(i, inputs) top = max_of(top, abs_of(GET(x, i, inputs, 0.f)));
+        largest[r] = largest_of(top);
+        vf factor = all(127 / largest[r]);
+        FOR_VECTORS(i, inputs) {
+            vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(ZERO_POINT);
+            long count = inputs - i < LANES ? inputs - i : LANES;
+#if defined(TIER_AVX512)
+            if (count == LANES) {
+                _mm_storeu_si128((__m128i *)(rounded + i), _mm512_cvtepi32_epi8((__m512i)whole));
+                continue;
+            }
+#endif
+            for (long j = 0; j < count; j++) rounded[i + j] = (rounded_t)whole[j];
+        }
+        for (long i = inputs; i < stride; i++) rounded[i] = 0;
+    }
+}
+
+/* DEPTH int8 weights of each of LANES outputs, as the products below take them. */
+#if defined(TIER_AVX512)
+typedef __m512i weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return _mm512_load_si512(p); }
+#elif defined(TIER_AVX2)
+typedef __m256i weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)p)); }
+#elif defined(TIER_DOTPROD)
+typedef int8x16_t weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return vld1q_s8(p); }
+#else
+typedef const int8_t *weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return p; }
+#endif
+
+/* sum + the products of DEPTH rounded inputs with the weights of each output. */
+INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
+#if defined(TIER_AVX512)
+    int32_t four;
+    memcpy(&four, x, 4);
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32(four), weights);
+#elif defined(TIER_AVX2)
+    int32_t two;
+    memcpy(&two, x, 4);
+    return (vi)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16(weights, _mm256_set1_epi32(two)));
+#elif defined(TIER_DOTPROD)
+    int32_t four;
+    memcpy(&four, x, 4);
+    return (vi)vdotq_s32((int32x4_t)sum, weights, vreinterpretq_s8_s32(vdupq_n_s32(four)));
+#else
+    for (int lane = 0; lane < LANES; lane++)
+        sum[lane] += (int32_t)weights[2 * lane] * x[0] + (int32_t)weights[2 * lane + 1] * x[1];
+    return sum;
+#endif
+}
+
+/* What the accumulators of a row hold -> the two vectors of its outputs; the last block may be incomplete. */
+INLINE void finish(vf first, vf second, float *y, long count, int relu) {
+    if (relu) {
+        first = max_of(first, all(0.f));
+        second = max_of(second, all(0.f));
+    }
+    if (count >= BLOCK) {
+        store(y, first);
+        store(y + LANES, second);
+        return;
+    }
+    store_some(y, first, count < LANES ? count : LANES);
+    if (count > LANES) store_some(y + LANES, second, count - LANES);
+}
+
+INLINE void tile_int8(const int rows, const linear_t *l, long output, const rounded_t *x, const float *largest,
+                      float *y, int relu) {
+    long stride = round_up(l->inputs, DEPTH);
+    const int8_t *weight = (const int8_t *)l->packed + output * stride;
+    vi first[MOST_ROWS], second[MOST_ROWS];
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) first[r] = second[r] = all_int(0);
+    for (long i = 0; i < stride; i += DEPTH, weight += BLOCK * DEPTH) {
+        if (rows <= 6) {
+            __builtin_prefetch(weight + 16 * BLOCK * DEPTH);
+            __builtin_prefetch(weight + 16 * BLOCK * DEPTH + 64);
+        }
+        weights_t weights0 = load_weights(weight), weights1 = load_weights(weight + LANES * DEPTH);
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            first[r] = dot(first[r], x + r * stride + i, weights0);
+            second[r] = dot(second[r], x + r * stride + i, weights1);
+        }
+    }
+    vi sum0 = *(const vi_any *)(l->sums + output), sum1 = *(const vi_any *)(l->sums + output + LANES);
+    vf scale0 = load(l->scales + output), scale1 = load(l->scales + output + LANES);
+    vf bias0 = load(l->bias + output), bias1 = load(l->bias + output + LANES);
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) {
+        vf top = all(largest[r]);
+        finish(__builtin_convertvector(first[r] - sum0, vf) * scale0 * top + bias0,
+               __builtin_convertvector(second[r] - sum1, vf) * scale1 * top + bias1, y + r * l->outputs + output,
+               l->outputs - output, relu);
+    }
+}
+
+INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
+    const float *weight = (const float *)l->packed + output * l->inputs;
+    vf first[MOST_ROWS], second[MOST_ROWS];
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) {
+        first[r] = load(l->bias + output);
+        second[r] = load(l->bias + output + LANES);
+    }
+    for (long i = 0; i < l->inputs; i++, weight += BLOCK) {
+        vf w0 = load(weight), w1 = load(weight + LANES);
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            vf one = all(x[r * l->inputs + i]);
+            first[r] += one * w0;
+            second[r] += one * w1;
+        }
+    }
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++)
+        finish(first[r], second[r], y + r * l->outputs + output, l->outputs - output, relu);
+}
+
+static void apply(float *values, long count, int activation) {
+    if (activation == GELU) {
+        for (long i = 0; i < count; i++) values[i] *= 0.5f * (1 + erff(values[i] * 0.70710678118654752f));
+        return;
+    }
+    FOR_VECTORS(i, count) {
+        vf x = GET(values, i, count, 0.f);
+        if (activation == RELU) x = max_of(x, all(0.f));
+        if (activation == SILU) x = x / (all(1.f) + exp_of(-x));
+        if (activation == SIGMOID) x = sigmoid_of(x);
+        if (activation == TANH) x = tanh_of(x);
+        PUT(values, i, count, x);
+    }
+}
+
+/* A function of its own for each number of rows: inlined into one, they would share registers and spill. */
+#define TILE(n) \
+    static __attribute__((noinline)) void int8_##n(const linear_t *l, long output, const rounded_t *x, \
+                                                   const float *largest, float *y, int relu) { \
+        tile_int8(n, l, output, x, largest, y, relu); \
+    } \
+    static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
+                                                    int relu) { \
+        tile_float(n, l, output, x, y, relu); \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4)
+#if MOST_ROWS > 4
+TILE(5) TILE(6)
+#endif
+#if MOST_ROWS > 6
+TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#endif
+#undef TILE
+
+static void round_inputs(const linear_t *l, const float *x, long rows, void *memory) {
+    if (!l->int8) return;
+    char *largest = (char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64);
+    round_rows(x, rows, l->inputs, memory, (float *)largest);
+}
+
+static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
+
+static void multiply(const linear_t *l, const float *x, long rows, float *y, int activation, const void *memory,
+                     long first, long end) {
+    const rounded_t *rounded = memory;
+    long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
+    const float *largest =
+        l->int8 ? (const float *)((const char *)memory + round_up(rows * stride * (long)sizeof(rounded_t), 64)) : NULL;
+    for (long output = first * BLOCK; output < last; output += BLOCK) {
+        for (long row = 0; row < rows;) {
+            int relu = activation == RELU;
+            long left = rows - row;
+#define TILE(n) \
+    case n: \
+        if (l->int8) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
+        else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
+        row += n; \
+        break;
+            switch (left < MOST_ROWS ? left : MOST_ROWS) {
+                TILE(1)
+                TILE(2)
+                TILE(3)
+                TILE(4)
+#if MOST_ROWS > 4
+                TILE(5)
+                TILE(6)
+#endif
+#if MOST_ROWS > 6
+                TILE(7)
+                TILE(8)
+                TILE(9)
+                TILE(10)
+                TILE(11)
+                TILE(12)
+#endif
+            }
+#undef TILE
+        }
+    }
+    if (activation != NO_ACTIVATION && activation != RELU)
+        for (long row = 0; row < rows && first * BLOCK < last; row++)
+            apply(y + row * l->outputs + first * BLOCK, last - first * BLOCK, activation);
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* Routing by agreement, and the score of guided routing; legend in kernels.h. */
+#ifndef CAPSULE_MT_ROUTING_H
+#define CAPSULE_MT_ROUTING_H
+
+#include "../kernels.h"
+#include "vectors.h"
+
+/* mean, variance and activation of the M Gaussians, from weights R [N, M] of the inputs, for capsules of width 1. */
+static void em_routing_narrow(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
+                              const float *lambdas, long iterations, float min_variance, long n, long m,
+                              float *capsules, float *memory) {
+    const vf smallest = all(1e-20f), one = all(1.f), half = all(0.5f);
+    float *weights = memory, *half_log_variance = weights + n * m, *log_activation = half_log_variance + m;
+    float *half_precision = log_activation + m;
+    for (long i = 0; i < n; i++)
+        FOR_VECTORS(c, m) {
+            vf weight = all(1.f / (float)m);
+            if (activation) weight *= max_of(GET(activation + i * m, c, m, 1.f), smallest);
+            PUT(weights + i * m, c, m, weight);
+        }
+    for (long t = 0; t < iterations; t++) {
+        FOR_VECTORS(c, m) {
+            vf mass = all(0.f), mean = all(0.f), variance = all(0.f);
+            for (long i = 0; i < n; i++) {
+                vf weight = GET(weights + i * m, c, m, 1.f);
+                mass += weight;
+                mean += weight * GET(votes + i * m, c, m, 0.f);
+            }
+            mean /= mass;
+            for (long i = 0; i < n; i++) {
+                vf difference = GET(votes + i * m, c, m, 0.f) - mean;
+                variance += GET(weights + i * m, c, m, 1.f) * difference * difference;
+            }
+            variance = variance / mass + all(min_variance);
+            vf log_variance = log_of(variance);
+            vf cost = half * (log_variance + all(2.8378770664093453f)) * mass; /* 1 + log 2 pi */
+            vf z = all(lambdas[t]) * (GET(beta_a, c, m, 0.f) - GET(beta_u, c, m, 0.f) * mass - cost);
+            vf active = one / (one + exp_of(-z));
+            PUT(capsules, c, m, t == iterations - 1 ? active * mean : mean);
+            PUT(log_activation, c, m, log_of(active));
+            PUT(half_log_variance, c, m, half * log_variance);
+            PUT(half_precision, c, m, half / variance);
+        }
+        if (t == iterations - 1) return;
+        for (long i = 0; i < n; i++) {
+            float *weight = weights + i * m;
+            vf top = all(-INFINITY);
+            FOR_VECTORS(c, m) {
+                vf difference = GET(votes + i * m, c, m, 0.f) - GET(capsules, c, m, 0.f);
+                vf logit = GET(log_activation, c, m, 0.f) - GET(half_log_variance, c, m, 0.f) -
+                           difference * difference * GET(half_precision, c, m, 0.f);
+                PUT(weight, c, m, logit);
+                if (m - c >= LANES) top = max_of(top, logit);
+                else
+                    for (long j = 0; j < m - c; j++) top[0] = logit[j] > top[0] ? logit[j] : top[0];
+            }
+            vf total = all(exp_below(weight, m, largest_of(top)));
+            FOR_VECTORS(c, m) {
+                vf share = GET(weight, c, m, 0.f) / total;
+                if (activation) share *= max_of(GET(activation + i * m, c, m, 1.f), smallest);
+                PUT(weight, c, m, share);
+            }
+        }
+    }
+}
+
+static void em_routing(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
+                       const float *lambdas, long iterations, float min_variance, long n, long m, long d,
+                       float *capsules, float *memory) {
+    if (d == 1) {
+        em_routing_narrow(votes, activation, beta_a, beta_u, lambdas, iterations, min_variance, n, m, capsules, memory);
+        return;
+    }
+    /* Logarithms of the weights: with several dimensions a density can be too small for a float. */
+    float *log_weights = memory, *shares = log_weights + n * m, *variance = shares + n * m, *constant = variance + m * d;
+    for (long i = 0; i < n * m; i++) {
+        log_weights[i] = -logf((float)m);
+        if (activation) log_weights[i] += logf(fmaxf(activation[i], 1e-20f));
+    }
+    for (long t = 0; t < iterations; t++) {
+        for (long c = 0; c < m; c++) {
+            float top = -INFINITY, total = 0, cost = 0, log_determinant = 0;
+            for (long i = 0; i < n; i++) top = fmaxf(top, log_weights[i * m + c]);
+            for (long i = 0; i < n; i++) total += shares[i * m + c] = expf(log_weights[i * m + c] - top);
+            float mass = expf(top) * total;
+            for (long k = 0; k < d; k++) {
+                float mean = 0, spread = 0;
+                for (long i = 0; i < n; i++) mean += shares[i * m + c] / total * votes[(i * m + c) * d + k];
+                for (long i = 0; i < n; i++) {
+                    float difference = votes[(i * m + c) * d + k] - mean;
+                    spread += shares[i * m + c] / total * difference * difference;
+                }
+                spread += min_variance;
+                capsules[c * d + k] = mean;
+                variance[c * d + k] = spread;
+                log_determinant += logf(spread);
+                cost += 0.5f * (logf(spread) + 2.8378770664093453f);
+            }
+            float z = lambdas[t] * (beta_a[c] - beta_u[c] * mass - cost * mass);
+            float log_active = z > 0 ? -log1pf(expf(-z)) : z - log1pf(expf(z));
+            constant[c] = log_active - 0.5f * log_determinant;
+            if (t == iterations - 1)
+                for (long k = 0; k < d; k++) capsules[c * d + k] *= expf(log_active);
+        }
+        if (t == iterations - 1) return;
+        for (long i = 0; i < n; i++) {
+            float top = -INFINITY, total = 0, *logits = log_weights + i * m;
+            for (long c = 0; c < m; c++) {
+                float distance = 0;
+                for (long k = 0; k < d; k++) {
+                    float difference = votes[(i * m + c) * d + k] - capsules[c * d + k];
+                    distance += difference * difference / variance[c * d + k];
+                }
+                logits[c] = constant[c] - 0.5f * distance;
+                top = fmaxf(top, logits[c]);
+            }
+            for (long c = 0; c < m; c++) total += expf(logits[c] - top);
+            for (long c = 0; c < m; c++) {
+                logits[c] -= top + logf(total);
+                if (activation) logits[c] += logf(fmaxf(activation[i * m + c], 1e-20f));
+            }
+        }
+    }
+}
+
+static void squash(float *capsule, long width) {
+    vf squares = all(0.f);
+    FOR_VECTORS(i, width) squares += GET(capsule, i, width, 0.f) * GET(capsule, i, width, 0.f);
+    float square = sum_of(squares), factor = sqrtf(square + 1e-9f) / (1 + square);
+    FOR_VECTORS(i, width) PUT(capsule, i, width, GET(capsule, i, width, 0.f) * all(factor));
+}
+
+static void dynamic_routing(const float *votes, long iterations, int normalize, long n, long m, long d,
+                            float *capsules, float *memory) {
+    float *logits = memory, *weights = logits + n * m;
+    for (long i = 0; i < n * m; i++) {
+        logits[i] = 0;
+        weights[i] = 1.f / (float)m;
+    }
+    for (long t = 0; t < iterations; t++) {
+        for (long c = 0; c < m; c++) {
+            float total = 0;
+            for (long k = 0; k < d; k++) capsules[c * d + k] = 0;
+            for (long i = 0; i < n; i++) {
+                total += weights[i * m + c];
+                for (long k = 0; k < d; k++) capsules[c * d + k] += weights[i * m + c] * votes[(i * m + c) * d + k];
+            }
+            if (normalize)
+                for (long k = 0; k < d; k++) capsules[c * d + k] /= total;
+            squash(capsules + c * d, d);
+        }
+        if (t == iterations - 1) return;
+        for (long i = 0; i < n; i++) {
+            for (long c = 0; c < m; c++)
+                for (long k = 0; k < d; k++) logits[i * m + c] += capsules[c * d + k] * votes[(i * m + c) * d + k];
+            memcpy(weights + i * m, logits + i * m, (size_t)m * 4);
+            softmax(weights + i * m, m);
+        }
+    }
+}
+
+static void exp_twice(float *values, long count) {
+    FOR_VECTORS(i, count) {
+        vf x = max_of(min_of(GET(values, i, count, 0.f), all(20.f)), all(-20.f));
+        PUT(values, i, count, exp_of(x + x));
+    }
+}
+
+static float tanh_score(const float *e, const float *f, const float *weight, float weight_sum, long width) {
+    vf sum = all(0.f);
+    FOR_VECTORS(i, width)
+        sum += GET(weight, i, width, 0.f) / (all(1.f) + GET(e, i, width, 0.f) * GET(f, i, width, 0.f));
+    return weight_sum - 2 * sum_of(sum);
+}
+
+static void add_scaled(float *sums, const float *values, float weight, long count) {
+    FOR_VECTORS(i, count) PUT(sums, i, count, GET(sums, i, count, 0.f) + all(weight) * GET(values, i, count, 0.f));
+}
+
+#endif

@@ -1,0 +1,176 @@
+/* Vectors of a tier, their functions, and loops over rows of any length. */
+#ifndef CAPSULE_MT_VECTORS_H
+#define CAPSULE_MT_VECTORS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(TIER_AVX512)
+#include <immintrin.h>
+#define LANES 16
+#define DEPTH 4
+#define MOST_ROWS 12
+typedef uint8_t rounded_t;
+#define ZERO_POINT 128
+#elif defined(TIER_AVX2)
+#include <immintrin.h>
+#define LANES 8
+#define DEPTH 2
+#define MOST_ROWS 6
+typedef int16_t rounded_t;
+#define ZERO_POINT 0
+#elif defined(TIER_DOTPROD)
+#include <arm_neon.h>
+#define LANES 4
+#define DEPTH 4
+#define MOST_ROWS 12
+typedef int8_t rounded_t;
+#define ZERO_POINT 0
+#else
+#define LANES 4
+#define DEPTH 2
+#define MOST_ROWS 4
+typedef int16_t rounded_t;
+#define ZERO_POINT 0
+#endif
+
+#if defined(__clang__)
+#define UNROLL_ALL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL_ALL _Pragma("GCC unroll 16")
+#endif
+#define BLOCK (2 * LANES)
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vf __attribute__((vector_size(LANES * 4)));
+typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+typedef float vf_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t vi_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+INLINE vf load(const float *p) { return *(const vf_any *)p; }
+INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
+INLINE vf all(float x) { return x - (vf){0}; }
+INLINE vi all_int(int32_t x) { return x - (vi){0}; }
+INLINE vf choose(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)no & ~mask)); }
+INLINE vf max_of(vf a, vf b) { return choose(a > b, a, b); }
+INLINE vf min_of(vf a, vf b) { return choose(a < b, a, b); }
+INLINE vf abs_of(vf a) { return (vf)((vi)a & all_int(0x7fffffff)); }
+#if defined(TIER_AVX512)
+INLINE float sum_of(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+INLINE float largest_of(vf v) { return _mm512_reduce_max_ps((__m512)v); }
+#elif defined(TIER_AVX2)
+INLINE float sum_of(vf v) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+INLINE float largest_of(vf v) {
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+#else
+INLINE float sum_of(vf v) {
+    float sum = 0;
+    for (int i = 0; i < LANES; i++) sum += v[i];
+    return sum;
+}
+INLINE float largest_of(vf v) {
+    float largest = v[0];
+    for (int i = 1; i < LANES; i++) largest = v[i] > largest ? v[i] : largest;
+    return largest;
+}
+#endif
+
+/* To the nearest integer, for |x| < 2^22. */
+INLINE vf round_of(vf x) {
+    const vf magic = all(12582912.f);
+    return (x + magic) - magic;
+}
+
+INLINE vf exp_of(vf x) {
+    x = max_of(min_of(x, all(88.f)), all(-87.f));
+    vf k = round_of(x * all(1.44269504088896341f));
+    vf r = x - k * all(0.693359375f);
+    r = r + k * all(2.12194440e-4f);
+    vf p = all(1.9875691500e-4f);
+    p = p * r + all(1.3981999507e-3f);
+    p = p * r + all(8.3334519073e-3f);
+    p = p * r + all(4.1665795894e-2f);
+    p = p * r + all(1.6666665459e-1f);
+    p = p * r + all(5.0000001201e-1f);
+    p = p * r * r + r + all(1.f);
+    vi power = (__builtin_convertvector(k, vi) + all_int(127)) << 23;
+    return p * (vf)power;
+}
+
+/* For normal positive numbers. */
+INLINE vf log_of(vf x) {
+    vi bits = (vi)x;
+    vi exponent = ((bits >> 23) & all_int(0xff)) - all_int(126);
+    vf m = (vf)((bits & all_int(0x007fffff)) | all_int(0x3f000000)); /* [0.5, 1) */
+    vi small = m < all(0.707106781186547524f);
+    exponent = exponent + small; /* a true comparison is -1 */
+    m = m + choose(small, m, all(0.f)) - all(1.f);
+    vf z = m * m;
+    vf p = all(7.0376836292e-2f);
+    p = p * m + all(-1.1514610310e-1f);
+    p = p * m + all(1.1676998740e-1f);
+    p = p * m + all(-1.2420140846e-1f);
+    p = p * m + all(1.4249322787e-1f);
+    p = p * m + all(-1.6668057665e-1f);
+    p = p * m + all(2.0000714765e-1f);
+    p = p * m + all(-2.4999993993e-1f);
+    p = p * m + all(3.3333331174e-1f);
+    p = p * m * z;
+    vf e = __builtin_convertvector(exponent, vf);
+    p = p + e * all(-2.12194440e-4f) - z * all(0.5f);
+    return m + p + e * all(0.693359375f);
+}
+
+INLINE vf sigmoid_of(vf x) { return all(1.f) / (all(1.f) + exp_of(-x)); }
+INLINE vf tanh_of(vf x) { return all(1.f) - all(2.f) / (all(1.f) + exp_of(x + x)); }
+
+/* The last, incomplete vector of a row goes through these. */
+INLINE vf load_some(const float *p, long count, float rest) {
+    vf v = all(rest);
+    for (long i = 0; i < count; i++) v[i] = p[i];
+    return v;
+}
+INLINE void store_some(float *p, vf v, long count) {
+    for (long i = 0; i < count; i++) p[i] = v[i];
+}
+#define FOR_VECTORS(i, count) for (long i = 0, left_ = (count); left_ > 0; i += LANES, left_ -= LANES)
+#define GET(p, i, count, rest) ((count) - (i) >= LANES ? load((p) + (i)) : load_some((p) + (i), (count) - (i), rest))
+#define PUT(p, i, count, v) \
+    do { \
+        if ((count) - (i) >= LANES) store((p) + (i), v); \
+        else store_some((p) + (i), v, (count) - (i)); \
+    } while (0)
+
+/* values = exp(values - largest); returns their sum. */
+static float exp_below(float *values, long count, float largest) {
+    vf total = all(0.f);
+    FOR_VECTORS(i, count) {
+        vf v = exp_of(GET(values, i, count, 0.f) - all(largest));
+        PUT(values, i, count, v);
+        if (count - i < LANES)
+            for (long j = count - i; j < LANES; j++) v[j] = 0;
+        total += v;
+    }
+    return sum_of(total);
+}
+
+static float largest_value(const float *values, long count) {
+    vf top = all(-INFINITY);
+    FOR_VECTORS(i, count) top = max_of(top, GET(values, i, count, -INFINITY));
+    return largest_of(top);
+}
+
+static void softmax(float *values, long count) {
+    float total = exp_below(values, count, largest_value(values, count));
+    FOR_VECTORS(i, count) PUT(values, i, count, GET(values, i, count, 0.f) / all(total));
+}
+
+#endif
