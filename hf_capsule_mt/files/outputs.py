@@ -91,9 +91,10 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def remove_partials(path: Path) -> None:
-    """Remove what killed processes have left of a file; only for who holds its lock."""
+    """Remove what killed processes have left of a file, or of the files of a folder; only for who holds its lock."""
     target = path.resolve()
-    for partial in target.parent.glob(f"{glob.escape(_beginning(target))}.*.*.partial"):
+    folder, beginning = (target, "*") if target.is_dir() else (target.parent, glob.escape(_beginning(target)))
+    for partial in folder.glob(f"{beginning}.*.*.partial"):
         partial.unlink(missing_ok=True)
 
 

@@ -16,7 +16,7 @@ from transformers.utils import logging
 from hf_capsule_mt.files.digests import digest_of, joined
 from hf_capsule_mt.files.line_failures import Failure, translate_lines
 from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import write_output
+from hf_capsule_mt.files.outputs import remove_partials, write_output
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
 distillation_logger = logging.get_logger("hf_capsule_mt.training")
@@ -124,8 +124,7 @@ def distill(
         if processes.is_main_process:
             output.mkdir(parents=True, exist_ok=True)
             held.enter_context(lock_output(output))
-            for partial in output.glob("*.partial"):  # of killed processes
-                partial.unlink()
+            remove_partials(output)
         with processes.main_process_first():
             _same_settings_as_before(output, facts, write=processes.is_main_process)
         mine = range(processes.process_index, files, processes.num_processes)

@@ -20,6 +20,7 @@ from hf_capsule_mt.data import (
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
 from hf_capsule_mt.files.lock import lock_output
+from hf_capsule_mt.files.outputs import remove_partials
 from hf_capsule_mt.modeling.loading import load_model
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
@@ -79,6 +80,7 @@ def _locked(output: Path, arguments: TranslationTrainingArguments) -> Iterator[N
         return
     output.mkdir(parents=True, exist_ok=True)
     with lock_output(output):
+        remove_partials(output)
         yield
 
 

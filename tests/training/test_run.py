@@ -196,9 +196,12 @@ def test_a_damaged_record_is_one_sentence(tmp_path, file, content):
 def test_an_output_is_locked_while_it_is_written(tmp_path):
     settings = write_data(tmp_path)
     (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml.1.0.partial").touch()  # of a killed process
     with lock_output(tmp_path / "run"), pytest.raises(OSError, match=r"run is being written by process \d+"):
         run_recipe(recipe(tmp_path, **settings))
+    assert list((tmp_path / "run").glob("*.partial"))  # the holder may be writing it
     assert run_recipe(recipe(tmp_path, **settings))["steps"] == 2
+    assert not list((tmp_path / "run").rglob("*.partial"))
 
 
 def test_a_resumed_run_saves_the_tokenizer_that_the_first_one_saved(tmp_path):
