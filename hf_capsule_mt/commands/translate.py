@@ -33,7 +33,8 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  registers the models and the task
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
+from hf_capsule_mt.fast.shortlist import FILE_NAME as SHORTLIST
+from hf_capsule_mt.files.digests import file_digest, model_digests, tokenizer_digest
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, Failure, describe, translate_lines
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
@@ -166,6 +167,9 @@ def load_translator(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]
     )
     if digests:
         digests["tokenizer"] = tokenizer_digest(translator.tokenizer)
+        if arguments.shortlist:
+            place = Path(arguments.model[0] if arguments.shortlist is True else arguments.shortlist)
+            digests["shortlist"] = file_digest(place / SHORTLIST if place.is_dir() else place)
     return translator, digests
 
 
