@@ -4,6 +4,7 @@
 # test-slow  the tests that take longer, too
 # test-processors  the model tests with the arithmetic of several processors
 # test-dist  build the wheel and the source distribution, and test them in an empty environment
+# docs       build the site into build/site, and check its links
 # check      lint, format, types, and whether the installed versions fit each other
 # clean      remove what these made
 #
@@ -16,7 +17,7 @@ MODEL_TESTS := tests/golden tests/routing tests/modeling tests/pipelines
 PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2)
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow test-processors test-dist check clean
+.PHONY: demo test test-slow test-processors test-dist docs check clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/capsule-mt quickstart
@@ -36,6 +37,9 @@ test-slow: $(VENV)/ready
 test-dist:
 	tests/dist.sh $(PYTHON)
 
+docs: $(VENV)/ready
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build
+
 check: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -48,7 +52,7 @@ clean:
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,demo,serve,test,dev]"
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,demo,serve,test,dev,docs]"
 	touch $@
 
 $(FLOOR_VENV)/ready: pyproject.toml constraints-floor.txt

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ("train", "eval", "analysis", "demo", "serve", "test", "dev")  # those that the Makefile installs
+EXTRAS = ("train", "eval", "analysis", "demo", "serve", "test", "dev", "docs")  # those that the Makefile installs
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PINS = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] not in ("", "#")]
 
