@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import capsule_mt
 from hf_capsule_mt.training import recipe_names
+from tests.fixtures import pages
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
@@ -36,6 +39,46 @@ def test_every_snippet_runs(tmp_path):
         assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(pushed)
     finally:
         hub.stop()
+
+
+@pytest.mark.parametrize("language", ["python", pytest.param("bash", marks=pytest.mark.slow)])
+def test_the_blocks_of_docs_print_what_the_pages_say(language, tmp_path):
+    found = [block for page in PAGES[1:] for block in pages.blocks(page, language)]
+    assert len({block.page for block in found}) >= 3
+    with pages.workplace(tmp_path) as (place, environment, _):
+        printed = pages.run(found, place, environment)
+    for block, text in zip(found, printed, strict=True):
+        assert block.output is None or pages.same(text, block.output), f"{block.page}:\n{block.code}\n{text}"
+
+
+def test_outputs_are_compared():
+    assert pages.same("0.501 left out ['old']\n", "0.51 left out ['old']\n")
+    assert pages.same("one\ntwo 0.5\nthree\n", "one\n...\nthree\n")
+    for printed in ("0.55 left out ['old']", "0.51 left out []", "0.51 left out ['old'] 0.5"):
+        assert not pages.same(printed, "0.51 left out ['old']")
+
+
+def test_the_errors_of_the_troubleshooting_page_exist():
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "hf_capsule_mt").rglob("*.py"))
+    source = re.sub(r"""["']\s+f?["']""", "", source + (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
+    messages = [
+        message.strip()
+        for cell in re.findall(r"^\| (`.*?) \| ", page, flags=re.MULTILINE)
+        for message in re.findall(r"(?:``(.+?)``|`(.+?)`)", cell.partition(" (")[0])
+        for message in filter(None, message)
+    ]
+    assert len(messages) > 30
+    of_transformers = ["Unknown task translation", "does not recognize this architecture"]
+    assert [message for message in messages if message not in source] == of_transformers
+
+
+def test_the_site_builds(tmp_path):
+    pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= {page.stem for page in tmp_path.rglob("*.html")}
 
 
 def test_the_commands_exist():
