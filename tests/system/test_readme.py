@@ -1,4 +1,4 @@
-"""Every snippet of the README runs, in the order of the README, against a local hub."""
+"""The README, the pages of docs/ and the examples are true: blocks run, links lead somewhere, names exist."""
 
 import os
 import re
@@ -11,8 +11,6 @@ import pytest
 import capsule_mt
 from hf_capsule_mt.training import recipe_names
 from tests.fixtures import pages
-from tests.fixtures.local_hub import LocalHub
-from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,35 +18,32 @@ PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
-def test_every_snippet_runs(tmp_path):
-    snippets = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(snippets) >= 6
-    save_tiny_checkpoint(tmp_path / "outputs" / "demo", layer_aggregation="em_routing")
-    save_tiny_checkpoint(tmp_path / "outputs" / "gdr", layer_aggregation="em_routing", guided_routing="guided")
-    hub = LocalHub().start()
-    try:
-        hub.add_folder("Helsinki-NLP/opus-mt-en-de", save_tiny_marian(tmp_path / "marian"))
-        program = tmp_path / "readme.py"
-        program.write_text("\n".join(snippets), encoding="utf-8")
-        environment = {**os.environ, **hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, str(program)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        pushed = hub.repositories["tester/capsule-marian-en-de"].files
-        assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(pushed)
-    finally:
-        hub.stop()
-
-
-@pytest.mark.parametrize("language", ["python", pytest.param("bash", marks=pytest.mark.slow)])
-def test_the_blocks_of_docs_print_what_the_pages_say(language, tmp_path):
-    found = [block for page in PAGES[1:] for block in pages.blocks(page, language)]
-    assert len({block.page for block in found}) >= 3
-    with pages.workplace(tmp_path) as (place, environment, _):
+def check(found, folder):
+    """Run these blocks, and compare what they print with what their pages show."""
+    with pages.workplace(folder) as (place, environment):
         printed = pages.run(found, place, environment)
     for block, text in zip(found, printed, strict=True):
         assert block.output is None or pages.same(text, block.output), f"{block.page}:\n{block.code}\n{text}"
+
+
+@pytest.mark.parametrize("language", ["python", pytest.param("bash", marks=pytest.mark.slow)])
+def test_the_blocks_print_what_the_pages_show(language, tmp_path):
+    found = [block for page in PAGES for block in pages.blocks(page, language)]
+    assert len({block.page for block in found}) >= 4
+    check(found, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["quickstart"])
+def test_the_notebooks_print_what_they_show(name, tmp_path):
+    check(pages.blocks(ROOT / f"examples/{name}.ipynb", "python"), tmp_path)
+
+
+@pytest.mark.slow
+def test_the_script_for_a_stock_trainer_runs(tmp_path):
+    command = [sys.executable, ROOT / "examples/seq2seq_trainer.py", tmp_path / "tuned", "--sentences", "40"]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=300)
+    assert (tmp_path / "tuned" / "model.safetensors").is_file()
 
 
 def test_outputs_are_compared():
