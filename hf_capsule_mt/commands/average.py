@@ -22,10 +22,10 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="?", help="the output folder of a training run")
     parser.add_argument("--last", type=int, help="how many of its last checkpoints")
     parser.add_argument("--best", type=int, help="how many of its best checkpoints")
-    parser.add_argument("--metric", default="bleu", help="best by what: a metric of the evaluations while training")
+    parser.add_argument("--metric", default="bleu", help="metric of the evaluations that ranks checkpoints")
     parser.add_argument("--smaller-is-better", action="store_true", help="for a metric such as loss")
-    parser.add_argument("--checkpoints", type=Path, nargs="+", help="these instead, whatever they are")
-    parser.add_argument("--output", type=Path, required=True, help="where the mean goes")
+    parser.add_argument("--checkpoints", type=Path, nargs="+", help="average these instead")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the mean")
     arguments = parser.parse_args()
     if (arguments.run is None) == (arguments.checkpoints is None):
         parser.error("give either a run or --checkpoints")

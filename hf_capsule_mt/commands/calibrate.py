@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
         "--method", choices=("guided", "deletion"), nargs="+", help="what to calibrate (default: what the model has)"
     )
     parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
-    parser.add_argument("--output", type=Path, help="where the checkpoint goes (default: where it is)")
+    parser.add_argument("--output", type=Path, help="folder for the calibrated checkpoint (default: in place)")
     return parser.parse_args()
 
 

@@ -26,7 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("systems", nargs="+", type=named_file, metavar="NAME=FILE", help="the baseline comes first")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
-    parser.add_argument("--sources", type=Path, help="the source sentences, to be shown")
+    parser.add_argument("--sources", type=Path, help="source sentences to show")
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -36,7 +36,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the paired bootstrap")
     parser.add_argument("--trials", type=int, default=10_000, help="trials of the approximate randomisation")
-    parser.add_argument("--sentences", type=int, default=5, help="how many of the sentences that differ most to show")
+    parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
     parser.add_argument("--output", type=Path, help="a result file")
     parser.add_argument("--markdown", type=Path, help="the report as Markdown")
     parser.add_argument("--html", type=Path, help="the report as a page")

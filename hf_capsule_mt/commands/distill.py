@@ -35,19 +35,19 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--teacher", type=checkpoint, required=True, help="a sequence-to-sequence checkpoint, a folder or a name"
     )
-    parser.add_argument("--data-dir", help="what relative names of files in the recipe are relative to")
+    parser.add_argument("--data-dir", help="folder that relative file names in the recipe start from")
     parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
-    parser.add_argument("--length-penalty", type=float, default=1.0, help="of the beam search")
+    parser.add_argument("--length-penalty", type=float, default=1.0, help="above 0 favours long translations")
     parser.add_argument("--max-new-tokens", type=int, default=256, help="longest translation")
     parser.add_argument(
         "--max-source-tokens", type=positive, default=256, help="where sources are cut, at most the teacher's limit"
     )
-    parser.add_argument("--sentences-per-batch", type=int, default=64, help="decoded at once")
-    parser.add_argument("--words-per-batch", type=int, default=2048, help="of the source, padding counted")
-    parser.add_argument("--lines-per-file", type=int, default=1024, help="what is lost, at most, when a run is killed")
+    parser.add_argument("--sentences-per-batch", type=int, default=64, help="sentences of a batch")
+    parser.add_argument("--words-per-batch", type=int, default=2048, help="source words of a batch, padding included")
+    parser.add_argument("--lines-per-file", type=int, default=1024, help="most lines that a killed run repeats")
     parser.add_argument("--first", type=positive, help="only the first so many sentences")
     parser.add_argument(
-        "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="numbers of the teacher"
+        "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="dtype of the teacher"
     )
     parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
     return parser.parse_args()

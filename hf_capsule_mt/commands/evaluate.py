@@ -39,15 +39,15 @@ def parse_arguments() -> argparse.Namespace:
         nargs="+",
         default=list(DEFAULT_EDGES),
         metavar="WORDS",
-        help="where the groups of source lengths end",
+        help="upper edges of the source-length groups",
     )
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text for the word aligner"
     )
     parser.add_argument("--align-command", help="an external aligner instead of ours, such as eflomal-align")
-    parser.add_argument("--system", help="the name of what made the translations (default: the file's name)")
-    parser.add_argument("--seed", type=int, help="the seed that the system was trained with, to be kept")
-    parser.add_argument("--recipe", help="the recipe that the system was trained by, to be kept")
+    parser.add_argument("--system", help="name of the system (default: the file's name)")
+    parser.add_argument("--seed", type=int, help="training seed of the system, for the result file")
+    parser.add_argument("--recipe", help="recipe of the system, for the result file")
     parser.add_argument("--output", type=Path, help="the result file to write")
     parser.add_argument("--plot", type=Path, help="a picture of BLEU by source length")
     return parser.parse_args()

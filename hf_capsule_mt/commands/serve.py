@@ -56,15 +56,17 @@ def main() -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
-    parser.add_argument("--max-characters", type=positive, default=5000, help="the most of one request")
-    parser.add_argument("--max-batch", type=positive, default=32, help="the most texts translated at once")
-    parser.add_argument("--max-queue", type=positive, default=512, help="the most texts that wait for a model")
+    parser.add_argument("--max-characters", type=positive, default=5000, help="longest request")
+    parser.add_argument("--max-batch", type=positive, default=32, help="largest batch of texts")
+    parser.add_argument(
+        "--max-queue", type=positive, default=512, help="most waiting texts of a model; others get 503"
+    )
     parser.add_argument("--wait-ms", type=milliseconds, default=5.0, help="how long a text waits for others")
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
         default="auto",
-        help="what decodes: the engine in C, the one in PyTorch, or generate(); auto takes the fastest there is",
+        help="decoder: the C engine, the PyTorch engine or generate(); auto picks the fastest available",
     )
     parser.add_argument("--int8", action="store_true", help="multiply in int8: faster, on a CPU")
     parser.add_argument(

@@ -61,15 +61,13 @@ def parse_arguments() -> argparse.Namespace:
         "--batch-tokens", type=positive, default=2048, help="source tokens of a batch, padding included"
     )
     parser.add_argument("--window", type=positive, default=WINDOW, help="lines read at once and sorted by length")
-    parser.add_argument(
-        "--num-beams", type=positive, help="hypotheses of beam search (default: as the checkpoint says)"
-    )
+    parser.add_argument("--num-beams", type=positive, help="beams (default: the checkpoint's)")
     parser.add_argument(
         "--max-new-tokens", type=positive, help="limit of a translation (default: by its source's length)"
     )
     parser.add_argument("--length-penalty", type=float, help="above 0 favours long translations in beam search")
     parser.add_argument(
-        "--no-repeat-ngram-size", type=positive, metavar="N", help="no N words twice in a translation: ends loops"
+        "--no-repeat-ngram-size", type=positive, metavar="N", help="repeat no N words in a translation: ends loops"
     )
     parser.add_argument(
         "--n-best", type=positive, default=1, metavar="N", help="the N best, as number ||| text ||| score"
@@ -87,7 +85,7 @@ def parse_arguments() -> argparse.Namespace:
         default="auto",
         help="guided reads the routings of a guided model; deletion takes any model, a pass for each source word",
     )
-    parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is less")
+    parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is lower")
     parser.add_argument(
         "--coverage-retry", type=positive, metavar="BEAMS", help="translate those again with so many beams"
     )
@@ -96,14 +94,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tgt-lang", help="the language of the translation, for tokenizers that have several")
     parser.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
     parser.add_argument(
-        "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="numbers of the model"
+        "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="dtype of the weights"
     )
     parser.add_argument("--int8", action="store_true", help="multiply in int8: faster, on a CPU")
     parser.add_argument(
         "--backend",
         choices=("auto", "native", "torch", "transformers"),
         default="auto",
-        help="what decodes: the engine in C, the one in PyTorch, or generate(); auto takes the fastest there is",
+        help="decoder: the C engine, the PyTorch engine or generate(); auto picks the fastest available",
     )
     parser.add_argument(
         "--shortlist",
@@ -111,7 +109,7 @@ def parse_arguments() -> argparse.Namespace:
         const=True,
         default=False,
         metavar="FILE",
-        help="score only what the source words are likely to become: a file of capsule-mt shortlist (default: the one "
+        help="score only the likely targets of each source word: a file of capsule-mt shortlist (default: the one "
         "beside the checkpoint)",
     )
     parser.add_argument("--cpu", action="store_true", help="stay off a GPU")

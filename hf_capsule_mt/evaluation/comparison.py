@@ -29,7 +29,7 @@ class SentenceDifference:
 
 @dataclass(frozen=True)
 class Report:
-    """What `capsule-mt compare` prints and saves."""
+    """The report that `capsule-mt compare` prints and saves."""
 
     baseline: str
     baseline_scores: dict[str, tuple[float, float]]  # metric: score, half the width of its 95 % interval

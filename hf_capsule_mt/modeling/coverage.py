@@ -34,7 +34,7 @@ class PastFutureCurves(NamedTuple):
 
 
 def past_future_curves(weights: torch.Tensor, num_capsules: int) -> PastFutureCurves:
-    """The assignment probabilities of one iteration, `routing_weights["decoder.guidance"][-1]`, as curves.
+    """Return the assignment probabilities of one iteration, `routing_weights["decoder.guidance"][-1]`, as curves.
 
     Args:
         weights: [B, T, S, M], the first `num_capsules` of the M for PAST, as many for FUTURE, the rest redundant.
@@ -51,7 +51,7 @@ def past_future_curves(weights: torch.Tensor, num_capsules: int) -> PastFutureCu
 
 @dataclass
 class CoverageScore:
-    """What PAST and FUTURE say of given translations.
+    """The coverage of given translations, by PAST and FUTURE.
 
     past, future, redundant: [B, S], the shares of each source word when the whole translation has been read; 0 for
         padding.
@@ -95,7 +95,7 @@ class PastFutureModel(TranslationModel):
         threshold: float = 0.8,
         encoder_outputs: BaseModelOutput | None = None,
     ) -> CoverageScore:
-        """How much of each source word any given translation covers, by forcing the model to produce it.
+        """Return how much of each source word given translations cover, by forced decoding.
 
         At the end most is PAST, also of a translation that left words out: the model sees the full stop, and believes
         it. What tells is how a word left FUTURE. When its translation is read, the model expected that; when the next
@@ -201,12 +201,12 @@ class PastFutureModel(TranslationModel):
 
     @property
     def has_coverage(self) -> bool:
-        """Whether the model says of each word how much of it is PAST and FUTURE, which `score_coverage` needs."""
+        """Return whether the model assigns words to PAST and FUTURE, which `score_coverage` reads."""
         return self._guided_config.guided_routing in ("guided", "classifier")
 
     @property
     def capsules_per_group(self) -> int:
-        """How many columns of `routing_weights["decoder.guidance"]` belong to PAST, and how many to FUTURE."""
+        """Return how many columns of `routing_weights["decoder.guidance"]` belong to PAST; FUTURE has as many."""
         config = self._guided_config
         return config.guided_num_capsules if config.guided_routing == "guided" else 1
 

@@ -92,7 +92,7 @@ class TranslationOptions:
 
 @dataclass(frozen=True)
 class Word:
-    """A word of the source: the characters `start` to `end` of the text, and what became of it.
+    """A word of the source, the characters `start` to `end` of the text, and its coverage.
 
     `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
     vocabulary does not know, which has a `covered` of 0. By deletion, `past` is how much of it was translated, and

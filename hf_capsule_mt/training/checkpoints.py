@@ -27,7 +27,7 @@ TRAINER_STATE = "trainer_state.json"
 
 
 class Marker(NamedTuple):
-    """What a checkpoint says of itself, written last.
+    """The marker of a complete checkpoint, written last.
 
     Args:
         files: the size of each file, and its digest unless an earlier version saved it.
