@@ -42,9 +42,8 @@ def test_the_quickstart_prints_what_it_shows(tmp_path):
 def test_the_notebook_teaches_past_and_future(tmp_path):
     found = pages.blocks(ROOT / "examples/opus_mt.ipynb", "python")
     with pages.workplace(tmp_path) as (place, environment):
-        assert pages.run(found, place, environment)[-1].endswith(
-            "covered less: True\n"
-        )  # its numbers are of a training
+        printed = pages.run(found, place, environment)
+    assert printed[-1].endswith("covered less: True\n")  # the other numbers depend on the processor
 
 
 @pytest.mark.slow
