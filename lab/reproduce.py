@@ -43,7 +43,7 @@ from hf_capsule_mt.pipelines.lines import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
-from lab.coverage_difference import coverage_difference
+from lab.given_translations import coverage_difference
 from lab.over_seeds import RunsOverSeeds
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
 from lab.records import SPEEDS, Records

@@ -5,9 +5,9 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt.evaluation.words import split_words
+from lab.align import alignment_error_rate, expand_french, read_gold_links
 from lab.area_under_curve import area_under_curve, auc_markdown, auc_table, ranks_together
 from lab.given_translations import coverage_scores, likelihoods
-from lab.gold_links import alignment_error_rate, expand_french, read_gold_links
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 

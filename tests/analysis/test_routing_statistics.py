@@ -1,12 +1,28 @@
-"""Entropy and diversity by hand, by the papers' numbers, and on real models; overlap rates of a model."""
+"""Statistics of routings, PAST and FUTURE, and their pictures."""
 
 import itertools
 import math
 
+import matplotlib
 import pytest
 import torch
+from matplotlib import image
 
-from hf_capsule_mt.analysis.past_future import mean_overlap_rate, overlap_rates
+from hf_capsule_mt.analysis.past_future import (
+    OverlapRate,
+    forced_curves,
+    mean_overlap_rate,
+    overlap_rate,
+    overlap_rates,
+)
+from hf_capsule_mt.analysis.pictures import (
+    draw_agreement,
+    draw_by_length,
+    draw_iteration_statistics,
+    draw_past_future,
+    draw_word_curves,
+    draw_word_map,
+)
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
@@ -18,7 +34,9 @@ from hf_capsule_mt.analysis.routing_statistics import (
     routings_of,
 )
 from hf_capsule_mt.data import sentence_pairs
+from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
+from tests.modeling.test_past_future_guidance import make
 
 
 def test_entropy():  # property 30
@@ -112,3 +130,125 @@ def test_routing_of_words_and_the_overlap_of_their_bags():
     assert 0 <= rates.future <= 1
     by_one = [overlap_rates(model, **one)[0] for one in encoded_batches(tokenizer, sources, targets, 1)]
     assert mean_overlap_rate(by_one) == pytest.approx(rates)
+
+
+def scores(*rankings, vocabulary=40):
+    """One row for each ranking: its words are the most probable, in this order."""
+    rows = torch.zeros(len(rankings), vocabulary)
+    for row, ranking in zip(rows, rankings, strict=True):
+        for place, word in enumerate(ranking):
+            row[word] = 100 - place
+    return rows
+
+
+def test_all_and_none():
+    words = [3, 7, 3]
+    everything = scores(*[[3, 7]] * 3)
+    nothing = scores(*[list(range(10, 40))] * 3)
+    assert overlap_rate(everything, everything, words) == (1.0, 1.0)
+    assert overlap_rate(nothing, nothing, words) == (0.0, 0.0)
+    assert overlap_rate(everything, nothing, words) == (1.0, 0.0)
+
+
+def test_bags_are_sets_and_the_top_grows():
+    words = [1, 2, 1]
+    # at t = 1 the five most probable miss word 1, at t = 2 the ten most probable have it and miss word 2
+    past = scores(range(10, 40), [*range(10, 19), 1], [1, 2])
+    # t = 1: {2, 1} of ten, 2 is missing; t = 2: {1} of five; t = 3 is empty and left out
+    future = scores([1, *range(10, 40)], [*range(10, 14), 1], [])
+    rate = overlap_rate(past, future, words)
+    assert rate.past == pytest.approx((0 + 1 / 2 + 1) / 3)
+    assert rate.future == pytest.approx((1 / 2 + 1) / 2)
+
+
+def test_excluded_words_take_no_place():
+    words = [9, 4]
+    past = scores([30, 31, 32, 33, 9, 4], [9, 4])
+    assert overlap_rate(past, past, words, excluded=[9]).past == 1.0  # the empty bag of t = 1 is left out
+    crowded = scores([30, 31, 32, 33, 34, 9], [9, 4])
+    assert overlap_rate(crowded, crowded, words).past == pytest.approx(0.5)
+    assert overlap_rate(crowded, crowded, words, excluded=[34]).past == 1.0
+
+
+def test_short_sentences_small_vocabularies_and_means():
+    one = overlap_rate(scores([1]), scores([1]), [1])
+    assert one == (1.0, None)
+    small = scores([0], [1], vocabulary=4)
+    assert overlap_rate(small, small, [0, 1]).past == 1.0  # ten of four words
+    assert mean_overlap_rate([one, OverlapRate(0.5, 0.25)]) == (0.75, 0.25)
+    with pytest.raises(ValueError, match=r"scores of 2 words must be \[2, V\], got \[1, 40\] and \[1, 40\]"):
+        overlap_rate(scores([1]), scores([1]), [1, 2])
+
+
+@pytest.fixture
+def batch():
+    labels = torch.randint(4, 31, (2, 5))
+    labels[1, 3:] = -100
+    return torch.randint(4, 31, (2, 6)), torch.tensor([[1] * 6, [1] * 4 + [0] * 2]), labels
+
+
+def test_overlap_rates(batch):
+    model = make()
+    with torch.no_grad():
+        output = model.model(
+            batch[0],
+            attention_mask=batch[1],
+            decoder_input_ids=model.prepare_decoder_input_ids_from_labels(batch[2]),
+            output_guided_capsules=True,
+        )
+    losses, rates = model.guided_losses, overlap_rates(model, *batch)
+    for sentence, words in enumerate((batch[2][0].tolist(), batch[2][1, :3].tolist())):
+        past, future = (
+            output.guided_capsules[sentence, : len(words), group].sum(dim=1)
+            @ matrix.weight.t()
+            @ model.lm_head.weight.t()
+            for group, matrix in (([0, 1], losses.past_words), ([2, 3], losses.future_words))
+        )
+        assert rates[sentence] == overlap_rate(past, future, words, excluded=[1, 3])
+    model.drop_guided_losses()
+    with pytest.raises(ValueError, match="needs a model with `guided_routing` and a `guided_bow_weight` above 0"):
+        overlap_rates(model, *batch)
+
+
+@pytest.mark.parametrize("method", ["guided", "classifier"])
+def test_curves_and_picture(batch, method, tmp_path):
+    curves = forced_curves(make(guided_routing=method), *batch)
+    assert curves.past.shape == (2, 6, 5)
+    torch.testing.assert_close(sum(curves), batch[1].float().unsqueeze(-1).expand(2, 6, 5))
+    words = list("abcdef"), list("vwxyz")
+    path = draw_past_future(curves.past[0], curves.future[0], *words, tmp_path / "picture.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"must be \[6, 4\] for these words, got \[6, 5\]"):
+        draw_past_future(curves.past[0], curves.future[0], words[0], words[1][:4], tmp_path / "picture.png")
+
+
+matplotlib.use("agg")
+
+
+def colours(path) -> int:
+    pixels = image.imread(path)
+    return len({tuple(pixel) for pixel in pixels.reshape(-1, pixels.shape[-1]).round(2).tolist()})
+
+
+def test_routing_pictures(tmp_path):
+    torch.manual_seed(0)
+    weights = [torch.rand(6, 8).softmax(-1).double() for _ in range(3)]
+    statistics = {"encoder": [{"entropy": 2.0 - n, "diversity": 0.1 * n} for n in range(3)]}
+    words = ["▁Das", "▁$", "▁Haus"]
+    paths = [
+        draw_iteration_statistics(statistics, tmp_path / "new folder" / "iterations.png"),
+        draw_agreement(weights, tmp_path / "agreement.png"),
+        draw_word_curves(torch.rand(3, 4), torch.rand(3, 4), words, ["a", "b", "c", "</s>"], tmp_path / "curves.png"),
+        draw_word_map(torch.rand(3, 4), words, tmp_path / "map.png"),
+    ]
+    assert all(colours(path) > 10 for path in paths)
+    with pytest.raises(ValueError, match="`words` must be as many as the 3 rows"):
+        draw_word_map(torch.rand(3, 4), words[:2], tmp_path / "map.png")
+
+
+def test_scores_by_length(tmp_path):
+    lines = ["a b c d e", "a b c d e f g h"]
+    buckets = [bucket.as_dict() for bucket in score_by_length(lines, lines, [lines], edges=[6])]
+    assert colours(draw_by_length({"plain": buckets, "em": buckets}, tmp_path / "lengths.png")) > 10
+    with pytest.raises(ValueError, match="must have the same buckets, but em has"):
+        draw_by_length({"plain": buckets, "em": buckets[:1]}, tmp_path / "lengths.png")

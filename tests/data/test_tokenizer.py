@@ -1,12 +1,25 @@
-"""The tokenizers: round trips of any text, special tokens, both sides, saved and loaded."""
+"""Tokenizers, joint and separate; BPE-dropout; encoding."""
 
+import itertools
 import random
 import unicodedata
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
-from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers, train_tokenizer
+from hf_capsule_mt.data import (
+    BPEDropout,
+    TranslationCollator,
+    drop_long,
+    embedded_corpus,
+    encode,
+    sentence_pairs,
+    train_separate_tokenizers,
+    train_tokenizer,
+)
+from hf_capsule_mt.data.encoding import DropoutDataset
+from tests.fixtures.tiny import tiny_tokenizer
 
 KINDS = ["bpe", "unigram", "separate bpe", "separate unigram"]
 
@@ -90,3 +103,96 @@ def test_wrong_settings():
         train_tokenizer(["a"], 100)
     with pytest.raises(ValueError, match='`model` must be "bpe" or "unigram", got \'wordpiece\''):
         train_tokenizer(["a"], 500, "wordpiece")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    sides = itertools.chain.from_iterable(itertools.islice(sentence_pairs(), 400))
+    return train_tokenizer(sides, 700)
+
+
+TEXTS = [side for pair in itertools.islice(sentence_pairs(4), 50) for side in pair] + ["日本 ▁ x", "", "a" * 200]
+
+
+def test_the_merges_are_those_of_the_library(tokenizer):
+    segmenter = BPEDropout(tokenizer, 0.1).segmenters["source"]
+    for text in TEXTS:
+        assert segmenter.with_dropout(text, 0.0, random.Random(0)) == tokenizer(text)["input_ids"]
+
+
+def test_a_pure_function(tokenizer):
+    def encoded(seed, epoch, order=1):
+        dropout = BPEDropout(tokenizer, 0.2, seed)
+        ids = {index: dropout.encode(TEXTS[index], epoch=epoch, index=index) for index in range(100)[::order]}
+        return [ids[index] for index in range(100)]
+
+    first = encoded(1, 0)
+    assert first == encoded(1, 0, order=-1)
+    for other in (encoded(2, 0), encoded(1, 1)):
+        assert sum(one != two for one, two in zip(first, other, strict=True)) > 80
+    dropout = BPEDropout(tokenizer, 0.2, 1)
+    same_text = {tuple(dropout.encode(TEXTS[0], epoch=0, index=index)) for index in range(20)}
+    assert len(same_text) > 5
+
+
+def test_texts_stay_the_same_and_lengths_are_bounded(tokenizer):
+    before = tokenizer.backend_tokenizer.to_str()
+    dropout = BPEDropout(tokenizer, 0.3)
+    longer = 0
+    for index, text in enumerate(TEXTS):
+        plain = tokenizer(text)["input_ids"]
+        ids = dropout.encode(text, epoch=0, index=index)
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+        assert ids[-1] == tokenizer.eos_token_id
+        assert len(ids) <= dropout.longest(len(plain))
+        longer += len(ids) > len(plain)
+    assert longer > len(TEXTS) / 2
+    assert tokenizer.backend_tokenizer.to_str() == before
+
+
+def test_as_a_data_set(tokenizer):
+    corpus = encode(embedded_corpus(20, 1, 1)["train"], tokenizer, "en", "de", keep_text=True)
+    dataset = DropoutDataset(corpus, BPEDropout(tokenizer, 0.1), "en", "de")
+    first = [dataset[index] for index in range(20)]
+    for index, example in enumerate(first):
+        assert len(example["input_ids"]) <= dataset.source_lengths[index]
+        assert len(example["labels"]) <= dataset.target_lengths[index]
+    dataset.set_epoch(1)
+    assert [dataset[index] for index in range(20)] != first
+    dataset.set_epoch(0)
+    assert [dataset[index] for index in range(20)] == first
+
+
+def test_other_tokenizers_are_refused():
+    unigram = train_tokenizer(["a b c", "b c d"] * 50, 400, "unigram")
+    with pytest.raises(ValueError, match=r"needs a fast tokenizer of type BPE, got .* \(Unigram\)"):
+        BPEDropout(unigram, 0.1)
+    with pytest.raises(ValueError, match=r"`dropout` must be a probability in \[0, 1\), got 1"):
+        BPEDropout(unigram, 1)
+
+
+def test_encoding_and_dropping():
+    tokenizer = tiny_tokenizer()
+    part = embedded_corpus(50, 1, 1)["train"]
+    encoded = encode(part, tokenizer, "en", "de")
+    assert set(encoded.column_names) == {"input_ids", "labels", "source_length", "target_length"}
+    for row, pair in zip(encoded, part["translation"], strict=True):
+        assert (row["source_length"], row["target_length"]) == (len(row["input_ids"]), len(row["labels"]))
+        assert tokenizer.decode(row["labels"], skip_special_tokens=True) == pair["de"]
+        assert row["labels"][-1] == tokenizer.eos_token_id
+    kept, dropped = drop_long(encoded, 20)
+    assert 0 < dropped == 50 - len(kept)
+    assert max(max(kept["source_length"]), max(kept["target_length"])) <= 20
+    cut = encode(part, tokenizer, "en", "de", max_length=8, keep_text=True)
+    assert max(cut["source_length"]) == 8
+    assert all(ids[-1] == tokenizer.eos_token_id for ids in cut["input_ids"])
+    assert cut["translation"] == part["translation"]
+
+
+def test_padding():
+    rows = [{"input_ids": [5, 1], "labels": [6, 7, 1]}, {"input_ids": [8, 9, 4, 1], "labels": [1]}]
+    batch = TranslationCollator(pad_token_id=0)(rows)
+    torch.testing.assert_close(batch["input_ids"], torch.tensor([[5, 1, 0, 0], [8, 9, 4, 1]]))
+    torch.testing.assert_close(batch["attention_mask"], torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]))
+    torch.testing.assert_close(batch["labels"], torch.tensor([[6, 7, 1], [1, -100, -100]]))
+    assert TranslationCollator(0, pad_to_multiple_of=8)(rows)["labels"].shape == (2, 8)
