@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
+from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines.backends import choose_backend
 from hf_capsule_mt.pipelines.coverage import coverage_of
 from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses
@@ -379,9 +380,7 @@ class Translator:
             source_ids = tuple(piece.source.token_ids)
             segments.append(Segment(*piece.span, source_ids, target_ids, was_cut=bool(found.was_cut[rank])))
             clean_up = options.clean_up_tokenization_spaces
-            texts.append(
-                str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up))
-            )
+            texts.append(decode_target(self.tokenizer, ids.tolist(), clean_up_tokenization_spaces=clean_up))
             if found.log_probs is not None:
                 total += float(found.log_probs[rank]) * (len(ids) - 1)
                 num_tokens += len(ids) - 1

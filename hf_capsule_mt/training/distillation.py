@@ -18,6 +18,7 @@ from hf_capsule_mt.files.line_failures import Failure, translate_lines
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import remove_partials, write_output
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.vocabulary import decode_target
 
 distillation_logger = logging.get_logger("hf_capsule_mt.training")
 
@@ -298,5 +299,5 @@ class Teacher:
         with torch.inference_mode():
             ids = self.model.generate(**batch, **self.generation)
         # keep each translation on one line, also if the teacher generates line breaks
-        decoded = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        decoded = [decode_target(self.tokenizer, sequence) for sequence in ids]
         return [" ".join(text.split("\n")) for text in decoded]

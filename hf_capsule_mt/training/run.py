@@ -22,6 +22,7 @@ from hf_capsule_mt.evaluation.metrics import metric_signature
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import remove_partials
 from hf_capsule_mt.modeling.loading import load_model
+from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation
@@ -181,7 +182,7 @@ def _bleu_of(
 
     def decode(predictions: np.ndarray) -> list[str]:
         ids = np.where(predictions < 0, tokenizer.pad_token_id, predictions)
-        return tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return [decode_target(tokenizer, sequence) for sequence in ids]
 
     return bleu_metric(decode, references)
 

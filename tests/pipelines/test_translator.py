@@ -1,16 +1,19 @@
 """The typed translator: its results, its options, and how often it runs the encoder and the tokenizer."""
 
 import dataclasses
+import json
 
 import pytest
+import sentencepiece
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianTokenizer, pipeline
 
 import hf_capsule_mt
-from hf_capsule_mt import CoverageOptions, Translator
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
 from hf_capsule_mt.fast.transform import FastLinear
+from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines import Translation
-from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for
 from tests.fixtures.word_for_word import sentences
 
 TEXTS = sentences(12, seed=99)
@@ -252,6 +255,52 @@ def test_what_is_refused(translator):
         CoverageOptions(retry_beams=4)
     with pytest.raises(ValueError, match="`num_beams` is 1"):
         translator(TEXTS[0], coverage=CoverageOptions(weight=1.0))
+
+
+@pytest.fixture
+def unequal(tmp_path):
+    """A `MarianTokenizer` of 7 source tokens, the last of them the padding, and of 10 target tokens."""
+    vocabularies = {}
+    for side, text in (("source", "one two three four"), ("target", "eins zwei drei vier fuenf sechs sieben")):
+        model = tmp_path / f"{side}.spm"
+        with open(model, "wb") as stream:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter([text]),
+                model_writer=stream,
+                model_type="word",
+                vocab_size=20,
+                hard_vocab_limit=False,
+                pad_id=-1,
+                bos_id=-1,
+                eos_id=0,
+                unk_id=1,
+                minloglevel=2,
+            )
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        tokens = [*(processor.id_to_piece(number) for number in range(processor.get_piece_size())), "<pad>"]
+        vocabularies[side] = {token: number for number, token in enumerate(tokens)}
+        (tmp_path / f"{side}.json").write_text(json.dumps(vocabularies[side]))
+    files = [str(tmp_path / name) for name in ("source.spm", "target.spm", "source.json", "target.json")]
+    return MarianTokenizer(*files, separate_vocabs=True), vocabularies["target"]
+
+
+@pytest.mark.parametrize("start", ["<pad>", "the source's <pad>"])
+def test_vocabularies_of_unequal_size(unequal, start):
+    tokenizer, target = unequal
+    start_id = target.get(start, tokenizer.pad_token_id)
+    (word,) = [token for token, number in target.items() if number == tokenizer.pad_token_id]
+    config = CapsuleMarianConfig(
+        **sizes_for(tokenizer) | {"decoder_start_token_id": start_id, "decoder_vocab_size": len(target)},
+        share_encoder_decoder_embeddings=False,
+    )
+    model = CapsuleMarianMTModel(config)
+    with torch.no_grad():
+        model.final_logits_bias[0, target[word]] = 1000.0
+    (piped,) = pipeline("translation", model=model, tokenizer=tokenizer)("one two", max_new_tokens=3)
+    expected = " ".join([word.removeprefix("▁")] * 3)
+    assert piped["translation_text"] == expected
+    sequence = torch.tensor([start_id, *[target[word]] * 3, target["</s>"], config.pad_token_id])
+    assert decode_target(tokenizer, sequence) == expected
 
 
 def test_it_is_public():
