@@ -10,20 +10,32 @@ models on the hub, separated by spaces, in the variable CAPSULE_MODELS.
 
 import argparse
 import os
+import sys
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
-from hf_capsule_mt.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint
 from hf_capsule_mt.demo import serve
 
 MODELS = "CAPSULE_MODELS"
 
 
+def named_checkpoint(text: str) -> tuple[str, str]:
+    """An `argparse` type: a checkpoint, or NAME=CHECKPOINT."""
+    name, _, path = text.partition("=") if "=" in text else (text, "", text)
+    return name, checkpoint(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     default = os.environ.get(MODELS, "").split()
-    parser.add_argument("models", nargs="*" if default else "+", help="checkpoints, each a path or name=path")
+    parser.add_argument(
+        "models",
+        nargs="*" if default else "+",
+        type=named_checkpoint,
+        metavar="MODEL",
+        help="checkpoints, each a path or name=path",
+    )
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1, or GRADIO_SERVER_NAME)")
     parser.add_argument("--port", type=int, help="the port (default: the first free one from 7860)")
-    arguments = parser.parse_args()
-    pairs = [model.split("=", 1) if "=" in model else [model, model] for model in arguments.models or default]
-    serve(dict(pairs), arguments.host, arguments.port)
+    arguments = parser.parse_args(None if sys.argv[1:] else default)
+    serve(dict(arguments.models), arguments.host, arguments.port)

@@ -9,15 +9,18 @@ measures how much of the source is covered (the coverage difference ratio of Zhe
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
 from hf_capsule_mt.evaluation.links import align_by_command
-from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, score_corpus
+from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, score_corpus
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
@@ -69,7 +72,7 @@ def adequacy(
     else:
         source_lines, target_lines = read_parallel(arguments.align_with)
         aligner = fit_aligner(source_lines, target_lines, progress=lambda step: print(f"Aligner: {step}"))
-        links = [aligner.align(part) for part in pairs]
+        links = [aligner.align(part) for part in tqdm(pairs, desc="Align", file=sys.stderr, leave=False)]
     measures = adequacy_measures(sources, hypotheses, aligner)
     return {"coverage_difference_ratio": coverage_difference_ratio(links[0], links[1:])} | {
         name: sum(values) / len(values) for name, values in measures.items()
@@ -80,7 +83,16 @@ def main() -> None:
     arguments = parse_arguments()
     check_outputs([arguments.output, arguments.plot], [arguments.hypotheses, *arguments.references, arguments.sources])
     hypotheses, *references = read_parallel([arguments.hypotheses, *arguments.references])
-    scores = score_corpus(hypotheses, references, arguments.metrics, arguments.tokenize)
+    scores: dict[str, Score] = {}
+    interval = None
+    with tqdm(total=len(arguments.metrics) + bool(arguments.bootstrap), file=sys.stderr, leave=False) as progress:
+        for name in arguments.metrics:
+            progress.set_description(name)
+            scores |= score_corpus(hypotheses, references, [name], arguments.tokenize)
+            progress.update()
+        if arguments.bootstrap:
+            progress.set_description("95 % interval of BLEU")
+            interval = confidence_interval(hypotheses, references, samples=arguments.bootstrap)
     for score in scores.values():
         print(f"{score.name}: {score.text}\n    {score.signature}")
     result: dict[str, Any] = {
@@ -91,8 +103,8 @@ def main() -> None:
         "sentences": len(hypotheses),
         "scores": {name: score.as_dict() for name, score in scores.items()},
     }
-    if arguments.bootstrap:
-        mean, width = confidence_interval(hypotheses, references, samples=arguments.bootstrap)
+    if interval is not None:
+        mean, width = interval
         result["bleu_confidence"] = {"mean": mean, "half_width_95": width, "samples": arguments.bootstrap}
         print(f"BLEU, 95 % interval: {mean:.2f} ± {width:.2f}")
     if arguments.sources:

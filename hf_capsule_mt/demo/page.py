@@ -5,6 +5,7 @@ import functools
 import html
 import os
 import re
+import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -215,10 +216,13 @@ def checked(translator: Translator, text: str, folder: str) -> Explanation:
 
 def serve(models: Mapping[str, str], host: str | None = None, port: int | None = None, **settings: Any) -> gr.Blocks:
     """Build and serve the page at `host`, else GRADIO_SERVER_NAME, else 127.0.0.1."""
+    host = host or os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")
+    if port is not None:
+        _check_free(host, port)
     page = build_page(models)
     fonts = ["system-ui", "sans-serif"]
     page.launch(
-        server_name=host or os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
+        server_name=host,
         server_port=port,
         share=False,
         max_file_size=1,  # byte: the page takes no files
@@ -227,3 +231,11 @@ def serve(models: Mapping[str, str], host: str | None = None, port: int | None =
         **settings,
     )
     return page
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise an `OSError` if nobody can listen on a port, before any model is loaded."""
+    try:
+        socket.create_server((host, port)).close()
+    except (OSError, OverflowError) as error:
+        raise OSError(f"`--host {host} --port {port}` cannot be listened on: {error}") from None

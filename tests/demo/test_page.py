@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,14 @@ def test_what_is_refused(translator, tmp_path):
         checked(translator, "balu " * 50, str(tmp_path))
     with pytest.raises(ValueError, match="at least one model"):
         build_page({})
+
+
+def test_a_taken_port_is_one_sentence(monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.demo.page.build_page", lambda models: pytest.fail("a model was loaded"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"`--host 127.0.0.1 --port {port}` cannot be listened on: .*in use"):
+            serve({"guided": "outputs/gdr"}, port=port)
 
 
 def test_limits_and_loopback(guided, monkeypatch):

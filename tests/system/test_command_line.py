@@ -68,6 +68,7 @@ WRONG = {
     "score em --input two": "two, line 1: 1 columns, but SOURCE<tab>TRANSLATION has 2",
     "score em --input two --output scores.txt": "--output writes .jsonl or .tsv, got scores.txt",
     "score em --sources two --translations two --coverage guided": "`score_coverage` reads PAST and FUTURE",
+    "demo x=/no/such/folder": "/no/such/folder: no such folder",
     "average --checkpoints nofolder em --output out": "nofolder",
     "shortlist em three two": "two",
     "shortlist em empty empty": "empty: no sentences",
