@@ -37,5 +37,7 @@ def main() -> None:
     )
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1, or GRADIO_SERVER_NAME)")
     parser.add_argument("--port", type=int, help="the port (default: the first free one from 7860)")
-    arguments = parser.parse_args(None if sys.argv[1:] else default)
+    arguments = parser.parse_args()
+    if not arguments.models:
+        arguments = parser.parse_args([*sys.argv[1:], *default])
     serve(dict(arguments.models), arguments.host, arguments.port)
