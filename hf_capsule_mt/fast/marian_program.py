@@ -191,8 +191,8 @@ def _route(
         return writer.run(Kind.DYNAMIC_ROUTING, out, a=votes, n=(*shape, normalize))
     if routing.method.route is not em_routing:
         raise UnsupportedModelError(f"routing by {routing.method.route.__name__} has no fast form")
-    lambdas = torch.tensor(em_lambda_schedule(num_iterations, settings["lambda_final"]))
     betas = cast(torch.Tensor, routing.beta_a), cast(torch.Tensor, routing.beta_u)
+    lambdas = torch.tensor(em_lambda_schedule(num_iterations, settings["lambda_final"]), device=betas[0].device)
     weights = tuple(map(program.vector, (*betas, lambdas)))
     return writer.run(Kind.EM_ROUTING, out, a=votes, w=weights, n=(*shape, activations), f=(settings["min_variance"],))
 

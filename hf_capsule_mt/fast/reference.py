@@ -12,12 +12,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hf_capsule_mt.fast.device_search import DeviceSearch
 from hf_capsule_mt.fast.int8 import int8_copy, int8_product, largest_exact_weight
 from hf_capsule_mt.fast.linear import PackedWeight
-from hf_capsule_mt.fast.programs import ACTIVATIONS, Linear, Operation, Program, Space
-from hf_capsule_mt.fast.requests import Answer, Request
+from hf_capsule_mt.fast.programs import ACTIVATIONS, Kind, Linear, Operation, Program, Space
+from hf_capsule_mt.fast.requests import Answer, Reading, Request
 from hf_capsule_mt.fast.search import Search
 from hf_capsule_mt.routing import dynamic_routing, em_routing, squash
+from hf_capsule_mt.routing.common import reads_are_free
 
 NAMES = {number: name for name, number in ACTIVATIONS.items()}  # of two names, the last
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -46,31 +48,47 @@ def _product(linear: Linear, largest: int, smallest: int = SMALLEST_INT8_WEIGHT)
 
 
 class TorchModel:
-    """A program with its weights packed for oneDNN."""
+    """A program with its weights packed for oneDNN, or on an accelerator as they are."""
 
     name = "torch"
 
     def __init__(self, program: Program, *, int8: bool) -> None:
         self.program = program
         self.has_coverage = program.has_coverage
+        self.device = program.linears[0].weight.device
         self.largest = largest_exact_weight() if int8 else 0
+        # read once: a read at every step would wait for an accelerator
+        self.schedules = {
+            operation.w[2]: program.vectors[operation.w[2]].tolist()
+            for operation in program.encoder + program.decoder
+            if operation.kind is Kind.EM_ROUTING
+        }
         self.products = [_product(linear, self.largest) for linear in program.linears]
 
     def product_with_some(self, number: int, rows: torch.Tensor) -> Product:
         """Return the product with some rows of a linear map, in int8 if the product with all is."""
         linear = self.program.linears[number]
+        rows = rows.to(self.device)
         some = Linear(linear.weight[rows], None if linear.bias is None else linear.bias[rows])
         is_float = linear.weight.numel() < SMALLEST_INT8_WEIGHT
         return _product(some, 0 if is_float else self.largest, smallest=0)
 
     def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer:
-        search = Search(request)
         with torch.inference_mode():
+            on_host = reads_are_free(self.program.linears[0].weight)
+            search = Search(request) if on_host else DeviceSearch(request, self.device)
             first_logits = self._decode(_Run(self, request), search)
-        # cloned out of inference mode, so that callers may change it
-        return Answer(*search.results(), first_logits.clone() if return_first_logits else None, search.reading())
+            tokens, scores = search.results()
+            reading = search.reading()
+        # cloned out of inference mode, so that callers may change them
+        return Answer(
+            tokens.clone(),
+            scores.clone(),
+            first_logits.clone() if return_first_logits else None,
+            None if reading is None else Reading(*(values.clone() for values in reading)),
+        )
 
-    def _decode(self, run: "_Run", search: Search) -> torch.Tensor:
+    def _decode(self, run: "_Run", search: Search | DeviceSearch) -> torch.Tensor:
         """Search; return the logits [B, V] of the first position."""
         run.execute(self.program.encoder)
         first_logits = torch.empty(0)
@@ -89,16 +107,18 @@ class _Run:
 
     def __init__(self, model: TorchModel, request: Request) -> None:
         self.program, self.products, self.product_with_some = model.program, model.products, model.product_with_some
+        self.device, self.schedules = model.device, model.schedules
+        words = nn.utils.rnn.pad_sequence([torch.tensor(source) for source in request.sources], batch_first=True)
         lengths = torch.tensor([len(source) for source in request.sources])
-        self.words = nn.utils.rnn.pad_sequence([torch.tensor(source) for source in request.sources], batch_first=True)
-        self.lengths = lengths
-        self.mask = torch.arange(self.words.shape[1]) < lengths[:, None]  # [B, S]
-        self.attention_mask = None if bool(self.mask.all()) else self.mask[:, None, None]  # [B, 1, 1, S]
+        self.words, self.lengths = words.to(self.device), lengths.to(self.device)
+        self.mask = torch.arange(words.shape[1], device=self.device) < self.lengths[:, None]  # [B, S]
+        is_padded = any(len(source) < request.longest_source for source in request.sources)
+        self.attention_mask = self.mask[:, None, None] if is_padded else None  # [B, 1, 1, S]
         self.buffers: dict[int, torch.Tensor] = {}
         self.tokens = torch.empty(0)
         self.step = 0
         self.shortlists = request.shortlists
-        self.candidates = torch.empty(0) if request.shortlists is None else request.candidates
+        self.candidates = torch.empty(0) if request.shortlists is None else request.candidates.to(self.device)
         self.num_beams, self.most_steps = request.num_beams, request.longest + int(request.coverage)
         self.past_and_future = torch.empty(0)  # [B, K, 2, S], the shares of the words in this step
         self.caches: dict[int, torch.Tensor] = {}  # keys and values [2, B, H, slots, d / H]
@@ -106,7 +126,7 @@ class _Run:
         self.source_heads: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
         self.ancestors = torch.empty(0)  # [B, 1, K, slots], 0 for those of a hypothesis, else -inf
         if model.program.num_caches:
-            self.ancestors = torch.full((len(lengths), 1, 1, 0), 0.0)
+            self.ancestors = torch.zeros(len(lengths), 1, 1, 0, device=self.device)
 
     def execute(self, operations: list[Operation]) -> None:
         for operation in operations:
@@ -129,7 +149,7 @@ class _Run:
     def state(self, buffer: int) -> torch.Tensor:
         """A state [B, K, width]; zero before the first step."""
         if buffer not in self.buffers:
-            self.buffers[buffer] = torch.zeros(*self.tokens.shape, self.program.width(buffer))
+            self.buffers[buffer] = torch.zeros(*self.tokens.shape, self.program.width(buffer), device=self.device)
         return self.buffers[buffer]
 
     # ------------------------------------------------------------------------------------------------- operations
@@ -158,9 +178,10 @@ class _Run:
         """Logits [B, K, V], -inf for the tokens that a source may not write."""
         if not self.step:
             self.head = self.product_with_some(op.w[0], self.candidates)
-            self.unlisted = torch.ones(len(shortlists), 1, self.program.vocabulary, dtype=torch.bool)
+            unlisted = torch.ones(len(shortlists), 1, self.program.vocabulary, dtype=torch.bool)
             for row, tokens in enumerate(shortlists):
-                self.unlisted[row, 0, tokens.long()] = False
+                unlisted[row, 0, tokens.long()] = False
+            self.unlisted = unlisted.to(self.device)
         found = self.head(self.buffers[op.a])  # [B, K, candidates]
         logits = found.new_full((*found.shape[:-1], self.program.vocabulary), -torch.inf)
         return logits.index_copy_(-1, self.candidates.long(), found).masked_fill_(self.unlisted, -torch.inf)
@@ -220,8 +241,8 @@ class _Run:
         end = start + beams
         self.caches[cache][:, :, :, start:end] = parts[1:]
         if self.ancestors.shape[-1] < end:  # the first layer of this step
-            own = torch.full((beams, beams), -torch.inf).fill_diagonal_(0).expand(batch, 1, -1, -1)
-            self.ancestors = torch.cat([self.ancestors, own], dim=-1)
+            own = torch.full((beams, beams), -torch.inf, device=self.device).fill_diagonal_(0)
+            self.ancestors = torch.cat([self.ancestors, own.expand(batch, 1, -1, -1)], dim=-1)
         keys, values = self.caches[cache][:, :, :, :end]
         mask = None if self.num_beams == 1 else self.ancestors
         self.buffers[op.out] = _join(F.scaled_dot_product_attention(parts[0], keys, values, mask))
@@ -231,14 +252,14 @@ class _Run:
         joined = self.buffers[op.a]
         num_votes = shape[0] * shape[1] * shape[2]
         activation = None if activations < 0 else joined[..., activations:].unflatten(-1, shape[:2])
-        beta_a, beta_u, lambdas = (self.program.vectors[number] for number in op.w)
+        beta_a, beta_u = (self.program.vectors[number] for number in op.w[:2])
         routed = em_routing(
             joined[..., :num_votes].unflatten(-1, shape),
             num_iterations=iterations,
             input_activation=activation,
             beta_a=beta_a,
             beta_u=beta_u,
-            lambda_schedule=lambdas.tolist(),
+            lambda_schedule=self.schedules[op.w[2]],
             min_variance=op.f[0],
             return_weights=False,
         )
@@ -265,11 +286,11 @@ class _Run:
         projected = self.buffers[op.c].unflatten(-1, (capsules, width)).transpose(1, 2)
         guide = self.buffers[op.d].unflatten(-1, (1, capsules, width))  # [B, 1, M, D]
         query = self.buffers[op.a][:, :, None]  # [B, K, 1, D]
-        logits = torch.zeros(())
+        logits, one = guide.new_zeros(()), guide.new_ones(())
         routed = shares = guide
         for iteration in range(1, iterations):
             exponentials = (2 * (guide + query).clamp(-20, 20)).exp()  # [B, K, M, D]
-            gates = torch.addcmul(torch.ones(()), exponentials[..., None, :], projected[:, None]).reciprocal_()
+            gates = torch.addcmul(one, exponentials[..., None, :], projected[:, None]).reciprocal_()
             logits = logits + (score.sum() - 2 * torch.matmul(gates, score))  # [B, K, M, S]
             shares = logits.softmax(dim=2) * self.mask[:, None, None]
             routed = squash(torch.matmul(shares.transpose(1, 2), votes)).transpose(1, 2)  # [B, K, M, D]
@@ -290,7 +311,7 @@ class _Run:
         width = inputs.shape[-1] // (4 if is_lstm else 3)
         out = self.buffers.setdefault(op.out, inputs.new_zeros(*inputs.shape[:2], self.program.width(op.out)))
         state = cell = inputs.new_zeros(len(inputs), width)
-        rows = torch.arange(len(inputs))
+        rows = torch.arange(len(inputs), device=self.device)
         for position in range(inputs.shape[1]):
             alive = (position < self.lengths)[:, None]
             place = (self.lengths - 1 - position).clamp(min=0) if reverse else torch.full_like(self.lengths, position)
@@ -325,14 +346,14 @@ class _Run:
         words, keep = self.buffers[op.a], self.mask[..., None]
         largest = words.masked_fill(~keep, -torch.inf).amax(dim=1)
         mean = (words * keep).sum(dim=1) / self.lengths[:, None]
-        last = words[torch.arange(len(words)), self.lengths - 1]
+        last = words[torch.arange(len(words), device=self.device), self.lengths - 1]
         self.buffers[op.out] = torch.cat([largest, mean, words[:, 0], last], dim=-1)
 
     def separable_routing(self, op: Operation) -> None:
         capsules, iterations, sets = op.n
         votes = self.buffers[op.b].unflatten(-1, (sets, capsules, -1))  # [B, S, sets, M, D]
         keep = self.mask[..., None]
-        logits = torch.zeros(*self.mask.shape, capsules)
+        logits = torch.zeros(*self.mask.shape, capsules, device=self.device)
         for iteration in range(iterations):
             own = votes[:, :, iteration if sets > 1 else 0] * keep[..., None]  # [B, S, M, D]
             shares = logits.softmax(dim=-1) * keep

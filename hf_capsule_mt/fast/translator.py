@@ -55,7 +55,7 @@ def to_fast(
     backend: BackendName = "auto",
     shortlist: Shortlist | bool | str | os.PathLike[str] = False,
 ) -> "FastTranslator":
-    """Return a translator that decodes with packed copies of a model's weights, on a CPU.
+    """Return a translator that decodes with packed copies of a model's weights.
 
     It takes every model of this package and transformers' `MarianMTModel` (OPUS-MT):
 
@@ -63,10 +63,12 @@ def to_fast(
         tokens = fast.generate(input_ids, attention_mask=attention_mask, num_beams=5)
 
     Args:
-        int8: multiply in int8, with a scale for each row and each output. With False the results are those of
-            `generate()`, token for token.
+        int8: multiply in int8, with a scale for each row and each output; on a CPU. With False the results are those
+            of `generate()`, token for token.
         backend: "native" (C), "torch" (no compiled code), or "auto": native where it is there. With "auto" an option
             that the backends do not know is left to `generate()`, with a line in the log; else it is a ValueError.
+            A model on a GPU is decoded there by "torch", in float32: encoder, decoder and search without a wait for
+            the host but one every few steps. Its speed was not measured yet.
         shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
             shortlist`, or True for the one beside the checkpoint. Scores and coverage are among these tokens then.
     """
@@ -156,6 +158,9 @@ class FastTranslator:
             Sequences [B * returned, T] that begin with the start token, padded on the right.
         """
         inputs = options.pop("input_ids", None) if inputs is None else inputs
+        if isinstance(inputs, torch.Tensor):
+            inputs = inputs.to(self.model.device)
+            attention_mask = None if attention_mask is None else attention_mask.to(self.model.device)
         try:
             config = self._config(generation_config, options)
             answer, request = self._answer(inputs, attention_mask, config, limits, coverage=return_coverage)
@@ -290,8 +295,12 @@ class FastTranslator:
     def program_of(model: PreTrainedModel) -> Program:
         """Write the program of a model, or refuse what no program can say."""
         weight = next(model.parameters())
-        if not weight.is_cpu or not weight.is_floating_point():
-            raise UnsupportedModelError(f"fast decoding is for models on a CPU, got {weight.dtype} on {weight.device}")
+        if weight.is_meta or not weight.is_floating_point():
+            raise UnsupportedModelError(
+                f"fast decoding is for floating point models with values, got {weight.dtype} on {weight.device}"
+            )
+        if any(parameter.device != weight.device for parameter in model.parameters()):
+            raise UnsupportedModelError("fast decoding is for models on one device")
         write = PROGRAMS.get(model.config.model_type)
         if write is None:
             raise UnsupportedModelError(
@@ -302,6 +311,13 @@ class FastTranslator:
         return write(model)
 
     def _pack(self, program: Program) -> Backend:
+        device = program.linears[0].weight.device
+        if device.type != "cpu":
+            if self.wanted == "native":
+                raise NativeUnavailableError(f"the native engine decodes on a CPU, got a model on {device}")
+            if self.int8:
+                self._report(f"`int8` is for a CPU: on {device} the products stay float32.")
+            return TorchModel(program, int8=False)
         if self.wanted != "torch":
             try:
                 return NativeModel(program, int8=self.int8)
@@ -367,7 +383,8 @@ class FastTranslator:
             raise UnsupportedOptionError(f"{longest} tokens, {num_beams} beams and {returned} returned sequences")
         if positions is not None and (longest > positions or int(keep.sum(dim=1).max()) > positions):
             raise UnsupportedOptionError(f"a length beyond the model's {positions} positions")
-        sources = [row[kept].tolist() for row, kept in zip(inputs, keep, strict=True)]
+        host_inputs, host_keep = inputs.cpu(), keep.cpu()
+        sources = [row[kept].tolist() for row, kept in zip(host_inputs, host_keep, strict=True)]
         shortlists = None
         if self.shortlist is not None:
             shortlists = [self.shortlist.of_source(source, end) for source in sources]
@@ -378,7 +395,7 @@ class FastTranslator:
         at_end = _single(at_end) if at_end is not None else None
         if at_end is not None and at_end != end:
             raise UnsupportedOptionError(f"`forced_eos_token_id={at_end}`")
-        by_source = [longest] * len(inputs) if limits is None else [min(int(limit), longest) for limit in limits]
+        by_source = [longest] * len(inputs) if limits is None else [min(limit, longest) for limit in limits.tolist()]
         return Request(
             sources=sources,
             limits=by_source,
@@ -456,10 +473,10 @@ def _suppressed(config: GenerationConfig) -> list[int]:
 def _with_start(answer: Answer, request: Request) -> torch.Tensor:
     """[B, returned, longest] -> [B * returned, T], with the start token, as long as the longest that was generated."""
     tokens = answer.tokens[..., : int(_lengths(answer, request).max())].flatten(0, 1)
-    return torch.cat([torch.full((len(tokens), 1), request.start_token), tokens], dim=1)
+    return torch.cat([torch.full_like(tokens[:, :1], request.start_token), tokens], dim=1)
 
 
 def _lengths(answer: Answer, request: Request) -> torch.Tensor:
     """The tokens after the start token [B, returned]: to the first end token, which counts, or to the limit."""
     before_end = answer.tokens.ne(request.end_token).cumprod(dim=-1).sum(dim=-1)
-    return torch.minimum(before_end + 1, torch.tensor(request.limits)[:, None])
+    return torch.minimum(before_end + 1, torch.tensor(request.limits, device=before_end.device)[:, None])

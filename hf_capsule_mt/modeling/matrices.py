@@ -18,10 +18,8 @@ def matrix_of(linear: nn.Linear) -> torch.Tensor:
     weight = linear.weight
     if torch.compiler.is_compiling() or is_plain(linear):
         return weight
-    unit = torch.eye(linear.in_features)
     device = getattr(weight, "device", None)  # of torch.ao's layers `weight` is a method
-    if isinstance(device, torch.device):
-        unit = unit.to(device)
+    unit = torch.eye(linear.in_features, device=device if isinstance(device, torch.device) else None)
     with torch.no_grad():
         return (linear(unit) - linear(torch.zeros_like(unit[:1]))).t()
 

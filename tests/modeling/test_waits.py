@@ -4,6 +4,7 @@ A CPU plays the accelerator: the models are told that no tensor is on the host, 
 operation that reads one.
 """
 
+import subprocess
 import sys
 from collections import Counter
 
@@ -159,3 +160,14 @@ def test_a_step_on_a_device_without_values(case):
     loss_and_gradients(model.train(), labelled(batch))
     with torch.no_grad():
         model.eval()(**batch)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_every_tensor_is_on_the_device():
+    """In a process of its own, for it registers a device."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.modeling.fake_gpu", "--all"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert len(done.stdout.splitlines()) == len(CASES)

@@ -1,0 +1,186 @@
+"""Training, decoding and the fast path on a GPU that is not there: every tensor is on it, and none is read or moved.
+
+    python -m tests.modeling.fake_gpu            # a mix or two of each family
+    python -m tests.modeling.fake_gpu --all
+
+PyTorch's fake tensors know device, dtype and shape and no values. The device is one that Python registers, because a
+PyTorch without CUDA has no gradients on "cuda"; registering it changes the whole process, hence a process of its own.
+Prints every copy between host and device; exits with an error at two devices in one operation, or at a read.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hf_capsule_mt.fast import reference, to_fast
+from hf_capsule_mt.fast.native import NativeUnavailableError
+from hf_capsule_mt.fast.programs import Linear
+from hf_capsule_mt.fast.translator import FastTranslator
+from hf_capsule_mt.modeling import conditional_gru, matrices
+from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
+
+DEVICE = "gpu"
+FAMILIES = (test_capsule_marian.TestCapsuleMarian, test_capsule_rnmt.TestCapsuleRNMT, test_capsnmt.TestCapsNMT)
+FEW = ("everything", "guided", "capsules", "hybrid")
+START = ("__init__",)  # functions in which a search begins, and may move its sources to the device
+
+
+class Device(backend_registration._DummyBackendModule):
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+
+def register() -> None:
+    """Register the device, and what fake tensors lack for it."""
+    backend_registration._setup_privateuseone_for_python_backend(DEVICE, backend_module=Device())
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("_thnn_fused_gru_cell", gru_cell, "Meta")
+    library.impl("_thnn_fused_gru_cell_backward", gru_cell_backward, "Meta")
+    register.library = library  # type: ignore[attr-defined]  # it is undone with the object
+    torch.tensor = tensor  # type: ignore[assignment]
+    for module in (matrices, conditional_gru):  # a fake parameter has another type than a parameter
+        module.is_plain = lambda linear: True
+
+
+def gru_cell(from_input: Any, from_state: Any, state: Any, *biases: Any) -> Any:
+    return torch.empty_like(state), state.new_empty(len(state), 5 * state.shape[1])
+
+
+def gru_cell_backward(grad: Any, workspace: Any, has_bias: bool) -> Any:
+    rows, width = grad.shape
+    shapes = ((rows, 3 * width), (rows, 3 * width), (rows, width), (3 * width,), (3 * width,))
+    return tuple(grad.new_empty(shape) for shape in shapes)
+
+
+def tensor(
+    data: Any, *, device: Any = None, _tensor: Callable[..., torch.Tensor] = torch.tensor, **settings: Any
+) -> Any:
+    """Stand in for `torch.tensor`, which computes on the device itself."""
+    made = _tensor(data, **settings)
+    return made if device is None else torch.empty(made.shape, dtype=made.dtype, device=device)
+
+
+def on_device(values: torch.Tensor) -> torch.Tensor:
+    return torch.empty(values.shape, dtype=values.dtype, device=DEVICE)
+
+
+def move(model: nn.Module) -> nn.Module:
+    """Give a model parameters and buffers on the device; tied ones stay tied."""
+    moved: dict[torch.Tensor, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                if parameter not in moved:
+                    moved[parameter] = nn.Parameter(on_device(parameter), parameter.requires_grad)
+                setattr(module, name, moved[parameter])
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None:
+                module._buffers[name] = on_device(buffer)
+    return model
+
+
+class Copies(TorchDispatchMode):
+    """Note the operations that touch two devices, by the line of their caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        touched = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        if len({tensor.device.type for tensor in touched if tensor.dim() or tensor.device.type != "cpu"}) > 1:
+            frame: Any = sys._getframe()
+            while "/torch/" in frame.f_code.co_filename or frame.f_code.co_filename == __file__:
+                frame = frame.f_back
+            if frame.f_code.co_name not in START:
+                self.found[f"{func} in {frame.f_code.co_filename}:{frame.f_lineno}"] += 1
+        return result
+
+
+def run_model(model: Any) -> None:
+    """Train a step, and decode three with rows that change places, with both caches."""
+    shapes = {"input_ids": (3, 7), "attention_mask": (3, 7), "labels": (3, 6)}
+    batch = {name: torch.empty(shape, dtype=torch.long, device=DEVICE) for name, shape in shapes.items()}
+    model.train()(**batch).loss.backward()
+    assert all(parameter.grad.device.type == DEVICE for parameter in model.parameters() if parameter.grad is not None)
+    model.eval()
+    mask = batch["attention_mask"]
+    with torch.no_grad():
+        encoded = model.get_encoder()(batch["input_ids"], attention_mask=mask)
+        caches = [None, model.new_cache(static=True)] if hasattr(model, "new_cache") else [None]
+        for cache in caches:
+            for word in batch["labels"][:, :3].split(1, dim=1):
+                output = model(
+                    attention_mask=mask, encoder_outputs=encoded, decoder_input_ids=word, past_key_values=cache,
+                    use_cache=True,
+                )  # fmt: skip
+                cache = output.past_key_values
+                cache.reorder_cache(torch.empty(3, dtype=torch.long, device=DEVICE))
+
+
+def run_fast(fast: reference.TorchModel, request: Any) -> None:
+    """Decode by the fast path: its program moved, as `program_of` writes it for a model on the device."""
+    program = fast.program
+    program.linears = [Linear(on_device(one.weight), on_device(one.bias)) for one in program.linears]
+    program.vectors = [on_device(vector) for vector in program.vectors]
+    fast.products = [reference._product(linear, 0) for linear in program.linears]
+    fast.device = torch.device(DEVICE)
+    answer = fast.translate(request)
+    assert answer.tokens.device.type == DEVICE
+
+
+def check_program(model: Any) -> None:
+    """Write the program of a model on the device; the native engine refuses it."""
+    program = FastTranslator.program_of(model)
+    written = [one.weight for one in program.linears] + program.vectors
+    assert {values.device.type for values in written} == {DEVICE}
+    with pytest.raises(NativeUnavailableError, match=DEVICE):
+        to_fast(model, backend="native")
+
+
+def main() -> None:
+    cases = [(family, name) for family in FAMILIES for name in family.mixes if "--all" in sys.argv or name in FEW]
+    prepared = []
+    for family, name in cases:
+        checks = family()
+        model = checks.model(family.mixes[name])
+        requests: list[tuple[Any, Any]] = []
+        try:
+            fast = to_fast(model, int8=False, backend="torch")
+        except ValueError:  # no fast form
+            fast = None
+        for num_beams in (1, 3) if fast is not None else ():
+            options = {"num_beams": num_beams, "max_new_tokens": 6, "no_repeat_ngram_size": 2}
+            batch = checks.batch()
+            config = fast._config(None, options)
+            request = fast._request(batch["input_ids"], batch["attention_mask"], config, None)
+            requests.append((reference.TorchModel(fast.program_of(model), int8=False), request))
+        prepared.append((f"{family.__name__[4:]}, {name}", model, requests))
+    register()
+    failed = False
+    for title, model, requests in prepared:
+        with FakeTensorMode(), Copies() as copies:
+            run_model(move(model))
+            for backend, request in requests:
+                run_fast(backend, request)
+            if requests:
+                check_program(model)
+        print(
+            title, "fast path too" if requests else "", *copies.found, sep="\n  " if copies.found else " ", flush=True
+        )
+        failed = failed or bool(copies.found)
+    sys.exit("there were copies between host and device" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
