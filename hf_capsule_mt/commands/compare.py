@@ -3,18 +3,24 @@
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en \\
         --markdown compare.md --html compare.html --output compare.json
+    capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --html compare.html \\
+        --coverage plain=plain.coverage.tsv em=em.coverage.tsv
 
+The page of --html is one file that loads nothing: a plot of the sentences that differ, and a table that filters them
+by length, by difference of chrF and BLEU, and by coverage, as `translate --coverage` and `score --coverage` write it.
 Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is that of Collins et al. 2005.
 """
 
 import argparse
+import json
 from pathlib import Path
 
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
+from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
+from hf_capsule_mt.evaluation.comparison_page import SentenceCoverage, as_html
 from hf_capsule_mt.files.outputs import check_outputs, write_output
-from hf_capsule_mt.files.text import read_parallel
+from hf_capsule_mt.files.text import read_lines, read_parallel
 
 
 def named_file(argument: str) -> tuple[str, Path]:
@@ -26,7 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("systems", nargs="+", type=named_file, metavar="NAME=FILE", help="the baseline comes first")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
-    parser.add_argument("--sources", type=Path, help="source sentences to show")
+    parser.add_argument("--sources", type=Path, help="source sentences to show, and for their lengths")
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -37,10 +43,47 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the paired bootstrap")
     parser.add_argument("--trials", type=int, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
+    parser.add_argument(
+        "--coverage", nargs="+", type=named_file, metavar="NAME=FILE", default=[], help="for the page, .tsv or .jsonl"
+    )
     parser.add_argument("--output", type=Path, help="a result file")
     parser.add_argument("--markdown", type=Path, help="the report as Markdown")
-    parser.add_argument("--html", type=Path, help="the report as a page")
+    parser.add_argument("--html", type=Path, help="a page with a plot, a table and filters")
     return parser.parse_args()
+
+
+def read_coverage(path: Path, num_sentences: int) -> list[SentenceCoverage]:
+    """Return the coverage of each sentence from a file of `translate --coverage` or `score --coverage`."""
+    found = []
+    lines = read_lines(path)
+    if len(lines) != num_sentences:
+        raise ValueError(f"{path}: has {len(lines)} lines, but there are {num_sentences} sentences")
+    for number, line in enumerate(lines):
+        try:
+            first, coverage = _from_json(line) if path.suffix == ".jsonl" else _from_columns(line)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise ValueError(f"{path}, line {number + 1}: no coverage as `translate --coverage` writes it") from None
+        if first != number:
+            raise ValueError(f"{path}, line {number + 1}: is of sentence {first}, but {number} is wanted (from 0)")
+        found.append(coverage)
+    return found
+
+
+def _from_columns(line: str) -> tuple[int, SentenceCoverage]:
+    number, *columns = line.split("\t")
+    if not any(columns):
+        return int(number), SentenceCoverage(None)
+    score, untranslated, _ = columns[-3:]
+    return int(number), SentenceCoverage(float(score), untranslated)
+
+
+def _from_json(line: str) -> tuple[int, SentenceCoverage]:
+    record = json.loads(line)
+    if "error" in record:
+        return record["line"], SentenceCoverage(None)
+    coverage = record.get("coverage", record)
+    left_out = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
+    return record["line"], SentenceCoverage(float(coverage["score"]), left_out)
 
 
 def main() -> None:
@@ -49,13 +92,16 @@ def main() -> None:
     if len(set(names)) != len(names) or len(names) < 2:
         raise ValueError(f"two systems or more are needed, each with a name of its own, got {names}")
     files = [path for _, path in arguments.systems]
-    check_outputs(
-        [arguments.output, arguments.markdown, arguments.html], [*files, *arguments.references, arguments.sources]
-    )
+    unknown = sorted({name for name, _ in arguments.coverage} - set(names))
+    if unknown:
+        raise ValueError(f"--coverage is of {unknown[0]}, which is none of the systems {', '.join(names)}")
+    inputs = [*files, *arguments.references, arguments.sources, *(path for _, path in arguments.coverage)]
+    check_outputs([arguments.output, arguments.markdown, arguments.html], inputs)
     extra = [arguments.sources] if arguments.sources else []
     lines = read_parallel([*files, *arguments.references, *extra])
     systems = dict(zip(names, lines, strict=False))
     references = lines[len(names) : len(names) + len(arguments.references)]
+    coverage = {name: read_coverage(path, len(lines[0])) for name, path in arguments.coverage}
     report = build_report(
         systems,
         references,
@@ -66,8 +112,9 @@ def main() -> None:
         arguments.trials,
     )
     print(as_text(report), end="")
-    for path, text in ((arguments.markdown, as_markdown(report)), (arguments.html, as_html(report))):
-        if path:
-            write_output(path, text)
+    if arguments.markdown:
+        write_output(arguments.markdown, as_markdown(report))
+    if arguments.html:
+        write_output(arguments.html, as_html(report, coverage))
     if arguments.output:
         print(f"Result: {write_result(arguments.output, {'kind': 'comparison', **report.as_dict()})}")

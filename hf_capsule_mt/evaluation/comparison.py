@@ -1,8 +1,7 @@
 """Report on systems against a baseline: scores, significance, and the sentences that differ most."""
 
-import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
@@ -17,10 +16,11 @@ from hf_capsule_mt.evaluation.significance import (
 
 @dataclass(frozen=True)
 class SentenceDifference:
-    """A sentence that system and baseline translate differently; `gain` is positive if the system is better."""
+    """A sentence that system and baseline translate differently; gains are positive if the system is better."""
 
     number: int
-    gain: float
+    gain: float  # of chrF
+    bleu_gain: float
     source: str | None
     reference: str
     baseline: str
@@ -34,11 +34,18 @@ class Report:
     baseline: str
     baseline_scores: dict[str, tuple[float, float]]  # metric: score, half the width of its 95 % interval
     comparisons: dict[str, dict[str, Comparison]]
-    differences: dict[str, list[SentenceDifference]]  # by system; none for a system without differences
+    differences: dict[str, list[SentenceDifference]]  # by system, the most different first; none without differences
     sentences: int
+    most_different: int = 5
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the fields for JSON, with the sentences that differ most alone."""
+        return asdict(replace(self, differences=self.shown()))
+
+    def shown(self) -> dict[str, list[SentenceDifference]]:
+        """Return the `most_different` sentences of each system that has some."""
+        cut = {name: found[: self.most_different] for name, found in self.differences.items()}
+        return {name: found for name, found in cut.items() if found}
 
 
 HEADER = ("system", "metric", "score", "95 %", "difference", "p (bootstrap)", "p (randomisation)", "p (sign)", "w/t/l")
@@ -56,16 +63,25 @@ def build_report(
     """Compare every system with the first; rank sentences by the difference of their chrF."""
     comparisons = compare_systems(systems, references, metrics, bootstrap_samples, randomisation_trials)
     (baseline, baseline_lines), *others = systems.items()
-    before = sentence_scores(baseline_lines, references)
+    before = {metric: sentence_scores(baseline_lines, references, metric) for metric in ("chrf", "bleu")}
     differences = {}
     for name, lines in others:
-        gains = [new - old for new, old in zip(sentence_scores(lines, references), before, strict=True)]
-        order = sorted(range(len(gains)), key=lambda n: (-abs(gains[n]), n))[:most_different]
+        gains = {
+            metric: [new - old for new, old in zip(sentence_scores(lines, references, metric), scores, strict=True)]
+            for metric, scores in before.items()
+        }
+        chrf = gains["chrf"]
         different = [
             SentenceDifference(
-                n + 1, gains[n], sources[n] if sources else None, references[0][n], baseline_lines[n], lines[n]
+                n + 1,
+                chrf[n],
+                gains["bleu"][n],
+                sources[n] if sources else None,
+                references[0][n],
+                baseline_lines[n],
+                lines[n],
             )
-            for n in order
+            for n in sorted(range(len(chrf)), key=lambda n: (-abs(chrf[n]), n))
             if lines[n] != baseline_lines[n]
         ]
         if different:
@@ -75,7 +91,7 @@ def build_report(
         metric: (row.baseline_score, confidence_interval(baseline_lines, references, metric, bootstrap_samples)[1])
         for metric, row in first.items()
     }
-    return Report(baseline, baseline_scores, comparisons, differences, len(baseline_lines))
+    return Report(baseline, baseline_scores, comparisons, differences, len(baseline_lines), most_different)
 
 
 def table_rows(report: Report) -> list[tuple[str, ...]]:
@@ -123,11 +139,11 @@ def as_text(report: Report) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += ["", *notes(report)]
-    for name, differences in report.differences.items():
+    for name, differences in report.shown().items():
         lines += ["", f"Sentences that differ most: {name} and {report.baseline}"]
         for item in differences:
             lines += ["", f"{item.number}  ({item.gain:+.1f} chrF)"]
-            lines += [f"  {label}: {text}" for label, text in _texts(report, name, item)]
+            lines += [f"  {label}: {text}" for label, text in sentence_texts(report, name, item)]
     return "\n".join(lines) + "\n"
 
 
@@ -135,44 +151,16 @@ def as_markdown(report: Report) -> str:
     """Format the report as Markdown."""
     lines = [markdown_table(HEADER, ([_escape(cell) for cell in row] for row in table_rows(report)))]
     lines += ["", *(f"- {_escape(note)}" for note in notes(report))]
-    for name, differences in report.differences.items():
+    for name, differences in report.shown().items():
         lines += ["", f"### Sentences that differ most: {_escape(name)} and {_escape(report.baseline)}", ""]
         for item in differences:
             lines.append(f"- sentence {item.number} ({item.gain:+.1f} chrF)")
-            lines += [f"    - {label}: {_escape(text)}" for label, text in _texts(report, name, item)]
+            lines += [f"    - {label}: {_escape(text)}" for label, text in sentence_texts(report, name, item)]
     return "\n".join(lines) + "\n"
 
 
-def as_html(report: Report) -> str:
-    """Format the report as one self-contained HTML page."""
-    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in HEADER)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table_rows(report)
-    )
-    parts = [f"<table>\n<tr>{cells}</tr>\n{body}</table>", "<ul>"]
-    parts += [f"<li>{html.escape(note)}</li>" for note in notes(report)] + ["</ul>"]
-    for name, differences in report.differences.items():
-        parts.append(f"<h2>Sentences that differ most: {html.escape(name)} and {html.escape(report.baseline)}</h2>")
-        for item in differences:
-            parts.append(f"<h3>Sentence {item.number} ({item.gain:+.1f} chrF)</h3><dl>")
-            parts += [
-                f"<dt>{html.escape(label)}</dt><dd>{html.escape(text)}</dd>"
-                for label, text in _texts(report, name, item)
-            ]
-            parts.append("</dl>")
-    style = (
-        "body{font-family:sans-serif;max-width:70em;margin:2em auto}td,th{padding:.2em .8em;text-align:right;"
-        "border-bottom:1px solid #ccc}td:first-child,th:first-child{text-align:left}dt{font-weight:bold}"
-    )
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Comparison with '
-        f"{html.escape(report.baseline)}</title><style>{style}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
-
-
-def _texts(report: Report, name: str, item: SentenceDifference) -> list[tuple[str, str]]:
+def sentence_texts(report: Report, name: str, item: SentenceDifference) -> list[tuple[str, str]]:
+    """Return the labels and texts to show of a sentence: source, reference, baseline, system."""
     texts = [("source", item.source)] if item.source is not None else []
     return [*texts, ("reference", item.reference), (report.baseline, item.baseline), (name, item.system)]
 

@@ -2,13 +2,18 @@
 
 import json
 import math
+import os
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import sacrebleu
 
-from hf_capsule_mt.evaluation.comparison import as_html, as_markdown, as_text, build_report
+from hf_capsule_mt.evaluation import comparison_page
+from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
+from hf_capsule_mt.evaluation.comparison_page import SentenceCoverage, as_html
 from hf_capsule_mt.evaluation.significance import (
     binomial_two_sided,
     compare_systems,
@@ -128,3 +133,76 @@ def test_no_heading_without_sentences(system, most_different):
     for form in (as_text(report), as_markdown(report), as_html(report)):
         assert "plain" in form
         assert "differ most" not in form
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+def page_of(systems, sources=None, coverage=None):
+    return as_html(build_report(systems, [REFERENCE], sources, ["bleu"], 1, 20, 100), coverage)
+
+
+def test_the_page_has_a_dot_and_a_row_for_each_sentence_that_differs():
+    sources = ["<i>x</i> " * (n % 3 + 1) for n in range(len(REFERENCE))]
+    coverage = [SentenceCoverage(None if n == 0 else n / 100, "<i>x" * (n == 1)) for n in range(len(REFERENCE))]
+    page = page_of({"plain": BASELINE, "em": SYSTEM}, sources, {"em": coverage})
+    numbers = sorted([*range(2, 25, 2), 1, 13])
+    assert sorted(map(int, re.findall(r'<tr id="s0-(\d+)"', page))) == numbers
+    assert sorted(map(int, re.findall(r'<a href="#s0-(\d+)"', page))) == numbers
+    assert page.index("<svg") < page.index("<table")
+    rows = {int(n): data for n, data in re.findall(r'<tr id="s0-(\d+)"([^>]*)>', page)}
+    assert 'data-words="2"' in rows[2]
+    assert 'data-coverage0="0.01"' in rows[2]
+    assert "data-coverage0" not in rows[1]  # so that no bound on the coverage lets it through
+    gains = {int(n): float(gain) for n, gain in re.findall(r'<tr id="s0-(\d+)"[^>]*data-bleu="([^"]*)"', page)}
+    assert {n for n, gain in gains.items() if gain < 0} == {1, 13}
+    assert "14 of 24 sentences differ: 12 better by chrF, 2 worse." in page
+    assert "<mark>little</mark>" in page
+    assert "<mark>small</mark>" in page
+    assert "<i>" not in page
+    assert "left out by em" in page
+
+
+def test_the_page_loads_nothing():
+    page = page_of({"plain": BASELINE, "em": SYSTEM, "same": BASELINE})
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?:|\bsrc=|url\(|@import|<link", page)
+    assert "prefers-color-scheme:dark" in page
+    assert page.count("<svg") == page.count("<form") == 1  # none for a system without differences
+    assert "reference words" in page
+
+
+def test_the_page_keeps_to_the_sentences_that_differ_most(monkeypatch):
+    monkeypatch.setattr(comparison_page, "MOST_SENTENCES", 3)
+    page = page_of({"plain": BASELINE, "em": SYSTEM})
+    assert page.count("<tr id=") == page.count("<circle") == 3
+    assert "The page has the 3 whose chrF differs most." in page
+
+
+def test_the_page_of_texts_without_spaces_marks_signs():
+    report = build_report({"a": ["你好世界"], "b": ["你好地界"]}, [["你好地界"]], None, ["chrf"], 1, 20, 20)
+    assert "你好<mark>世</mark>界" in as_html(report)
+    assert "你好<mark>地</mark>界" in as_html(report)
+
+
+@pytest.mark.slow
+def test_the_filters_in_a_browser(tmp_path):
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium here; CHROMIUM names one")
+    page = page_of({"plain": BASELINE, "em": SYSTEM})
+    typed = "<script>const bound=document.querySelector('input[data-field=chrf][name=most]');bound.value='0';"
+    typed += "bound.form.dispatchEvent(new Event('input'))</script></body>"
+    (tmp_path / "page.html").write_text(page.replace("</body>", typed))
+    command = [
+        chromium,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--dump-dom",
+        (tmp_path / "page.html").as_uri(),
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    rows = {int(n): data for n, data in re.findall(r'<tr id="s0-(\d+)"([^>]*)>', shown)}
+    assert len(rows) == 14
+    assert {n for n, data in rows.items() if "hidden" not in data} == {1, 13}
+    assert len(re.findall(r'class="\w+ out"', shown)) == 12
+    assert "<form hidden" not in shown

@@ -88,6 +88,22 @@ def test_compare(script):
         script("compare", "good.hyp --references test.de")
 
 
+def test_compare_with_coverage(script):
+    records = [{"line": n, "score": 0.25, "words": [{"word": "x", "untranslated": n == 1}]} for n in range(40)]
+    scored = [{"line": r["line"], "coverage": r} if r["line"] else {"line": 0, "error": "long"} for r in records]
+    Path("good.tsv").write_text("0\t\t\t\n" + "".join(f"{n}\t0.7500\tx\t\n" for n in range(1, 40)))
+    Path("worse.jsonl").write_text("".join(json.dumps(record) + "\n" for record in scored))
+    line = "good=good.hyp worse=worse.hyp --references test.de --bootstrap 9 --trials 9 --html page.html"
+    script("compare", f"{line} --metrics bleu --coverage good=good.tsv worse=worse.jsonl")
+    page = Path("page.html").read_text()
+    assert 'data-coverage0="0.75" data-coverage1="0.25"' in page
+    assert page.count("left out by worse") == 1
+    with pytest.raises(SystemExit, match="--coverage is of other, which is none of the systems good, worse"):
+        script("compare", f"{line} --coverage other=good.tsv")
+    with pytest.raises(SystemExit, match=r"worse\.hyp, line 1: no coverage as `translate --coverage` writes it"):
+        script("compare", f"{line} --coverage good=worse.hyp")
+
+
 def test_analyze(pictures, command, tmp_path):
     save_tiny_checkpoint(tmp_path / "model", layer_aggregation="em_routing", head_aggregation="simple_routing",
                          head_aggregation_num_capsules=4)  # fmt: skip
