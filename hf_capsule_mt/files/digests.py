@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ NOT_IDENTITY = (
 )
 
 
-def digest(parts: Iterable[bytes | str]) -> str:
+def digest(parts: Iterable[bytes | memoryview | str]) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of some parts, each of which counts with its length."""
     hashed = hashlib.sha256()
     for part in parts:
@@ -33,7 +33,7 @@ def model_digests(model: PreTrainedModel) -> dict[str, str]:
     """Return digests of a model's `weights`, its `configuration` and its `generation_config`."""
     generation = model.generation_config
     return {
-        "weights": digest(part for name, value in model.state_dict().items() for part in _parts(name, value)),
+        "weights": digest(_weights(model.state_dict())),
         "configuration": digest([_canonical(model.config.to_dict())]),
         "generation_config": digest([_canonical(generation.to_dict() if generation is not None else {})]),
     }
@@ -50,10 +50,14 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         return digest(part for file in files for part in (file.name, _content(file)))
 
 
-def _parts(name: str, value: torch.Tensor) -> tuple[str, bytes]:
-    """Return the name, dtype and shape of a tensor, and its bytes."""
-    flat = value.detach().cpu().contiguous().reshape(-1)
-    return f"{name} {value.dtype} {tuple(value.shape)}", flat.view(torch.uint8).numpy().tobytes()
+def _weights(state: dict[str, torch.Tensor]) -> Iterator[str | memoryview]:
+    """Yield the name, dtype and shape of each tensor, and its bytes; of tied ones, those of the first."""
+    first: dict[tuple[int, torch.Size], str] = {}
+    for name, value in state.items():
+        tied = first.setdefault((value.data_ptr(), value.shape), name)
+        yield f"{name} {value.dtype} {tuple(value.shape)} {tied}"
+        if tied == name:
+            yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _content(file: Path) -> str | bytes:

@@ -107,6 +107,13 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     run(*arguments, "c.tsv", model=model, killed_in="finish")
     with pytest.raises(ValueError, match=r"\(coverage: 'tsv' then, 'jsonl' now\); `--restart` discards it"):
         run(*arguments, "c.jsonl", model=model)
+    with pytest.raises(ValueError, match=r"\(num_beams: None then, 2 now\); `--restart`"):
+        run(*arguments, "c.tsv", "--num-beams", 2, model=model)
+    tokenizer = (model / "tokenizer.json").read_text()
+    (model / "tokenizer.json").write_text(tokenizer.replace('"WhitespaceSplit"', '"Whitespace"'))
+    with pytest.raises(ValueError, match=r"\(tokenizer: '.*' then, '.*' now\); `--restart`"):
+        run(*arguments, "c.tsv", model=model)
+    (model / "tokenizer.json").write_text(tokenizer)
     changed = AutoModelForSeq2SeqLM.from_pretrained(model)
     changed.lm_head.weight.data.neg_()
     changed.save_pretrained(model)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from hf_capsule_mt.files import digests
 from hf_capsule_mt.files.digests import digest, model_digests, tokenizer_digest
 from tests.conftest import GOLDEN
 
@@ -34,6 +35,20 @@ def test_each_change_is_named():
     before = tokenizer_digest(tokenizer)
     tokenizer.add_tokens(["new"])
     assert tokenizer_digest(tokenizer) != before
+
+
+def test_tied_weights_are_read_once(monkeypatch):
+    model = AutoModelForSeq2SeqLM.from_pretrained(GOLDEN / "capsule_marian")
+    tied, read = model_digests(model), []
+    monkeypatch.setattr(digests, "digest", read.extend)
+    model_digests(model)
+    names = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_buffers()}
+    expected = sum(value.nbytes for name, value in model.state_dict().items() if name in names)
+    assert sum(part.nbytes for part in read if not isinstance(part, str)) == expected
+    assert expected < sum(value.nbytes for value in model.state_dict().values())
+    monkeypatch.undo()
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    assert model_digests(model)["weights"] != tied["weights"]  # they may part from now on
 
 
 def test_a_full_disk_is_an_error_of_the_system(monkeypatch):

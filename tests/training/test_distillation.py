@@ -246,3 +246,7 @@ def test_the_command_cuts_sources_where_the_teacher_does(tmp_path, monkeypatch, 
     teacher = Teacher(model, TOKENIZER, max_source_tokens=longest, num_beams=2, max_new_tokens=6)
     assert result(tmp_path / "out")[0][0]["de"] == teacher([text])[0]
     assert json.loads((tmp_path / "out" / SUMMARY_FILE).read_text())["max_source_tokens"] == longest
+    model.get_input_embeddings().weight.data.neg_()
+    model.save_pretrained(tmp_path / "teacher")
+    with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
+        command.main()

@@ -164,6 +164,12 @@ def test_a_teacher_that_changed_since_the_run_began_is_named(tmp_path):
     change_weights(tmp_path / "teacher")
     with pytest.raises(ValueError, match=r"`word_distillation\.teacher` differs in model\.safetensors\. Restore"):
         run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
+    weights = load_file(tmp_path / "teacher" / "model.safetensors")
+    weights.pop("model.decoder.layers.0.fc1.weight")
+    save_file(weights, tmp_path / "teacher" / "model.safetensors", metadata={"format": "pt"})
+    anew = student | {"output_dir": str(tmp_path / "anew")}
+    with pytest.raises(ValueError, match=r"teacher/model\.safetensors: lacks `model\.decoder\.layers\.0\.fc1"):
+        run_recipe(recipe(tmp_path, anew, word_distillation=names, **settings))
 
 
 def change_weights(folder):
