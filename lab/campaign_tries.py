@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import os
 import random
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -249,8 +251,14 @@ def two_at_once(bench: Bench, job: Job, chance: random.Random) -> int:
 def full_device(bench: Bench, chance: random.Random) -> int:
     """Write translations to a device that is always full."""
     name = bench.write(f"{bench.new().name}.text", chance.sample(bench.text, 5)).name
-    words = ["translate", str(bench.checkpoint), "--input", name, "--output", "/dev/full", "--cpu"]
+    device = bench.new()
+    try:  # a device of its own: as root, a broken command would replace that of the machine by a file
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.stat("/dev/full").st_rdev)
+    except PermissionError:
+        device = Path("/dev/full")
+    words = ["translate", str(bench.checkpoint), "--input", name, "--output", str(device), "--cpu"]
     code, said = run(words, bench.folder)
+    assert stat.S_ISCHR(os.stat(device).st_mode), "the device was replaced by a file"
     check_refusal(code, said)
     assert "No space left on device" in said, said[-500:]
     return 1

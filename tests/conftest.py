@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -21,6 +22,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+def device_like(name: str, folder: Path) -> Path:
+    """Return a device like `/dev/null` or `/dev/full` for tests to write to.
+
+    It is one of its own where root may make it: broken code would replace that of the machine by a file.
+    """
+    own = folder / name
+    try:
+        os.mknod(own, 0o666 | stat.S_IFCHR, os.stat(f"/dev/{name}").st_rdev)
+        os.close(os.open(own, os.O_WRONLY))
+    except OSError:
+        return Path("/dev") / name
+    return own
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from hf_capsule_mt.commands import translate
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.pipelines.files import WindowedOutput
 from hf_capsule_mt.pipelines.lines import LineFormat
+from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 
 LINES = sentences(7, seed=5)
@@ -202,15 +203,16 @@ def test_links_devices_and_pipes(run, expected, tmp_path):
     os.mkfifo("fifo")
     reader = threading.Thread(target=lambda: read.extend((tmp_path / "fifo").read_text().split("\n")[:-1]))
     reader.start()
-    for output in ("link", "fifo", os.devnull):
+    null, full = (device_like(name, tmp_path) for name in ("null", "full"))
+    for output in ("link", "fifo", null):
         assert run("--input", "in.gz", "--output", output)[:2] == (0, [])
     reader.join()
     assert read == (tmp_path / "target").read_text().split("\n")[:-1] == expected
     assert (tmp_path / "link").is_symlink()
     assert run("--input", "in.gz", "--output", "/dev/stdout")[1] == expected
-    assert not os.path.isfile(os.devnull)
-    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
-        run("--input", "in.gz", "--output", "/dev/full")
+    assert not os.path.isfile(null)
+    with pytest.raises(OSError, match=f"No space left on device: '{full}'"):
+        run("--input", "in.gz", "--output", full)
 
 
 def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hf_capsule_mt.files.outputs import check_output_folder, check_outputs, is_stream, open_output, write_output
+from tests.conftest import device_like
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
@@ -41,9 +42,10 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
 
 
 def test_devices_and_pipes_are_written_through(tmp_path, capfd):
-    before = os.stat(os.devnull)
-    write_output(os.devnull, "text")
-    after = os.stat(os.devnull)
+    null = device_like("null", tmp_path)
+    before = os.stat(null)
+    write_output(null, "text")
+    after = os.stat(null)
     assert (after.st_ino, stat.S_ISCHR(after.st_mode)) == (before.st_ino, True)
     fifo, read = tmp_path / "fifo", []
     os.mkfifo(fifo)
@@ -59,9 +61,10 @@ def test_devices_and_pipes_are_written_through(tmp_path, capfd):
     assert capfd.readouterr().out == "printed"
 
 
-def test_an_error_of_writing_names_the_file():
-    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
-        write_output("/dev/full", "text")
+def test_an_error_of_writing_names_the_file(tmp_path):
+    full = device_like("full", tmp_path)
+    with pytest.raises(OSError, match=f"No space left on device: '{full}'"):
+        write_output(full, "text")
 
 
 def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
