@@ -43,6 +43,7 @@ from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
 from hf_capsule_mt.pipelines.lines import LineFormat
 from hf_capsule_mt.pipelines.results import CoverageMethod
+from hf_capsule_mt.pipelines.segments import PrefixedText
 
 WINDOW = 2048
 TASK: Any = "translation"  # the types of transformers 5 do not have it
@@ -90,6 +91,11 @@ def parse_arguments() -> argparse.Namespace:
         "--coverage-retry", type=positive, metavar="BEAMS", help="translate those again with so many beams"
     )
     parser.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave in FUTURE")
+    parser.add_argument(
+        "--target-prefix",
+        action="store_true",
+        help="a line is TEXT<tab>PREFIX, and its translation begins with the prefix (decodes by generate())",
+    )
     parser.add_argument("--src-lang", help="the language of the text, for the tokenizer and the rules about sentences")
     parser.add_argument("--tgt-lang", help="the language of the translation, for tokenizers that have several")
     parser.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
@@ -191,6 +197,14 @@ def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
+def prefixed(line: str) -> str:
+    """Take a line of --target-prefix apart; one without a tab has no prefix."""
+    text, *prefixes = line.split("\t")
+    if len(prefixes) > 1:
+        raise ValueError(f"{1 + len(prefixes)} columns, but TEXT<tab>PREFIX has 2")
+    return PrefixedText(text, prefixes[0]) if prefixes else text
+
+
 class Lines:
     """Translates windows into the lines of the output files, and keeps why lines failed."""
 
@@ -202,7 +216,7 @@ class Lines:
 
     def __call__(self, window: Window) -> tuple[list[list[str]], dict[int, str]]:
         """Return the lines of each output file for a window of the input, and why lines of it failed."""
-        results = translate_lines(lambda lines: self.translator(lines, **self.settings), window.lines)
+        results = translate_lines(self.translate, window.lines)
         columns: list[list[str]] = []
         failures = {}
         for number, result in enumerate(results, start=window.first_line):
@@ -216,6 +230,10 @@ class Lines:
                 self.report(number, result.reason)
             columns = [*map(list.__add__, columns, own)] if columns else own
         return columns, failures
+
+    def translate(self, lines: list[str]) -> list[Any]:
+        texts = [prefixed(line) for line in lines] if self.arguments.target_prefix else lines
+        return list(self.translator(texts, **self.settings))
 
     def report(self, number: int, reason: str) -> None:
         """Print why a line failed, once; with --strict, raise it."""
@@ -310,6 +328,8 @@ def main() -> int:
         output = None
         if resumes:
             of_model = {"dtype": arguments.dtype, "int8": arguments.int8, "backend": arguments.backend}
+            if arguments.target_prefix:
+                of_model["target_prefix"] = True
             described = {**settings, **digests, **of_model, **lines.format._asdict(), "window": arguments.window}
             output = WindowedOutput(files, described, arguments.restart, is_main=share.rank == 0)
         streams = [] if arguments.output else [sys.stdout.buffer]

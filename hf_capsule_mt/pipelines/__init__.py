@@ -10,12 +10,14 @@ from hf_capsule_mt.pipelines.results import (
     TranslationOptions,
     Word,
 )
+from hf_capsule_mt.pipelines.segments import PrefixedText
 from hf_capsule_mt.pipelines.translation import TranslationPipeline
 from hf_capsule_mt.pipelines.translator import Translator
 
 __all__ = [
     "Coverage",
     "CoverageOptions",
+    "PrefixedText",
     "Segment",
     "SentenceCoverage",
     "Translation",

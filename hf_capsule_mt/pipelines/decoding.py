@@ -11,6 +11,7 @@ from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.pipelines.backends import FastDecoder
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
+    TargetPrefix,
     end_token_ids,
     generated_lengths,
     given_limit,
@@ -107,6 +108,9 @@ class BatchDecoder:
         if self.members:
             ensemble = EnsembleLogits(self.members, **inputs)
             settings["logits_processor"] = LogitsProcessorList([ensemble, *(settings.get("logits_processor") or ())])
+        if batch.prefixes:
+            prefix = TargetPrefix(batch.prefixes, 1 + self._forces_first_token({**batch.settings, **settings}))
+            settings["logits_processor"] = LogitsProcessorList([*(settings.get("logits_processor") or ()), prefix])
         returned = self.num_returned(settings)
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
@@ -177,6 +181,11 @@ class BatchDecoder:
         """Return how many translations each text has."""
         config = generate_kwargs.get("generation_config") or self.model.generation_config
         return int(generate_kwargs.get("num_return_sequences") or config.num_return_sequences or 1)
+
+    def _forces_first_token(self, generate_kwargs: Mapping[str, Any]) -> bool:
+        """Return whether `generate()` begins with a token of its own, such as the language."""
+        config = generate_kwargs.get("generation_config") or self.model.generation_config
+        return generate_kwargs.get("forced_bos_token_id", config.forced_bos_token_id) is not None
 
     def _num_beams(self, generate_kwargs: Mapping[str, Any]) -> int:
         config = generate_kwargs.get("generation_config") or self.model.generation_config

@@ -40,6 +40,25 @@ class SourceLengthLimit(LogitsProcessor):
         return torch.where(at_limit[:, None], ended, scores)
 
 
+class TargetPrefix(LogitsProcessor):
+    """Begins each translation with given tokens, by leaving nothing else at its first steps."""
+
+    def __init__(self, prefixes: list[list[int]], first: int) -> None:
+        """prefixes: the tokens of each of B sources, which may be none; `first`: how many tokens come before them."""
+        self.prefixes = prefixes
+        self.first = first
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The tokens of each hypothesis [B * beams, T], the start token included; scores [B * beams, V]."""
+        place, copies = input_ids.shape[1] - self.first, len(scores) // len(self.prefixes)
+        given = [prefix[place] if 0 <= place < len(prefix) else -1 for prefix in self.prefixes]
+        if max(given) < 0:
+            return scores
+        tokens = torch.tensor(given, device=scores.device).repeat_interleave(copies)[:, None]
+        only = torch.full_like(scores, -torch.inf).scatter(1, tokens.clamp(min=0), 0.0)
+        return torch.where(tokens >= 0, only, scores)
+
+
 def limits_for_backend(settings: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor | None]:
     """Turn a `SourceLengthLimit` among the settings of `generate()` into the `limits` of a fast backend."""
     processors = list(settings.get("logits_processor") or ())

@@ -39,6 +39,7 @@ class Piece:
     span: Span
     source: EncodedText
     words: list[SourceWord] = field(default_factory=list)
+    target_prefix: list[int] = field(default_factory=list)
     hypotheses: Hypotheses | None = None
 
     @property
@@ -47,6 +48,22 @@ class Piece:
         if self.hypotheses is None:
             raise RuntimeError(f"the piece {self.span} has not been translated yet")
         return self.hypotheses
+
+
+class PrefixedText(str):
+    """A text whose translation begins with `target_prefix`; of several sentences, the first translation does.
+
+        translator(PrefixedText("The old man buys a red hat.", "Der alte"))
+
+    The prefix is forced token by token, so it should end where a word ends.
+    """
+
+    target_prefix: str
+
+    def __new__(cls, text: str, target_prefix: str) -> "PrefixedText":
+        prefixed = super().__new__(cls, text)
+        prefixed.target_prefix = target_prefix
+        return prefixed
 
 
 @dataclass
@@ -84,6 +101,9 @@ class Segmenter:
                 if set(source.token_ids) - special:
                     words = self._words(document.text, span, source) if self.with_words else []
                     document.pieces.append(Piece(span, source, words))
+        if isinstance(text, PrefixedText) and document.pieces:
+            encoded = self.tokenizer(text_target=text.target_prefix, add_special_tokens=False)
+            document.pieces[0].target_prefix = list(encoded["input_ids"])
         return document
 
     def _words(self, text: str, span: Span, source: EncodedText) -> list[SourceWord]:

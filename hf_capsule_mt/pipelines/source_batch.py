@@ -49,6 +49,8 @@ class SourceBatch:
     settings: Mapping[str, object] = field(default_factory=dict)
     encoder_outputs: ModelOutput | None = None
     words: WordTokens | None = None
+    # the tokens that the translation of each source begins with; empty if no source has any
+    prefixes: list[list[int]] = field(default_factory=list)
 
     def rows(self, indices: list[int]) -> "SourceBatch":
         """Return the batch of some of the sources."""
@@ -58,7 +60,8 @@ class SourceBatch:
             encoded = type(encoded)(**{name: values[index] for name, values in encoded.items()})
         if words is not None:
             words = WordTokens(*(values[index] for values in words))
-        return SourceBatch(self.input_ids[index], self.attention_mask[index], self.settings, encoded, words)
+        prefixes = [self.prefixes[row] for row in indices] if self.prefixes else []
+        return SourceBatch(self.input_ids[index], self.attention_mask[index], self.settings, encoded, words, prefixes)
 
     @torch.no_grad()
     def encoded(self, model: PreTrainedModel, copies: int = 1) -> ModelOutput:

@@ -140,7 +140,7 @@ class Translator:
         reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
 
         Args:
-            texts: what to translate.
+            texts: what to translate. A `PrefixedText` also has what its translation begins with.
             coverage: find what was left out, and how.
             scores: compute `Translation.score`. Where `generate()` decodes, it takes one more pass of the decoder.
             batch_size: how many sentences go through the model at once.
@@ -366,7 +366,14 @@ class Translator:
             mask[row, place] = 1
         device = self.model.device
         words = WordTokens.of([piece.words for piece in pieces], mask.to(device))
-        return SourceBatch(input_ids.to(device), mask.to(device), pieces[0].source.settings, words=words)
+        prefixes = [piece.target_prefix for piece in pieces]
+        return SourceBatch(
+            input_ids.to(device),
+            mask.to(device),
+            pieces[0].source.settings,
+            words=words,
+            prefixes=prefixes if any(prefixes) else [],
+        )
 
     def _translation(self, document: Document, rank: int, options: TranslationOptions) -> Translation:
         """Put the translation of a text together from those of its pieces."""

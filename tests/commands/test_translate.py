@@ -82,6 +82,16 @@ def test_n_best_of_a_line_that_fails(run):
     assert printed[2:] == ["1 |||  ||| -inf"] * 2
 
 
+def test_target_prefixes_by_line(run, expected):
+    prefix = expected[1].split()[0]
+    lines = [f"{LINES[0]}\t{prefix}", f"{LINES[1]}\t", LINES[2], f"{LINES[3]}\ta\tb"]
+    code, printed, complaints = run("--target-prefix", lines=lines)
+    assert code == 3
+    assert printed[0].startswith(f"{prefix} ")
+    assert printed[1:] == [*expected[1:3], ""]
+    assert "stdin, line 4: ValueError: 3 columns, but TEXT<tab>PREFIX has 2" in complaints
+
+
 def test_strict_stops_at_the_first(run, tmp_path):
     (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG, LINES[0]]))
     with pytest.raises(ValueError, match="in, line 8: ValueError: a source of"):

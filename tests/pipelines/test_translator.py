@@ -12,7 +12,8 @@ import hf_capsule_mt
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
 from hf_capsule_mt.fast.transform import FastLinear
 from hf_capsule_mt.modeling.vocabulary import decode_target
-from hf_capsule_mt.pipelines import Translation
+from hf_capsule_mt.pipelines import PrefixedText, Translation
+from hf_capsule_mt.pipelines.limits import TargetPrefix
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for
 from tests.fixtures.word_for_word import sentences
 
@@ -255,6 +256,38 @@ def test_what_is_refused(translator):
         CoverageOptions(retry_beams=4)
     with pytest.raises(ValueError, match="`num_beams` is 1"):
         translator(TEXTS[0], coverage=CoverageOptions(weight=1.0))
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_target_prefixes(translator, pipe, num_beams):
+    words = translator.tokenizer.convert_ids_to_tokens(range(23, 43))
+    given = [f"{words[3]} {words[9]}", words[0], ""]
+    texts = [PrefixedText(text, prefix) for text, prefix in zip(TEXTS, given, strict=False)]
+    found = translator([*texts, TEXTS[3]], num_beams=num_beams, batch_size=4)
+    assert [one.text for one in found] == [translator(text, num_beams=num_beams).text for text in [*texts, TEXTS[3]]]
+    assert [one.text for one in found[2:]] == [one.text for one in translator(TEXTS[2:4], num_beams=num_beams)]
+    for text, prefix, one in zip(TEXTS, given[:2], found, strict=False):
+        assert one.text.startswith(prefix)
+        model, tokenizer = translator.model, translator.tokenizer
+        source = tokenizer(text, return_tensors="pt")
+        start = [model.config.decoder_start_token_id, *tokenizer.convert_tokens_to_ids(prefix.split())]
+        source["decoder_input_ids"] = torch.tensor([start])
+        ids = model.generate(**source, num_beams=num_beams, max_length=13)
+        assert one.text == tokenizer.decode(ids[0], skip_special_tokens=True)
+        assert one.score == pytest.approx(translator.score([text], [one.text])[0].score, abs=1e-4)
+    records = pipe(texts, num_beams=num_beams)
+    assert [record["translation_text"] for record in records] == [one.text for one in found[:3]]
+    best = translator(texts[0], num_beams=3, num_return_sequences=2)
+    assert all(one.text.startswith(given[0]) for one in best)
+
+
+def test_a_prefix_after_the_language():
+    prefix = TargetPrefix([[5], []], first=2)
+    scores = torch.zeros(4, 8)
+    assert torch.equal(prefix(torch.zeros(4, 1), scores), scores)
+    forced = prefix(torch.zeros(4, 2), scores)
+    assert forced.isfinite().sum(dim=1).tolist() == [1, 1, 8, 8]
+    assert forced[0, 5] == 0
 
 
 @pytest.fixture
