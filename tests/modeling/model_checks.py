@@ -434,6 +434,41 @@ class ModelChecks:
                 assert parameter.grad.isfinite().all(), name
                 assert parameter.grad.abs().max() > 0, name
 
+    def test_intermediate_values_keep_their_gradients(self, mix):
+        """As `test_retain_grad_hidden_states_attentions` of transformers."""
+        model = self.model(mix)
+        if self.family.has_keys_and_values:
+            model.set_attn_implementation("eager")
+        output = model(**self.batch(), output_hidden_states=True, output_attentions=self.family.has_attentions)
+        names = ["encoder_hidden_states", "decoder_hidden_states"]
+        names += ["cross_attentions"] if self.family.has_attentions else []
+        values = [output[name][0] for name in names]
+        for value in values:
+            value.retain_grad()
+        output.logits.flatten()[0].backward()
+        for name, value in zip(names, values, strict=True):
+            assert value.grad is not None, name
+
+    def test_weights_of_another_shape_are_initialised(self, mix, tmp_path):
+        """As `test_can_load_ignoring_mismatched_shapes` of transformers."""
+        model = self.model(mix)
+        model.save_pretrained(tmp_path)
+        size = model.config.vocab_size + 3
+        other = type(model).from_pretrained(tmp_path, vocab_size=size, ignore_mismatched_sizes=True)
+        assert other.get_input_embeddings().num_embeddings == size
+        for name, weight in other.named_parameters():
+            assert weight.isfinite().all(), name
+            assert weight.abs().max() < 10 + model.get_parameter(name).abs().max(), name
+
+    def test_embeddings_can_be_exchanged(self, mix):
+        """As `test_model_get_set_embeddings` of transformers."""
+        model, batch = self.model(mix), self.batch()
+        new = nn.Embedding(*model.get_input_embeddings().weight.shape, padding_idx=PAD)
+        before = model(**batch).logits
+        model.set_input_embeddings(new)
+        assert model.get_input_embeddings() is new
+        assert not torch.allclose(model(**batch).logits, before, atol=1e-3)
+
     @pytest.mark.parametrize("use_reentrant", [True, False])
     @pytest.mark.parametrize("output_routing_weights", [True, False])
     def test_gradient_checkpointing_has_the_same_gradients(self, mix, use_reentrant, output_routing_weights):
