@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
 from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
 from hf_capsule_mt.evaluation.comparison_page import SentenceCoverage, as_html
 from hf_capsule_mt.files.outputs import check_outputs, write_output
@@ -36,10 +37,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--metrics",
         nargs="+",
-        choices=("bleu", "bleu_uncased", "chrf", "ter"),
+        choices=("bleu", "bleu_uncased", "chrf", "chrf++", "ter"),
         default=["bleu", "chrf", "ter"],
         help="which metrics",
     )
+    parser.add_argument("--comet", nargs="?", const=DEFAULT_MODEL, metavar="MODEL", help=COMET_HELP)
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the paired bootstrap")
     parser.add_argument("--trials", type=int, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
@@ -49,7 +51,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="a result file")
     parser.add_argument("--markdown", type=Path, help="the report as Markdown")
     parser.add_argument("--html", type=Path, help="a page with a plot, a table and filters")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.comet and not arguments.sources:
+        parser.error("--comet needs --sources")
+    return arguments
 
 
 def read_coverage(path: Path, num_sentences: int) -> list[SentenceCoverage]:
@@ -102,11 +107,12 @@ def main() -> None:
     systems = dict(zip(names, lines, strict=False))
     references = lines[len(names) : len(names) + len(arguments.references)]
     coverage = {name: read_coverage(path, len(lines[0])) for name, path in arguments.coverage}
+    comet = [Comet(arguments.comet, lines[-1])] if arguments.comet else []
     report = build_report(
         systems,
         references,
         lines[-1] if extra else None,
-        arguments.metrics,
+        [*arguments.metrics, *comet],
         arguments.sentences,
         arguments.bootstrap,
         arguments.trials,

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
+from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
 from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
 from hf_capsule_mt.evaluation.links import align_by_command
 from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, score_corpus
@@ -34,6 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
     parser.add_argument("--sources", type=Path, help="the source sentences: scores by length, lengths, adequacy")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS), help="which metrics")
+    parser.add_argument("--comet", nargs="?", const=DEFAULT_MODEL, metavar="MODEL", help=COMET_HELP)
     parser.add_argument("--tokenize", default="13a", help="sacreBLEU's tokenizer for BLEU; none for tokenised text")
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% interval of BLEU; 0: none")
     parser.add_argument(
@@ -53,7 +55,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--recipe", help="recipe of the system, for the result file")
     parser.add_argument("--output", type=Path, help="the result file to write")
     parser.add_argument("--plot", type=Path, help="a picture of BLEU by source length")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.comet and not arguments.sources:
+        parser.error("--comet needs --sources")
+    return arguments
 
 
 def adequacy(
@@ -83,6 +88,8 @@ def main() -> None:
     arguments = parse_arguments()
     check_outputs([arguments.output, arguments.plot], [arguments.hypotheses, *arguments.references, arguments.sources])
     hypotheses, *references = read_parallel([arguments.hypotheses, *arguments.references])
+    sources = read_parallel([arguments.sources, arguments.hypotheses])[0] if arguments.sources else []
+    comet = Comet(arguments.comet, sources) if arguments.comet else None
     scores: dict[str, Score] = {}
     interval = None
     with tqdm(total=len(arguments.metrics) + bool(arguments.bootstrap), file=sys.stderr, leave=False) as progress:
@@ -93,6 +100,8 @@ def main() -> None:
         if arguments.bootstrap:
             progress.set_description("95 % interval of BLEU")
             interval = confidence_interval(hypotheses, references, samples=arguments.bootstrap)
+    if comet is not None:
+        scores[comet.name] = comet.score(hypotheses, references)
     for score in scores.values():
         print(f"{score.name}: {score.text}\n    {score.signature}")
     result: dict[str, Any] = {
@@ -108,7 +117,6 @@ def main() -> None:
         result["bleu_confidence"] = {"mean": mean, "half_width_95": width, "samples": arguments.bootstrap}
         print(f"BLEU, 95 % interval: {mean:.2f} ± {width:.2f}")
     if arguments.sources:
-        sources, _ = read_parallel([arguments.sources, arguments.hypotheses])
         buckets = score_by_length(sources, hypotheses, references, edges=arguments.length_edges)
         result["by_length"] = [bucket.as_dict() for bucket in buckets]
         for bucket in buckets:

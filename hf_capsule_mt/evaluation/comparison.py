@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sacrebleu.metrics.base import Metric
+
 from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.evaluation.significance import (
     SMALLER_IS_BETTER,
     Comparison,
     compare_systems,
     confidence_interval,
+    metric_name,
     sentence_scores,
 )
 
@@ -55,7 +58,7 @@ def build_report(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
     sources: Sequence[str] | None = None,
-    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+    metrics: Sequence[str | Metric] = ("bleu", "chrf", "ter"),
     most_different: int = 5,
     bootstrap_samples: int = 1000,
     randomisation_trials: int = 10_000,
@@ -87,9 +90,13 @@ def build_report(
         if different:
             differences[name] = different
     first = next(iter(comparisons.values()))
+    scorers = {metric_name(metric): metric for metric in metrics}
     baseline_scores = {
-        metric: (row.baseline_score, confidence_interval(baseline_lines, references, metric, bootstrap_samples)[1])
-        for metric, row in first.items()
+        name: (
+            row.baseline_score,
+            confidence_interval(baseline_lines, references, scorers[name], bootstrap_samples)[1],
+        )
+        for name, row in first.items()
     }
     return Report(baseline, baseline_scores, comparisons, differences, len(baseline_lines), most_different)
 

@@ -1,6 +1,6 @@
-"""BLEU, tokenised BLEU, chrF and TER, each with a signature that makes the number reproducible.
+"""BLEU, tokenised BLEU, chrF, chrF++ and TER, each with a signature that makes the number reproducible.
 
-sacreBLEU (Post 2018) computes BLEU, chrF and TER; `multi_bleu.py` computes tokenised BLEU.
+sacreBLEU (Post 2018) computes BLEU, chrF, chrF++ and TER; `multi_bleu.py` computes tokenised BLEU.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
 
-METRICS = ("bleu", "bleu_uncased", "multi_bleu", "multi_bleu_uncased", "chrf", "ter")
+METRICS = ("bleu", "bleu_uncased", "multi_bleu", "multi_bleu_uncased", "chrf", "chrf++", "ter")
 DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")
 
 
@@ -37,11 +37,11 @@ def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:
     """Return sacreBLEU's metric for one of our names, as the significance tests need it."""
     if name in ("bleu", "bleu_uncased"):
         return BLEU(tokenize=tokenize, lowercase=name.endswith("uncased"))
-    if name == "chrf":
-        return CHRF()
+    if name in ("chrf", "chrf++"):
+        return CHRF(word_order=2 if name == "chrf++" else 0)
     if name == "ter":
         return TER()
-    raise ValueError(f"`name` must be one of 'bleu', 'bleu_uncased', 'chrf', 'ter', got {name!r}")
+    raise ValueError(f"`name` must be one of 'bleu', 'bleu_uncased', 'chrf', 'chrf++', 'ter', got {name!r}")
 
 
 def metric_signature(name: str, num_references: int = 1, tokenize: str = "13a") -> str:
@@ -111,11 +111,9 @@ def _tokenised_bleu(name: str, hypotheses: Sequence[str], references: Sequence[S
 
 def metric_path(name: str) -> str:
     """Return the path that `evaluate.load` takes for one of our metrics, without a network."""
-    path = Path(__file__).parent / "modules" / f"capsule_mt_{name}"
-    if not path.is_dir():
-        known = sorted(folder.name.removeprefix("capsule_mt_") for folder in path.parent.glob("capsule_mt_*"))
-        raise ValueError(f"`name` must be one of {', '.join(known)}, got {name!r}")
-    return str(path)
+    if name not in METRICS:
+        raise ValueError(f"`name` must be one of {', '.join(METRICS)}, got {name!r}")
+    return str(Path(__file__).parent / "modules" / f"capsule_mt_{name.replace('+', 'p')}")
 
 
 def compute_metrics(

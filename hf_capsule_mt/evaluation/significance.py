@@ -66,20 +66,20 @@ def binomial_two_sided(wins: int, losses: int) -> float:
 
 
 def sign_test_collins(
-    system: Sequence[str], baseline: Sequence[str], references: Sequence[Sequence[str]], metric: str = "bleu"
+    system: Sequence[str], baseline: Sequence[str], references: Sequence[Sequence[str]], metric: str | Metric = "bleu"
 ) -> SignTest:
     """Run the sign test for scores of a whole corpus, such as BLEU.
 
     Replace the baseline's translation by the system's in one sentence at a time. The system wins the sentence if that
     improves the corpus score, and loses it if that worsens the score.
     """
-    scorer = sacrebleu_metric(metric)
+    scorer = _scorer(metric)
     system_counts, baseline_counts = (sentence_statistics(scorer, lines, references) for lines in (system, baseline))
     whole = baseline_counts.sum(axis=0)
     before = score_statistics(scorer, whole)
     swaps = zip(baseline_counts, system_counts, strict=True)
     swapped = np.array([score_statistics(scorer, whole - old + new) for old, new in swaps])
-    gains = (before - swapped) if metric in SMALLER_IS_BETTER else (swapped - before)
+    gains = (before - swapped) if metric_name(metric) in SMALLER_IS_BETTER else (swapped - before)
     # sums of the same numbers in another order differ by rounding, which is no gain
     wins, losses = int((gains > 1e-9).sum()), int((gains < -1e-9).sum())
     return SignTest(wins, losses, len(gains) - wins - losses, binomial_two_sided(wins, losses))
@@ -88,12 +88,13 @@ def sign_test_collins(
 def compare_systems(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
-    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+    metrics: Sequence[str | Metric] = ("bleu", "chrf", "ter"),
     bootstrap_samples: int = 1000,
     randomisation_trials: int = 10_000,
 ) -> dict[str, dict[str, Comparison]]:
     """Compare every other system with the first, the baseline: {system: {metric: Comparison}}.
 
+    A metric is one of our names, or an object like those of sacreBLEU such as `Comet`.
     The seed of the resampling is sacreBLEU's: 12345, or the environment variable SACREBLEU_SEED.
     """
     if len(systems) < 2:
@@ -102,9 +103,10 @@ def compare_systems(
         check_parallel(lines, references)
     (baseline, baseline_lines), *others = systems.items()
     result: dict[str, dict[str, Comparison]] = {name: {} for name, _ in others}
-    for metric in metrics:
-        bootstrap, signature = _paired(systems, references, metric, "bs", bootstrap_samples)
-        randomisation, _ = _paired(systems, references, metric, "ar", randomisation_trials)
+    for each in metrics:
+        metric, scorer = metric_name(each), _scorer(each)
+        bootstrap, signature = _paired(systems, references, scorer, "bs", bootstrap_samples)
+        randomisation, _ = _paired(systems, references, scorer, "ar", randomisation_trials)
         for name, lines in others:
             score, base = bootstrap[name].score, bootstrap[baseline].score
             # sacreBLEU counts samples that differ more than the systems do: equal scores would get a small p
@@ -118,19 +120,23 @@ def compare_systems(
                 confidence=float(bootstrap[name].ci),
                 p_bootstrap=1.0 if same else float(bootstrap[name].p_value),
                 p_randomisation=1.0 if same else float(randomisation[name].p_value),
-                sign_test=sign_test_collins(lines, baseline_lines, references, metric),
+                sign_test=sign_test_collins(lines, baseline_lines, references, each),
                 signature=signature,
             )
     return result
 
 
 def confidence_interval(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str = "bleu", samples: int = 1000
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str | Metric = "bleu", samples: int = 1000
 ) -> tuple[float, float]:
     """Return the bootstrap mean and half the width of its 95 % interval, by sacreBLEU with its seed."""
-    scorer = sacrebleu_metric(metric)
+    scorer = _scorer(metric)
     score = scorer.corpus_score(list(hypotheses), [list(lines) for lines in references], n_bootstrap=samples)
     return float(score._mean), float(score._ci)
+
+
+def metric_name(metric: str | Metric) -> str:
+    return metric if isinstance(metric, str) else str(getattr(metric, "name", type(metric).__name__))
 
 
 def sentence_scores(
@@ -155,12 +161,16 @@ def score_statistics(metric: Metric, counts: np.ndarray) -> float:
     return float(metric._compute_score_from_stats(counts.tolist()).score)
 
 
+def _scorer(metric: str | Metric) -> Metric:
+    return sacrebleu_metric(metric) if isinstance(metric, str) else metric
+
+
 def _paired(
-    systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: str, kind: str, samples: int
+    systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], scorer: Metric, kind: str, samples: int
 ) -> tuple[dict[str, Any], str]:
     test = PairedTest(
         [(name, list(lines)) for name, lines in systems.items()],
-        {metric: sacrebleu_metric(metric)},
+        {"metric": scorer},
         [list(lines) for lines in references],
         test_type=kind,
         n_samples=samples,

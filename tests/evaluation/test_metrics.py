@@ -78,6 +78,8 @@ def test_scores_are_those_of_sacrebleu_with_their_signatures():
     assert scores["bleu_uncased"].score == pytest.approx(lowered.score)
     assert scores["bleu_uncased"].score > scores["bleu"].score
     assert scores["chrf"].score == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, REFERENCES).score)
+    assert scores["chrf++"].score == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, REFERENCES, word_order=2).score)
+    assert "|nc:6|nw:2|" in scores["chrf++"].signature
     assert scores["ter"].score == pytest.approx(sacrebleu.corpus_ter(HYPOTHESES, REFERENCES).score)
     # these lines have their tokens apart already, so that both BLEUs count the same
     assert scores["multi_bleu"].score == pytest.approx(multi_bleu(HYPOTHESES, REFERENCES).score)
@@ -130,7 +132,7 @@ print("loaded", len(METRICS))
 
 
 def test_an_unknown_module_is_refused():
-    with pytest.raises(ValueError, match="`name` must be one of bleu, bleu_uncased, chrf"):
+    with pytest.raises(ValueError, match=r"`name` must be one of bleu, .* chrf, chrf\+\+"):
         metric_path("meteor")
 
 

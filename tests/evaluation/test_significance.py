@@ -12,6 +12,7 @@ import pytest
 import sacrebleu
 
 from hf_capsule_mt.evaluation import comparison_page
+from hf_capsule_mt.evaluation.comet import Comet
 from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
 from hf_capsule_mt.evaluation.comparison_page import SentenceCoverage, as_html
 from hf_capsule_mt.evaluation.significance import (
@@ -206,3 +207,67 @@ def test_the_filters_in_a_browser(tmp_path):
     assert {n for n, data in rows.items() if "hidden" not in data} == {1, 13}
     assert len(re.findall(r'class="\w+ out"', shown)) == 12
     assert "<form hidden" not in shown
+
+
+# -------------------------------------------------------------------------------------------------------------- COMET
+STUB = """
+import json, sys
+words = sys.argv[1:]
+if "broken.ckpt" in words[words.index("--model") + 1]:
+    sys.exit("no such tokenizer")
+read = {option: open(words[words.index(option) + 1]).read().splitlines() for option in ("-s", "-t", "-r")}
+rows = [{"COMET": (t == r) / 2 + s.startswith("x") / 4} for s, t, r in zip(*read.values(), strict=True)]
+json.dump({"lines-t": rows}, open(words[words.index("--to_json") + 1], "w"))
+open(sys.argv[0] + ".calls", "a").write("called\\n")
+print("noise on stdout")
+"""
+
+
+@pytest.fixture
+def comet_program(tmp_path, monkeypatch):
+    """Put a program on the PATH that takes the arguments of `comet-score`; it counts its calls."""
+    program = tmp_path / "bin" / "comet-score"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}{STUB}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    return program
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stub begins with the name of its interpreter")
+def test_comet_scores_and_compares_by_the_program(comet_program, capfd):
+    sources = [f"{'x' if n % 2 else 'y'} {n}\rz" for n in range(len(REFERENCE))]
+    comet = Comet("owner/model", sources)
+    score = comet.score(BASELINE, [REFERENCE])
+    assert score.score == pytest.approx(100 * (0.5 / 2 + 0.25 / 2))  # half of the lines are right, half begin with x
+    assert score.text == "COMET = 37.50"
+    assert score.signature == "nrefs:1|model:owner/model|scale:100|version:unbabel-comet unknown"
+    report = build_report({"plain": BASELINE, "em": SYSTEM}, [REFERENCE], sources, ["chrf++", comet], 1, 50, 50)
+    row = report.comparisons["em"]["comet"]
+    assert (row.sign_test.wins, row.sign_test.losses) == (12, 2)
+    assert row.difference == pytest.approx(100 * 0.5 * 10 / 24)
+    assert row.p_bootstrap < 0.05
+    assert report.baseline_scores["comet"][1] > 0
+    assert "model:owner/model" in as_text(report)
+    assert comet_program.with_suffix(".calls").read_text() == "called\n" * 2  # once for each system
+    assert "noise" not in capfd.readouterr().out
+
+
+def test_comet_says_what_it_needs(comet_program, tmp_path, monkeypatch):
+    for path in ("one/checkpoints/model.ckpt", "two/broken.ckpt", "two/notes.txt"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    assert Comet(str(tmp_path / "one"), ["a"]).checkpoint == str(tmp_path / "one" / "checkpoints" / "model.ckpt")
+    for wrong in (tmp_path / "two", tmp_path / "two" / "notes.txt", tmp_path / "none.ckpt", "none.ckpt", "a/b.ckpt"):
+        with pytest.raises(ValueError, match=r"\.ckpt file"):
+            Comet(str(wrong), ["a"])
+    with pytest.raises(ValueError, match="one set of references, got 2"):
+        Comet("owner/model", ["a"]).score(["b"], [["c"], ["d"]])
+    with pytest.raises(ValueError, match="must have a line for each of the 1 hypotheses, got 2"):
+        Comet("owner/model", ["a", "b"]).score(["b"], [["c"]])
+    if sys.platform != "win32":
+        with pytest.raises(ValueError, match=r"broken\.ckpt failed, code 1: see above"):
+            Comet(str(tmp_path / "two" / "broken.ckpt"), ["a"]).score(["b"], [["c"]])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImportError, match="comet/bin/pip install unbabel-comet"):
+        Comet("owner/model", ["a"])

@@ -84,6 +84,8 @@ def test_compare(script):
     assert "Sentences that differ most: worse and good" in printed
     assert Path("report.md").read_text().startswith("| system | metric |")
     assert Path("report.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(SystemExit):
+        script("compare", "good=good.hyp worse=worse.hyp --references test.de --comet")
     with pytest.raises(SystemExit, match="two systems or more"):
         script("compare", "good.hyp --references test.de")
 
