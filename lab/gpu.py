@@ -5,12 +5,15 @@
     python -m lab.gpu --sections train decode --minutes 10 --output outputs/gpu
 
 Writes gpu.json after every measurement, so that a run that is cut off keeps what it has, and table.md, the table of
-docs/training.md. Sections that have no time left are skipped and named.
+docs/training.md. Each section has a share of the minutes, begins with what matters most, and is named in "skipped" if
+its share was too short for all of it.
 """
 
 import argparse
 import contextlib
+import copy
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +30,8 @@ from transformers import PreTrainedModel
 
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.fast import to_fast
+from hf_capsule_mt.fast.translator import FastTranslator
 from hf_capsule_mt.fast.triton_routing import is_installed
 from hf_capsule_mt.routing import additive_scores, chunks, dynamic_routing, em_routing
 from lab.core_speed import routing_form
@@ -40,6 +45,11 @@ ROUTED = ("dynamic_routing", "em_routing", "heads_em_6", "guided", "guided_bow_b
 CHUNK_POWERS = (18, 20, 21, 22, 23, 25, 27)
 OWN_FILES = r"(hf_capsule_mt|transformers)/[a-z_/]+\.py$"
 SECONDS_IN_RESERVE = 20.0  # without which no measurement begins
+COMPILING_TESTS = "compiled or static"  # these take minutes, and come last
+# the sections, and their shares of the time
+SECTIONS = {
+    "tests": 4, "kernels": 3, "waits": 1, "train": 6, "decode": 4, "fast": 1, "static": 3, "compiling_tests": 3,
+}  # fmt: skip
 
 
 class OutOfTimeError(Exception):
@@ -52,7 +62,8 @@ class Measurements:
     def __init__(self, tiny: bool, minutes: float, folder: Path) -> None:
         self.tiny, self.folder = tiny, folder
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.deadline = time.monotonic() + 60 * minutes
+        self.deadline = self.end = time.monotonic() + 60 * minutes
+        self.models: dict[str, PreTrainedModel] = {}
         self.size = SIZES["tiny" if tiny else "base"]
         self.result: dict[str, Any] = {
             "device": torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
@@ -92,16 +103,27 @@ class Measurements:
 
     # ------------------------------------------------------------------------------------------------------- sections
     def tests(self) -> None:
-        """Run tests/gpu in a process of its own."""
-        self.keep("tests", "tests/gpu", self.run_tests)
+        """Run tests/gpu in a process of its own, without what compiles."""
+        self.keep("tests", "tests/gpu", self.run_tests, f"not ({COMPILING_TESTS})")
 
-    def run_tests(self) -> dict[str, Any]:
-        command = [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-p", "no:cacheprovider"]
-        command += [] if self.device == "cuda" else ["--tiny", "-k", "not compiled"]
-        left = max(60.0, (self.deadline - time.monotonic()) / 2)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=left)
-        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped)", done.stdout)}
-        return counts | {"output": done.stdout[-6000:]}
+    def compiling_tests(self) -> None:
+        """Run the rest of tests/gpu."""
+        self.keep("tests", "compiling tests/gpu", self.run_tests, "static" if self.tiny else COMPILING_TESTS)
+
+    def run_tests(self, which: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "tests/gpu", "-p", "no:cacheprovider"]
+        command += ["-k", which] + ([] if self.device == "cuda" else ["--tiny"])
+        with (self.folder / "tests.txt").open("w+", encoding="utf-8") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                process.wait(max(60.0, self.deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)  # pytest then reports what it has
+                process.wait(60)
+            output.seek(0)
+            said = output.read()
+        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", said)}
+        return counts | {"output": said[-6000:]}
 
     def kernels(self) -> None:
         """Forward and backward of each routing form, as a share of the bandwidth of a copy; chunk sizes swept."""
@@ -198,14 +220,24 @@ class Measurements:
         return found
 
     def training_step(self, system: str, tokens: int) -> TrainingStep:
-        return TrainingStep(build(system, self.size, self.device), tokens, 8 if self.tiny else 32)
+        return TrainingStep(self.build(system), tokens, 8 if self.tiny else 32)
+
+    def build(self, system: str) -> Any:
+        """Copy a model to the device; random weights are drawn once."""
+        if system not in self.models:
+            self.models[system] = build(system, self.size, "cpu")
+        return copy.deepcopy(self.models[system]).to(self.device)  # type: ignore[arg-type]
 
     def train(self) -> None:
-        """Target tokens a second, and the peak of memory, of a training step."""
-        for tokens in (64,) if self.tiny else (8192, 32768):
-            for dtype in (torch.float32, torch.bfloat16):
+        """Target tokens a second, and the peak of memory, of a training step; compiled routing last."""
+        sizes = [(64, dtype) for dtype in (torch.bfloat16, torch.float32)]
+        if not self.tiny:
+            sizes = [(tokens, dtype) for tokens in (32768, 8192) for dtype in (torch.bfloat16, torch.float32)]
+        forms = self.forms()[1:]
+        for chosen in [[form for form in forms if form != "compiled"], [form for form in forms if form == "compiled"]]:
+            for tokens, dtype in sizes:
                 for system in SYSTEMS:
-                    for form in self.forms()[1:] if system in ROUTED else ("chunked",):
+                    for form in chosen if system in ROUTED else [form for form in chosen if form == "chunked"]:
                         name = f"{system} {tokens} {dtype_name(dtype)} {form}"
                         self.keep("train", name, self.training_speed, system, tokens, dtype, form)
 
@@ -222,18 +254,31 @@ class Measurements:
 
     def decode(self) -> None:
         """Sentences a second of `generate()`, 32 words to 40 words."""
-        for system in SYSTEMS:
-            for dtype in (torch.float32, torch.bfloat16) if self.device == "cuda" else (torch.float32,):
-                for rows in (1, 2) if self.tiny else (1, 16, 128, 512):
-                    for beams in (1, 5):
+        for dtype in (torch.bfloat16, torch.float32) if self.device == "cuda" else (torch.float32,):
+            for rows in (2, 1) if self.tiny else (128, 1, 16, 512):
+                for beams in (1, 5):
+                    for system in SYSTEMS:
                         name = f"{system} {dtype_name(dtype)} {rows} rows {beams} beams"
                         self.keep("decode", name, self.decoding_speed, system, dtype, rows, beams)
+
+    def fast(self) -> None:
+        """The same of `to_fast`, which decodes in float32."""
+        for rows in (2, 1) if self.tiny else (128, 1, 512):
+            for beams in (1, 5):
+                for system in SYSTEMS:
+                    name = f"{system} {rows} rows {beams} beams"
+                    self.keep("fast", name, self.fast_speed, system, rows, beams)
+
+    def fast_speed(self, system: str, rows: int, beams: int) -> dict[str, float]:
+        fast = to_fast(self.build(system).eval(), int8=False, backend="torch")
+        return self.sentences_per_second(fast, rows, beams)
 
     def decoding_speed(
         self, system: str, dtype: torch.dtype, rows: int, beams: int, **settings: Any
     ) -> dict[str, float]:
-        model: Any = build(system, self.size, self.device)
-        model = model.to(dtype).eval()
+        return self.sentences_per_second(self.build(system).to(dtype).eval(), rows, beams, **settings)
+
+    def sentences_per_second(self, model: Any, rows: int, beams: int, **settings: Any) -> dict[str, float]:
         source = torch.randint(2, self.size["vocab_size"], (rows, 32), device=self.device)
         decoding = generation(model, source, 4 if self.tiny else 40, beams, **settings)
         start = time.perf_counter()
@@ -252,7 +297,7 @@ class Measurements:
 
 
 def generation(
-    model: PreTrainedModel, source: torch.Tensor, num_words: int, num_beams: int, **settings: Any
+    model: PreTrainedModel | FastTranslator, source: torch.Tensor, num_words: int, num_beams: int, **settings: Any
 ) -> Callable[[], Any]:
     """Return a call of `generate()` that ends after `num_words` words."""
     generate: Any = model.generate
@@ -290,9 +335,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-SECTIONS = ("tests", "kernels", "waits", "train", "decode", "static")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--minutes", type=float, default=25, help="when to stop")
@@ -304,7 +346,10 @@ def main() -> None:
         parser.error("there is no GPU; `--tiny` runs every line that a CPU can")
     arguments.output.mkdir(parents=True, exist_ok=True)
     measurements = Measurements(arguments.tiny, arguments.minutes, arguments.output)
-    for section in arguments.sections:
+    for number, section in enumerate(arguments.sections):
+        shares = [SECTIONS[one] for one in arguments.sections[number:]]
+        now = time.monotonic()
+        measurements.deadline = now + (measurements.end - now) * shares[0] / sum(shares)
         try:
             getattr(measurements, section)()
         except OutOfTimeError:

@@ -123,7 +123,7 @@ def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: SourceCa
     num_capsules, num_iterations = aggregation.num_capsules, aggregation.num_iterations
     placed, positions = hidden, -1
     if aggregation.position_aware:
-        table = sinusoids(max(longest_source, num_capsules), width)
+        table = sinusoids(max(longest_source, num_capsules), width, aggregation.votes.weight.device)
         positions = program.vector(table[:num_capsules])
         placed = words.run(Kind.COPY, words.new(width), a=hidden, n=(0,))
         words.run(Kind.ADD_POSITIONS, placed, w=(program.vector(table),))

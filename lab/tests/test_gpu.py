@@ -59,12 +59,12 @@ def test_without_a_gpu_it_says_what_runs(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_line_runs(tmp_path, monkeypatch):
-    run(monkeypatch, "--tiny", "--output", tmp_path)
+    run(monkeypatch, "--tiny", "--minutes", 120, "--output", tmp_path)
     result = result_of(tmp_path)
     assert result["errors"] == {}
     assert result["skipped"] == []
     assert result["tests"]["tests/gpu"]["passed"] > 0
-    assert "failed" not in result["tests"]["tests/gpu"]
+    assert not any("failed" in counts or "error" in counts for counts in result["tests"].values())
     assert set(result["waits"]) == set(SYSTEMS)
-    for section in ("kernels", "train", "decode", "static"):
+    for section in ("kernels", "train", "decode", "fast", "static"):
         assert all(value > 0 for row in result[section].values() for value in row.values())

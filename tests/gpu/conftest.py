@@ -1,9 +1,14 @@
 """A GPU for the tests of this folder, or with `--tiny` a CPU that takes an accelerator's way through the models."""
 
+import os
+
 import pytest
 import torch
 
 from hf_capsule_mt.routing import common
+
+# cuBLAS reads it when CUDA starts; what is repeated bit for bit needs it
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -17,7 +22,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     if torch.cuda.is_available():
-        torch.backends.cuda.matmul.fp32_precision = "ieee"
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False  # recurrent layers would round to ten bits
         return torch.device("cuda")
     monkeypatch.setattr(common, "HOST", "another device")
     return torch.device("cpu")

@@ -1,7 +1,6 @@
 """Every family on a GPU: as on the CPU, without waits, in half precision, compiled, distributed and resumed."""
 
 import copy
-import os
 import socket
 
 import pytest
@@ -12,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.routing import common
 from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
 
@@ -102,6 +101,18 @@ def test_generate_equals_the_cpu(case, device, monkeypatch, num_beams):
     assert torch.equal(model.to(device).generate(**moved(source, device), **settings).cpu(), expected)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_the_fast_path_equals_the_cpu(case, device, num_beams):
+    model, batch = case
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    settings = {"num_beams": num_beams, "max_new_tokens": 12}
+    expected = to_fast(model, int8=False).generate(**source, **settings)
+    fast = to_fast(model.to(device), int8=False, backend="torch")
+    assert torch.equal(fast.generate(**moved(source, device), **settings).cpu(), expected)
+
+
+@torch.no_grad()
 def test_compiled(case, device, on_cpu):
     model, batch = case
     torch._dynamo.reset()
@@ -168,7 +179,6 @@ def test_resumed_bit_for_bit(case, device, tmp_path):
     def new_optimizer(model):
         return torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     try:
         torch.manual_seed(1)
