@@ -1,5 +1,6 @@
 """The sections of the report that are no tables of papers: studies, benchmarks and comparisons, as Markdown."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from lab.probing import probing_table
 from lab.records import Records
 
 Record = Mapping[str, Any]
+CORE_HOUR = 0.04  # an example of a price
+COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour", "on a GPU")
 
 
 def adequacy(records: Records) -> str:
@@ -87,6 +90,38 @@ def engines_busy(records: Records) -> str:
     return engines(records, "benchmark-engines-busy")
 
 
+def translation_costs(records: Records) -> str:
+    """Return what 10^9 sentences cost by the speeds of the engines, batch 16, and the price of a core-hour."""
+    record = records.named("studies")["benchmark-engines"]
+    rows = []
+    for cell, taken in record["milliseconds"].items():
+        batch, beams = re.match(r"batch (\d+), (.+)", cell).groups()  # type: ignore[union-attr]
+        if int(batch) > 1:
+            for engine, milliseconds in taken.items():
+                rate = 1000 * int(batch) / milliseconds
+                rows.append([engine, beams, f"{rate:.1f}", *_core_hours(1e9 / rate), "-"])
+    return markdown_table(["engine", "search", "sentences per second and core", *COSTS], rows)
+
+
+def training_costs(records: Records) -> str:
+    """Return what 10^9 tokens cost in training, by the throughputs and the price of a core-hour."""
+    rows = []
+    for name in ("throughput", "throughput-256"):
+        record = records.named("studies")[name]
+        size = f"{record['settings']['layers']} + {record['settings']['layers']} layers, {record['settings']['width']}"
+        for system, rates in record["tokens_per_second"].items():
+            if system.startswith("our Trainer, token batches"):
+                precision = system.removeprefix("our Trainer, token batches").removeprefix(", ") or "float32"
+                cells = [f"{rates['median']:,.0f}", *_core_hours(1e9 / rates["median"])]
+                rows.append([size, precision, *cells, "-"])
+    return markdown_table(["layers and width", "precision", "tokens per second and core", *COSTS], rows)
+
+
+def _core_hours(seconds: float) -> tuple[str, str]:
+    hours = seconds / 3600
+    return f"{hours:,.0f}", f"{hours * CORE_HOUR:,.0f}"
+
+
 def campaign(records: Records) -> str:
     record = records.named("studies")["campaign"]
     hardware, sections = record["hardware"], record["sections"].values()
@@ -102,7 +137,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
         *(adequacy, probing, alignment, comparisons, quickstart),
-        *(benchmarks, engines, engines_busy, lengths, throughput, campaign),
+        *(benchmarks, engines, engines_busy, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }
 

@@ -10,6 +10,7 @@ from hf_capsule_mt.training.models import build_config, build_model
 from hf_capsule_mt.training.recipe_files import parse_overrides, recipe_names
 from hf_capsule_mt.training.recipes import Recipe, load_recipe
 from hf_capsule_mt.training.run import run_recipe
+from hf_capsule_mt.training.sharding import gather_weights
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "build_model",
     "capsule_weights",
     "choose_checkpoints",
+    "gather_weights",
     "load_recipe",
     "parse_overrides",
     "recipe_names",

@@ -19,14 +19,14 @@ class EvaluationNLL(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self._model: nn.Module | None = None
+        self._models: list[nn.Module] = []
         self._latest: torch.Tensor | None = None  # sum over the batch and its size [2]
         self._total: torch.Tensor | None = None
 
     def attach(self, model: nn.Module) -> None:
         """Listen to the losses that a model returns."""
-        if model is not self._model:
-            self._model = model
+        if not any(model is one for one in self._models):
+            self._models.append(model)
             model.register_forward_hook(self._note)
 
     def _note(self, model: nn.Module, inputs: Any, outputs: Any) -> None:

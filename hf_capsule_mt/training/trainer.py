@@ -42,6 +42,12 @@ from hf_capsule_mt.training.checkpoints import (
 )
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
+from hf_capsule_mt.training.sharding import (
+    gather_weights,
+    is_sharded,
+    let_accelerate_shard_on_cpus,
+    shard_what_can_be,
+)
 from hf_capsule_mt.training.signals import first_signal
 
 if TYPE_CHECKING:
@@ -86,6 +92,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._meter = _Meter()
         self._train_sampler: TokenBudgetBatchSampler | None = None
         self._nll = EvaluationNLL()
+        self._plain_model: PreTrainedModel | None = None  # generates in the place of a sharded one
+        if self.is_fsdp_enabled and self.args.predict_with_generate:
+            self._plain_model = copy.deepcopy(unwrapped(cast(nn.Module, self.model)))
+            self._nll.attach(self._plain_model)
         self._nll.attach(unwrapped(cast(nn.Module, self.model)))
         self.add_callback(self._nll)
         self.add_callback(_RunCallback(self))
@@ -111,6 +121,29 @@ class TranslationTrainer(Seq2SeqTrainer):
                 f"`label_smoothing_factor` ({factor}) became `config.label_smoothing` of the model, which smooths its "
                 "labels itself."
             )
+
+    # -------------------------------------------------------------------------------------------------------- sharding
+    def create_accelerator_and_postprocess(self) -> None:
+        if self.args.fsdp:
+            let_accelerate_shard_on_cpus()
+        super().create_accelerator_and_postprocess()
+        if self.is_fsdp_enabled:
+            shard_what_can_be(self.accelerator)
+
+    @contextlib.contextmanager
+    def _whole_model(self) -> Iterator[None]:
+        """Evaluate with a plain model of the same weights where the Trainer's own is sharded, and would generate."""
+        model = cast(nn.Module, self.model)
+        if self._plain_model is None or not is_sharded(model):
+            yield
+            return
+        wrapped = self.model_wrapped
+        self.model = self.model_wrapped = gather_weights(unwrapped(model), self._plain_model).to(self.args.device)
+        try:
+            yield
+        finally:
+            self.model, self.model_wrapped = model, wrapped
+            cast(nn.Module, self._plain_model).to("cpu")
 
     # --------------------------------------------------------------------------------------------------------- batches
     def get_train_dataloader(self) -> DataLoader:
@@ -217,7 +250,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Evaluate without touching the random state: training must not depend on when it evaluates."""
         # the sequence-to-sequence Trainer would also gather the examples that fill up a batch
         self.gather_function = self.accelerator.gather_for_metrics
-        with self._meter.paused(), _same_random_numbers():
+        with self._meter.paused(), _same_random_numbers(), self._whole_model():
             output = super().evaluation_loop(*args, **kwargs)
         cast(dict[str, float], output.metrics).update(self._nll.take(kwargs.get("metric_key_prefix", "eval")))
         return output

@@ -296,3 +296,30 @@ def test_errors(checkpoint, tmp_path):
     done = run(checkpoint, "--input", bad, "--output", tmp_path / "out", "--cpu")
     assert done.returncode != 0
     assert b"bad.en, line 2: not UTF-8" in done.stderr
+
+
+@pytest.mark.slow
+def test_ray_translates_the_files_that_are_missing(word_for_word, tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed")
+    texts = {f"{number:05d}": sentences(30, seed=number) for number in range(4)}
+    (tmp_path / "in").mkdir()
+    for name, lines in texts.items():
+        (tmp_path / "in" / name).write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "00001").write_text("is there\n")
+    (tmp_path / "out" / ".00002.7").write_text("half")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/ray_translate.py", word_for_word, "in", "out", "--actors", "2"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 of 4 files are translated already" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == list(texts)
+    assert (tmp_path / "out" / "00001").read_text() == "is there\n"
+    translator = pipeline("translation", model=str(word_for_word), int8=True)
+    for name in ("00000", "00002", "00003"):
+        expected = [record["translation_text"] for record in translator(texts[name])]
+        assert (tmp_path / "out" / name).read_text().splitlines() == expected

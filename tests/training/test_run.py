@@ -4,9 +4,11 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -339,23 +341,44 @@ def run_script(*words, launcher=(), **environment):
     )
 
 
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node"]
+# `accelerate launch --cpu --num_processes 2` would run one process
+ACCELERATE = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+NODES = ["--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:{port}", "--node_rank"]
+# what starts each machine of a launch, and what is added to the command
 LAUNCHERS = {
-    "torchrun": ["-m", "torch.distributed.run", "--nproc_per_node", "2"],
-    # `accelerate launch --cpu --num_processes 2` would run one process
-    "accelerate": ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"],
+    "torchrun": ([[*TORCHRUN, "2"]], []),
+    "torchrun on two machines": ([[*TORCHRUN, "1", *NODES, "0"], [*TORCHRUN, "1", *NODES, "1"]], []),
+    "torchrun, FSDP2": ([[*TORCHRUN, "2"]], ["--fsdp", "true"]),
+    "accelerate": ([ACCELERATE], []),
+    "accelerate, FSDP2": ([ACCELERATE], ["--fsdp", "true"]),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", list(LAUNCHERS))
 def test_the_script_with_two_processes(tmp_path, launcher):
+    """The commands of docs/training.md."""
     recipe(tmp_path)
-    words = [ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--ddp_backend", "gloo"]
-    done = run_script(*words, launcher=LAUNCHERS[launcher], ACCELERATE_USE_CPU="true")
-    assert done.returncode == 0, done.stderr
-    assert "test_bleu" in done.stdout
-    assert (tmp_path / "run" / "model.safetensors").exists()
-    assert (tmp_path / "run" / "checkpoint-6" / "rng_state_1.pth").exists()
+    machines, options = LAUNCHERS[launcher]
+    words = [ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--ddp_backend", "gloo", *options]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with ThreadPoolExecutor() as pool:
+        running = [
+            pool.submit(
+                run_script, *words, launcher=[word.format(port=port) for word in machine], ACCELERATE_USE_CPU="true"
+            )
+            for machine in machines
+        ]
+        done = [one.result() for one in running]
+    assert [one.returncode for one in done] == [0] * len(machines), [one.stderr for one in done]
+    assert "test_bleu" in "".join(one.stdout for one in done)
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run").lm_head.weight.isfinite().all()
+    checkpoint = tmp_path / "run" / "checkpoint-6"
+    assert (checkpoint / "rng_state_1.pth").exists()
+    assert (checkpoint / "pytorch_model_fsdp.bin").exists() == ("FSDP2" in launcher)
 
 
 @pytest.mark.slow
@@ -370,7 +393,7 @@ def test_the_scripts_one_after_the_other(tmp_path):
     distilled = run_script(
         *(ROOT / "scripts/distill.py", tmp_path / "recipe.yaml", tmp_path / "out", "--teacher", tmp_path / "mean"),
         *("--num-beams", 1, "--max-new-tokens", 5, "--lines-per-file", 16, "--cpu"),
-        launcher=LAUNCHERS["torchrun"],
+        launcher=[*TORCHRUN, "2"],
     )
     assert distilled.returncode == 0, distilled.stderr
     lines = [line for part in (tmp_path / "out").glob("part-*.jsonl") for line in part.open()]

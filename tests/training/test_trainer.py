@@ -8,7 +8,7 @@ import signal
 import pytest
 import torch
 from safetensors import SafetensorError
-from transformers import TrainerCallback
+from transformers import AutoModelForSeq2SeqLM, TrainerCallback
 
 from hf_capsule_mt.training import WordDistillation
 from hf_capsule_mt.training.checkpoints import (
@@ -18,8 +18,10 @@ from hf_capsule_mt.training.checkpoints import (
     last_checkpoint,
     read_marker,
 )
+from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.trainer import bleu_metric
 from tests.fixtures.tiny import tiny_model
+from tests.modeling.model_checks import randomize
 from tests.training.small import (
     CORPUS,
     TOKENIZER,
@@ -546,3 +548,82 @@ def test_two_processes_are_one_with_the_same_global_batch(tmp_path):
         assert values[1] == pytest.approx(values[0], rel=1e-5), key
     assert logs[0][-2]["eval_rows"] == len(CORPUS["validation"])
     assert (tmp_path / "2" / "checkpoint-3" / "rng_state_1.pth").exists()
+
+
+# ------------------------------------------------------------------------------------------------------------ sharding
+SHARDED = {
+    "marian": {
+        "model_type": "capsule_marian",
+        "d_model": 16,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+    },
+    "guided": {"guided_routing": "guided", "guided_capsule_dim": 8, "guided_ffn_dim": 8},
+    "em": {"layer_aggregation": "em_routing", "layer_aggregation_num_capsules": 4},
+    "rnmt": {"model_type": "capsule_rnmt", "hidden_size": 16, "guided_routing": "guided", "guided_capsule_dim": 8},
+    "capsnmt": {"model_type": "capsnmt", "hidden_size": 16},
+}
+SHARDED |= {name: {**SHARDED["marian"], **SHARDED[name]} for name in ("guided", "em")}
+SMALL = {"encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
+
+
+def train_sharded(folder, name, processes, die_at=None, **arguments):
+    """Predictions and losses go to `log.json`, the weights that are saved at the end to `model`."""
+    torch.manual_seed(0)
+    model = randomize(build_model(SMALL | SHARDED[name], TOKENIZER))
+    model.generation_config.max_new_tokens, model.generation_config.max_length = 8, None
+    trainer = make_trainer(
+        folder,
+        model=model.double(),
+        max_steps=5,
+        gradient_accumulation_steps=2 // processes,
+        save_strategy="steps",
+        save_steps=3,
+        eval_strategy="steps",
+        eval_steps=5,
+        predict_with_generate=True,
+        per_device_eval_batch_size=2,
+        trainer_settings={"compute_metrics": lambda prediction: {"tokens": prediction.predictions.tolist()}},
+        **({"ddp_backend": "gloo", "fsdp": True} if processes > 1 else {}),
+        **arguments,
+    )
+    if processes > 1:
+        assert trainer.is_fsdp_enabled
+    if die_at is not None:
+        trainer.add_callback(DieAt("on_step_end", die_at))
+    trainer.train("last")
+    sizes = [getattr(weight, "_local_tensor", weight).numel() for weight in trainer.model.parameters()]
+    if processes > 1:
+        assert sum(sizes) < 0.6 * sum(weight.numel() for weight in trainer.model.parameters())
+    trainer.save_model(str(folder / "model"))
+    if trainer.is_world_process_zero():
+        (folder / "log.json").write_text(json.dumps(trainer.state.log_history))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(SHARDED))
+def test_sharded_over_two_processes_is_one_process(tmp_path, name):
+    """FSDP2 with gloo: training, generation in between, checkpoints, a kill and the end are those of one process."""
+    logs, models = [], []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        if processes == 2:
+            assert in_processes(2, train_sharded, folder, name, 2, 4) == [-signal.SIGKILL] * 2
+        assert in_processes(processes, train_sharded, folder, name, processes) == [0] * processes
+        logs.append(json.loads((folder / "log.json").read_text()))
+        models.append(AutoModelForSeq2SeqLM.from_pretrained(folder / "model").state_dict())
+    for key, tolerance in (("loss", 1e-5), ("grad_norm", 1e-5), ("eval_loss", 1e-5)):
+        values = [[entry[key] for entry in log if key in entry] for log in logs]
+        assert values[0], key
+        assert values[1] == pytest.approx(values[0], rel=tolerance), key
+    tokens = [next(entry["eval_tokens"] for entry in log if "eval_tokens" in entry) for log in logs]
+    assert tokens[0] == tokens[1]
+    assert len(tokens[0]) == len(CORPUS["validation"])
+    for weight, value in models[0].items():
+        torch.testing.assert_close(models[1][weight], value, rtol=1e-5, atol=1e-7, msg=weight)
+
+
+def test_fsdp_needs_processes(tmp_path):
+    with pytest.raises(ValueError, match="Using fsdp only works in distributed training"):
+        make_trainer(tmp_path, fsdp=True)

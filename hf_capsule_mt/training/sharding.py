@@ -1,0 +1,80 @@
+"""Train with parameters, gradients and optimiser sharded over processes (FSDP2), and generate in between."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+# the decoder of RNMT projects the keys of a source with this layer's weights before it calls the layer
+READ_FROM_OUTSIDE = {"ConditionalGRULayer"}
+
+
+@torch.no_grad()
+def gather_weights(sharded: nn.Module, plain: nn.Module) -> nn.Module:
+    """Copy the weights of a model that `fully_shard` has sharded into a plain one, on every process; return that one.
+
+    A sharded model cannot `generate()`: each step of each layer gathers weights, so all processes would have to take
+    the same steps. Copy the model before you shard it, and generate with the copy, each process on its own:
+
+        plain = copy.deepcopy(model)
+        fully_shard(model)
+        ...
+        gather_weights(model, plain).generate(**batch)
+
+    Call it on all processes. It holds one gathered tensor at a time beside the copy.
+    """
+    own = plain.state_dict()
+    for name, value in sharded.state_dict().items():
+        own[name].copy_(value.full_tensor() if isinstance(value, DTensor) else value)
+    return plain
+
+
+def is_sharded(model: nn.Module) -> bool:
+    return any(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def let_accelerate_shard_on_cpus() -> None:
+    """Make accelerate obey `fsdp` on CPUs, where it would train with plain DDP without a word; call it before."""
+    if PartialState().distributed_type == DistributedType.MULTI_CPU:
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+
+
+def shard_what_can_be(accelerator: Accelerator) -> None:
+    """Let accelerate shard the layers that are entered through `forward` alone, and leave the rest to the whole model.
+
+    It would make a group of the input and the output embeddings, too. Where encoder and decoder are tied to them,
+    PyTorch refuses to train: a weight belongs to one group.
+    """
+    prepare = accelerator.prepare
+
+    def prepare_for_sharding(*objects: Any, **settings: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            for each in objects:
+                if isinstance(each, PreTrainedModel):
+                    layers = set(each._no_split_modules or ()) - READ_FROM_OUTSIDE
+                    stack.enter_context(_replaced(each, "_no_split_modules", layers))
+                    stack.enter_context(_replaced(each, "get_input_embeddings", lambda: None))
+                    stack.enter_context(_replaced(each, "get_output_embeddings", lambda: None))
+            return prepare(*objects, **settings)
+
+    accelerator.prepare = prepare_for_sharding
+
+
+@contextlib.contextmanager
+def _replaced(model: nn.Module, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of one object meanwhile, whether it has it from its class or itself."""
+    own = model.__dict__.get(name)
+    setattr(model, name, value)
+    try:
+        yield
+    finally:
+        delattr(model, name)
+        if own is not None:
+            setattr(model, name, own)
