@@ -66,7 +66,7 @@ class ConditionalGRU(nn.Module):
             or words.is_meta
             or torch.is_autocast_enabled(words.device.type)
             or words.dtype not in (torch.float32, torch.float64)
-            or not is_plain(self.attention.query_projection)
+            or not (is_plain(self.attention.query_projection) and is_plain(self.attention.score))
         )
         if plain:
             return self.plain(from_words, state, source, keys, mask)

@@ -24,6 +24,49 @@ def test_a_quantised_layer_gives_its_numbers():
     torch.testing.assert_close(vector_of(quantised), plain[0].bias.data)
 
 
+class Adapted(nn.Module):
+    """A linear layer with a low-rank part beside it, as peft's LoRA has it: `weight` is that of the layer alone."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.down = base.requires_grad_(False), nn.Linear(base.in_features, 2, bias=False)
+        self.up, self.in_features = nn.Linear(2, base.out_features, bias=False), base.in_features
+
+    weight, bias = property(lambda self: self.base.weight), property(lambda self: self.base.bias)
+
+    def forward(self, inputs):
+        return self.base(inputs) + self.up(self.down(inputs))
+
+
+def test_a_layer_with_an_adapter_gives_both_and_learns():
+    adapted = Adapted(nn.Linear(4, 3))
+    torch.testing.assert_close(matrix_of(adapted), adapted.base.weight + adapted.up.weight @ adapted.down.weight)
+    matrix_of(adapted).sum().backward()
+    assert adapted.up.weight.grad.abs().sum() > 0
+    with torch.no_grad():
+        assert not matrix_of(adapted).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("guided", ["query_projection", "vote_projection", "capsule_projection", "score"]),
+        ("rnmt", ["query_projection", "score"]),
+        ("capsules", ["inner_scoring", "outer_scoring"]),
+    ],
+)
+def test_adapters_of_layers_whose_matrix_is_read_learn(name, layers):
+    model, source = build(name), batch()
+    for module in list(model.modules()):
+        for layer, child in list(module.named_children()):
+            if layer in layers and isinstance(child, nn.Linear):
+                setattr(module, layer, Adapted(child))
+    adapters = [module for module in model.modules() if isinstance(module, Adapted)]
+    assert len(adapters) >= len(layers)
+    model(**source, labels=torch.randint(1, 200, (4, 5))).loss.backward()
+    assert all(adapter.up.weight.grad.abs().sum() > 0 for adapter in adapters)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["plain", "guided", "rnmt_guided", "capsules"])
 @torch.no_grad()
