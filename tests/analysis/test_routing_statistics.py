@@ -1,4 +1,4 @@
-"""Statistics of routings, PAST and FUTURE, and their pictures."""
+"""Statistics of routings, PAST and FUTURE, the overlap rate (property 33), and their pictures."""
 
 import itertools
 import math

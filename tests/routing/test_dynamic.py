@@ -1,4 +1,4 @@
-"""Squashing and dynamic routing against the plain loops of their equations."""
+"""Squashing (properties 1 and 2) and dynamic routing, against the plain loops of their equations."""
 
 import pytest
 import torch
