@@ -21,7 +21,7 @@ from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.files.text import read_lines
 from lab.timing import steady_clock, time_in_turns
 
-STOCK, CTRANSLATE2 = "generate() float32", "CTranslate2 int8"
+STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
 BACKENDS = {
     "PyTorch float32": ("torch", False),
     "PyTorch int8": ("torch", True),
@@ -59,12 +59,15 @@ def _measure_checkpoint(
     cells = []
     for threads in arguments.threads or sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(threads)
-        engines = engines_of(model, threads)
+        engines = engines_of(model, threads, arguments.shortlist)
         for end, forced in ends.items():
             for batch_size in arguments.batch_sizes:
                 for num_beams in arguments.num_beams:
                     title = f"{Path(name).name}: {threads} threads, {end}, batch {batch_size}, beam {num_beams}"
                     cell = _measure_cell(engines, tokens, batch_size, num_beams, forced, arguments.repeats, title)
+                    made = cell[STOCK]["outputs"]
+                    for row in cell.values():
+                        row["same"] = sum(one == other for one, other in zip(row["outputs"], made, strict=True))
                     for row in cell.values():
                         words = tokenizer.batch_decode(row.pop("outputs"), skip_special_tokens=True)
                         if references and not forced:
@@ -114,8 +117,8 @@ def _measure_cell(
     }
 
 
-def engines_of(model: Any, threads: int) -> dict[str, Engine]:
-    """Return every engine that takes a model."""
+def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[str, Engine]:
+    """Return every engine that takes a model, and the fastest one with a shortlist."""
     pad, end = model.config.pad_token_id, model.config.eos_token_id
     model.generation_config.max_length = None
 
@@ -134,6 +137,8 @@ def engines_of(model: Any, threads: int) -> dict[str, Engine]:
     for title, (backend, int8) in BACKENDS.items():
         name: Any = backend
         engines[title] = generating(to_fast(model, int8=int8, backend=name).generate)
+    if shortlist is not None:
+        engines[SHORTLISTED] = generating(to_fast(model, backend="native", shortlist=shortlist).generate)
     if importlib.util.find_spec("ctranslate2"):
         marian = as_marian(model)
         if marian is not None:
@@ -205,7 +210,8 @@ def render_trained(result: dict[str, Any]) -> str:
     parts = [
         f"# Engines on trained checkpoints\n\n`{result['command']}` on {result['hardware']['cpu']}: "
         f"{result['sentences']} sentences, medians of {result['repeats']} runs in turns. Sentences a second, and in "
-        "parentheses how many times as fast as `generate()`."
+        "parentheses how many times as fast as `generate()`. The last columns count the sentences that get the same "
+        "tokens as from `generate()`."
     ]
     for name, cells in result["checkpoints"].items():
         for end, threads in dict.fromkeys((cell["ends"], cell["threads"]) for cell in cells):
@@ -231,8 +237,10 @@ def _speeds(cells: list[dict[str, Any]], sentences: int) -> str:
             seconds, stock = (cell["engines"][name]["seconds"]["translate"]["median"] for name in (engine, STOCK))
             row.append(f"{sentences / seconds:.1f} ({stock / seconds:.1f})")
         row += [f"{by_beams[beams][engine]['bleu']:.2f} / {by_beams[beams][engine]['chrf']:.2f}" for beams in scored]
+        row += [str(engines[engine]["same"]) for engines in by_beams.values()]
         rows.append(row)
     header = ["engine", *_titles(cells), *(f"BLEU / chrF, beam {beams}" for beams in scored)]
+    header += [f"same, beam {beams}" for beams in by_beams]
     return markdown_table(header, rows)
 
 

@@ -48,7 +48,7 @@ def int8_product(input: torch.Tensor, copy: Int8Copy, bias: torch.Tensor | None)
     output: torch.Tensor = ONEDNN_INT8(
         rounded, 1.0, ZERO_POINT, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
-    return output.mul_(largest) if bias is None else torch.addcmul(bias, output, largest)
+    return output.mul_(largest) if bias is None else torch.addcmul(bias, output, largest, out=output)
 
 
 class Int8Weight(PackedWeight):

@@ -1,7 +1,8 @@
 """Programs run in PyTorch: the backend that needs no compiler, and the reference of the native one.
 
 Rows are padded: a buffer is [B, S, width] for words, [B, width] for sources and [B, K, width] for hypotheses. Keys and
-values of the target are kept at slot t K + beam and never moved; a mask of ancestors is reordered in their place.
+values of the target stay in the slot where they were put; a mask of ancestors is reordered in their place. Slots that
+are nobody's ancestors any more are given up every few steps.
 
 Legend: B sources, S words of the longest source, K hypotheses of a source, H heads.
 """
@@ -34,6 +35,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 # a smaller matrix stays float32: it is read in less time than it takes to round a row
 SMALLEST_INT8_WEIGHT = 2**18
+STEPS_BETWEEN_CLEARINGS = 8
 Product = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -124,6 +126,7 @@ class _Run:
         self.caches: dict[int, torch.Tensor] = {}  # keys and values [2, B, H, slots, d / H]
         # keys and values of the sources, split into heads once
         self.source_heads: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
+        self.num_slots = 0  # in use before this step
         self.ancestors = torch.empty(0)  # [B, 1, K, slots], 0 for those of a hypothesis, else -inf
         if model.program.num_caches:
             self.ancestors = torch.zeros(len(lengths), 1, 1, 0, device=self.device)
@@ -139,6 +142,20 @@ class _Run:
                 self.buffers[number] = self.buffers[number].take_along_dim(parents[..., None], dim=1)
         if self.program.num_caches:
             self.ancestors = self.ancestors.take_along_dim(parents[:, None, :, None], dim=2)
+            is_due = (self.step + 1) % STEPS_BETWEEN_CLEARINGS == 0
+            if is_due and self.num_beams > 1 and reads_are_free(self.ancestors):
+                self._clear_slots()
+            self.num_slots = self.ancestors.shape[-1]
+
+    def _clear_slots(self) -> None:
+        """Keep the slots with an ancestor of some hypothesis, in their order."""
+        used = self.ancestors[:, 0].eq(0).any(dim=1)  # [B, slots]
+        num_kept = int(used.sum(dim=1).max())
+        kept = used.long().argsort(dim=1, descending=True, stable=True)[:, :num_kept]
+        self.ancestors = self.ancestors.take_along_dim(kept[:, None, None], dim=-1)
+        for cache in self.caches.values():
+            for number, slots in enumerate(kept):
+                cache[:, number, :, :num_kept] = cache[:, number].index_select(2, slots)
 
     def space(self, buffer: int) -> Space:
         return self.program.buffers[buffer][0]
@@ -237,8 +254,7 @@ class _Run:
         if cache not in self.caches:
             slots = 1 + (self.most_steps - 1) * self.num_beams
             self.caches[cache] = parts.new_empty(2, batch, heads, slots, width)
-        start = 0 if self.step == 0 else 1 + (self.step - 1) * self.num_beams
-        end = start + beams
+        start, end = self.num_slots, self.num_slots + beams
         self.caches[cache][:, :, :, start:end] = parts[1:]
         if self.ancestors.shape[-1] < end:  # the first layer of this step
             own = torch.full((beams, beams), -torch.inf, device=self.device).fill_diagonal_(0)

@@ -56,6 +56,7 @@ class Search:
         self.last_tokens = torch.full((len(request), 1), request.start_token)
         self.curves: list[torch.Tensor] = []  # [B, K, 2, S] for each step
         self.suppressed = torch.tensor(list(request.suppressed), dtype=torch.long)
+        self.log_probs = torch.empty(0)  # [B, K, V]
 
     @property
     def active(self) -> bool:
@@ -69,7 +70,10 @@ class Search:
         """
         request, num_beams = self.request, self.request.num_beams
         if num_beams > 1 or request.scored:
-            logits = logits.log_softmax(dim=-1)
+            # into the same memory at every step: the system takes its time to give so much
+            if self.log_probs.shape != logits.shape:
+                self.log_probs = torch.empty_like(logits)
+            logits = torch.log_softmax(logits, dim=-1, out=self.log_probs)
         free = logits
         two_best = two_tokens = []
         if request.coverage:

@@ -25,6 +25,7 @@ def result(tmp_path_factory):
         num_beams=[1, 2],
         threads=[1],
         forced=6,
+        shortlist=None,
         repeats=1,
     )
     path = write_result(folder / "result.json", measure_trained(arguments))
@@ -44,6 +45,7 @@ def test_cells_and_scores(result):
         stock = cell["engines"][STOCK]
         exact = cell["engines"]["PyTorch float32"]
         assert stock["tokens"] == exact["tokens"]
+        assert stock["same"] == exact["same"] == 4
         if cell["ends"] == "real ends":
             assert stock["bleu"] == exact["bleu"]
             assert 0 <= stock["chrf"] <= 100

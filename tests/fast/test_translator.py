@@ -119,6 +119,24 @@ def test_int8_is_close(name, backend, monkeypatch):
     assert float((logits[1] - logits[0]).norm() / logits[0].norm()) < bound
 
 
+@pytest.mark.parametrize("name", ["plain", "guided"])
+def test_slots_of_no_hypothesis_are_given_up(name, monkeypatch):
+    model, most = build(name), []
+    clear = reference._Run._clear_slots
+
+    def cleared(run):
+        clear(run)
+        most.append(run.ancestors.shape[-1])
+
+    monkeypatch.setattr(reference, "STEPS_BETWEEN_CLEARINGS", 3)
+    monkeypatch.setattr(reference._Run, "_clear_slots", cleared)
+    search = {"num_beams": 4, "max_new_tokens": 45, "min_new_tokens": 45}
+    found = to_fast(model, int8=False, backend="torch").generate(**batch(), **search)
+    assert torch.equal(found, model.generate(**batch(), **search))
+    assert len(most) == 15
+    assert max(most) < 1 + 44 * 4
+
+
 def test_limits_by_source(backend):
     fast = to_fast(build("plain"), int8=False, backend=backend)
     found = fast.generate(**batch(), num_beams=2, limits=torch.tensor([3, 5, 14, 1]), min_new_tokens=14)
