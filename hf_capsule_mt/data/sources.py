@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import datasets
 from datasets import (
     Dataset,
     DatasetDict,
@@ -14,9 +15,11 @@ from datasets import (
     IterableDatasetDict,
     concatenate_datasets,
     load_dataset,
+    load_from_disk,
 )
 from datasets import Translation as TranslationFeature
 from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
 
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus
 from hf_capsule_mt.data.readers import READERS, Pair, require_text
@@ -24,6 +27,7 @@ from hf_capsule_mt.data.readers import READERS, Pair, require_text
 # kind of source -> the settings it takes besides its own key
 SOURCE_SETTINGS: dict[str, frozenset[str]] = {
     "hub": frozenset({"config", "split", "revision"}),
+    "disk": frozenset({"split"}),
     "text": frozenset(),
     "tsv": frozenset({"columns", "header"}),
     "jsonl": frozenset(),
@@ -51,6 +55,7 @@ def load_translation_data(
     | key | value | further settings |
     |---|---|---|
     | `hub` | a data set or folder with the column `translation` or both languages | `config`, `split`, `revision` |
+    | `disk` | a folder that `save_to_disk` wrote, with the same columns | `split` of a `DatasetDict` |
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two names or numbers from 0 (default `[0, 1]`); `header`: whether line 1 has names |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
@@ -83,7 +88,7 @@ def load_translation_data(
             if kind == "embedded":
                 piece: Any = _embedded(source, name, sizes, (source_language, target_language), streaming)
             else:
-                load = _load_hub if kind == "hub" else _load_files
+                load = {"hub": _load_hub, "disk": _load_disk}.get(kind, _load_files)
                 piece = load(
                     source, name, (source_language, target_language), streaming, num_proc, name in allow_empty
                 )
@@ -135,6 +140,28 @@ def _load_hub(
         num_proc=None if streaming else num_proc,
     )
     return _to_pairs(dataset, f"data set {source['hub']}", languages, allow_empty)
+
+
+def _load_disk(
+    source: Source, name: str, languages: Pair, streaming: bool, num_proc: int | None, allow_empty: bool
+) -> Any:
+    """Load a folder of `save_to_disk`, which maps its files into memory; a stream of it is read lazily, too."""
+    folder = os.path.expanduser(source["disk"])
+    dataset = load_from_disk(folder)
+    if isinstance(dataset, DatasetDict):
+        split = source.get("split", name)
+        if split not in dataset:
+            raise ValueError(f"{folder}: no split {split!r}, set `split` to one of {sorted(dataset)}")
+        dataset = dataset[split]
+    elif "split" in source:
+        raise ValueError(f"{folder}: is one data set without splits, so `split` must be left out")
+    if streaming:
+        return _to_pairs(dataset.to_iterable_dataset(), folder, languages, allow_empty)
+    # `map` would write its rows beside the data, into a folder that is the user's and may be read-only
+    rows = Hasher.hash([dataset._fingerprint, languages, allow_empty])
+    cache = Path(datasets.config.HF_DATASETS_CACHE) / "disk" / f"{rows}.arrow"
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    return _to_pairs(dataset, folder, languages, allow_empty, cache_file_name=str(cache))
 
 
 def _load_files(
@@ -202,7 +229,9 @@ def _generate(
             yield {"translation": {languages[0]: source, languages[1]: target}}
 
 
-def _to_pairs(dataset: Dataset | IterableDataset, place: str, languages: Pair, allow_empty: bool = False) -> Any:
+def _to_pairs(
+    dataset: Dataset | IterableDataset, place: str, languages: Pair, allow_empty: bool = False, **caching: str
+) -> Any:
     """Return a data set with the column `translation` alone, checking every row; a stream is checked when read."""
     columns = dataset.column_names or list(next(iter(dataset)))
     missing = [language for language in languages if language not in columns]
@@ -226,4 +255,4 @@ def _to_pairs(dataset: Dataset | IterableDataset, place: str, languages: Pair, a
         return {"translation": pairs}
 
     features = Features({"translation": TranslationFeature(languages=list(languages))})
-    return dataset.map(rows, batched=True, with_indices=True, remove_columns=columns, features=features)
+    return dataset.map(rows, batched=True, with_indices=True, remove_columns=columns, features=features, **caching)

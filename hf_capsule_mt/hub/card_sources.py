@@ -104,6 +104,6 @@ def _corpus(source: Mapping[str, Any]) -> Corpus:
     for key, corpus in CORPORA.items():
         if key in named:
             return corpus._replace(hub_name=hub_name)
-    files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl", "parquet"))
+    files = next(value for key, value in source.items() if key in ("hub", "disk", "text", "tsv", "jsonl", "parquet"))
     names = ", ".join(Path(file).name for file in ([files] if isinstance(files, str) else files))
     return Corpus(f"`{hub_name or names}`", UNKNOWN_LICENCE, False, hub_name)

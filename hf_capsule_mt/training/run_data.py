@@ -31,6 +31,7 @@ Source = Mapping[str, Any]
 Corpus = Mapping[str, Dataset | IterableDataset]
 Files = str | list["Files"]
 FILES = {"text", "tsv", "jsonl", "parquet"}
+PATHS = FILES | {"disk"}
 
 
 def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
@@ -73,18 +74,18 @@ def _in_folder(sources: Source | list[Source], folder: str | None) -> Source | l
             return [under(entry) for entry in value]
         return value if value.startswith("./") else os.path.join(folder, value)
 
-    return {key: under(value) if key in FILES else value for key, value in sources.items()}
+    return {key: under(value) if key in PATHS else value for key, value in sources.items()}
 
 
 def files_of(recipe: Recipe, part: str) -> list[Path]:
     """Return the local files of a part of the recipe's data."""
     sources = _in_folder(recipe.data.get(part) or [], recipe.data_dir)
-    return [
-        Path(file)
-        for source in (sources if isinstance(sources, list) else [sources])
-        for kind in FILES & source.keys()
-        for file in existing_files(source[kind])
+    listed = sources if isinstance(sources, list) else [sources]
+    files = [
+        Path(file) for source in listed for kind in FILES & source.keys() for file in existing_files(source[kind])
     ]
+    folders = [Path(source["disk"]).expanduser() for source in listed if "disk" in source]
+    return files + [file for folder in folders for file in sorted(folder.rglob("data-*.arrow"))]
 
 
 def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:

@@ -61,6 +61,24 @@ def test_jsonl_and_parquet_and_patterns(tmp_path):
         assert load({"parquet": str(tmp_path / f"{name}.parquet")}) == [("eins", "one")]
 
 
+def test_a_folder_of_save_to_disk(tmp_path):
+    pairs = Dataset.from_dict({"id": [1, 2], "en": ["one", "two"], "de": ["eins", "zwei"]})
+    pairs.save_to_disk(tmp_path / "pairs")
+    DatasetDict(train=pairs, extra=pairs.select([1])).save_to_disk(tmp_path / "parts")
+    before = sorted(tmp_path.glob("pa*/**/*"))
+    for streaming in (False, True):
+        assert load({"disk": str(tmp_path / "pairs")}, streaming=streaming) == [("eins", "one"), ("zwei", "two")]
+        assert load({"disk": str(tmp_path / "parts"), "first": 1}, streaming=streaming) == [("eins", "one")]
+        assert load({"disk": str(tmp_path / "parts"), "split": "extra"}, streaming=streaming) == [("zwei", "two")]
+    assert sorted(tmp_path.glob("pa*/**/*")) == before  # nothing is written beside the user's data
+    with pytest.raises(ValueError, match=r"no split 'dev', set `split` to one of \['extra', 'train'\]"):
+        load({"disk": str(tmp_path / "parts"), "split": "dev"})
+    with pytest.raises(ValueError, match="is one data set without splits"):
+        load({"disk": str(tmp_path / "pairs"), "split": "train"})
+    with pytest.raises(FileNotFoundError, match="none"):
+        load({"disk": str(tmp_path / "none")})
+
+
 def test_a_local_copy_of_a_data_set_of_the_hub(tmp_path):
     folder = tmp_path / "wmt" / "wmt14"
     for split, size in (("train", 3), ("validation", 2), ("test", 1)):
@@ -153,7 +171,7 @@ def test_broken_columns(tmp_path):
 
 
 def test_unknown_sources(tmp_path):
-    with pytest.raises(ValueError, match=r"must have one of the keys \['hub', 'text'"):
+    with pytest.raises(ValueError, match=r"must have one of the keys \['hub', 'disk', 'text'"):
         load({"csv": "a.csv"})
     with pytest.raises(ValueError, match=r"`jsonl` takes \['first'\] beside it, got \['columns'\]"):
         load({"jsonl": "a", "columns": [0]})

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
@@ -263,6 +264,28 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
         run_recipe(recipe(tmp_path, **settings))
     assert error.value.code == 128 + signal.SIGTERM
     assert "The same command goes on from the last checkpoint" in capsys.readouterr().out
+
+
+def test_a_folder_of_save_to_disk_that_changed_since_the_run_began_is_named(tmp_path):
+    rows = {"en": [f"sentence {n}" for n in range(40)], "de": [f"Satz {n}" for n in range(40)]}
+    Dataset.from_dict(rows).save_to_disk(tmp_path / "pairs")
+    settings = {"data": {"train": {"disk": "pairs"}}, "data_dir": str(tmp_path), "training": FEW_STEPS}
+    run_recipe(recipe(tmp_path, **settings))
+    Dataset.from_dict(rows | {"de": rows["en"]}).save_to_disk(tmp_path / "pairs")
+    with pytest.raises(ValueError, match=r"`data\.train` has other texts.*began: \S*data-00000-of-00001\.arrow\."):
+        run_recipe(recipe(tmp_path, {"max_steps": 3}, **settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("logger", "file"), [("tensorboard", "**/*tfevents*"), ("trackio", "**/*.db"), ("wandb", "**/*.wandb")]
+)
+def test_a_run_reports_to_a_logger_without_a_network(tmp_path, monkeypatch, logger, file):
+    pytest.importorskip(logger, reason=f"{logger} is not installed")
+    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "TRACKIO_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    run_recipe(recipe(tmp_path, {"report_to": logger}))
+    assert list(tmp_path.glob(file))
 
 
 def test_a_stream_that_changed_since_the_run_began_is_named(tmp_path):
