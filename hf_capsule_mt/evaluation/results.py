@@ -104,6 +104,6 @@ def _commit() -> str | None:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are Markdown already, without a final line feed."""
+    """Return a table of cells that are Markdown already, without a final line feed: two lines need no `tabulate`."""
     lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])

@@ -53,7 +53,10 @@ class Comparison:
 
 
 def binomial_two_sided(wins: int, losses: int) -> float:
-    """Return the exact two-sided p-value of the sign test, without ties: P(a fair coin is this one-sided)."""
+    """Return the exact two-sided p-value of the sign test, without ties: P(a fair coin is this one-sided).
+
+    `scipy.stats.binomtest` has it, too; lab/over_seeds.py says why scipy is no requirement.
+    """
     if wins < 0 or losses < 0:
         raise ValueError(f"`wins` and `losses` must not be negative, got {wins} and {losses}")
     trials = wins + losses
