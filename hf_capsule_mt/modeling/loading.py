@@ -6,7 +6,7 @@ them. To translate with such a model gives noise.
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 Loaded = TypeVar("Loaded")
 NameOrPath = str | os.PathLike[str]
@@ -144,6 +145,7 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     folder = Path(name_or_path)
     if folder.is_dir():
         checked_weight_files(folder)
+        _check_family(folder / "config.json", kwargs)
     # only the mode without an error tells which tensors have another shape
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
     model, found = _named(name_or_path, lambda: AutoModelForSeq2SeqLM.from_pretrained(name_or_path, *args, **settings))
@@ -155,6 +157,18 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     if problem is None and folder.is_dir():
         problem = _type_problem(model, folder)
     return model.eval(), problem
+
+
+def _check_family(file: Path, kwargs: Mapping[str, Any]) -> None:
+    """Refuse a model type that nothing here knows; code in the folder is for those who trust it."""
+    if not file.is_file() or "config" in kwargs or kwargs.get("trust_remote_code"):
+        return
+    model_type = _json(file, file.read_bytes()).get("model_type")
+    if isinstance(model_type, str) and model_type not in CONFIG_MAPPING:
+        raise CheckpointError(
+            f"{file}: `model_type` must be one that transformers or this package knows, got {model_type!r}; a model "
+            "with code of its own needs `trust_remote_code=True`"
+        )
 
 
 def _loading_problem(model: PreTrainedModel, found: dict[str, Any], name_or_path: NameOrPath) -> str | None:
