@@ -48,6 +48,8 @@ def test_the_mean_of_the_last_and_of_the_best(tmp_path):
     AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean")
     assert not (tmp_path / "mean" / "partial").exists()
     assert (tmp_path / "mean" / "tokenizer.json").exists()
+    saved = [folder / "tokenizer_config.json" for folder in (tmp_path / "mean", run / "checkpoint-4")]
+    assert saved[0].read_text() == saved[1].read_text()  # and not how it was loaded in between
 
 
 def test_only_complete_checkpoints_are_averaged(tmp_path):
