@@ -42,8 +42,8 @@ CHANGES: dict[str, Any] = {
 }
 ROUTING = "decoder.layer_aggregation"
 RELEASED = Path(__file__).resolve().parents[2] / "checkpoints" / "capsule-marian-de-en"  # in a clone, not in a wheel
-GERMAN = ["Der alte Mann kauft einen roten Hut.", "Ich habe gestern meinen Schlüssel im Zug vergessen."]
-WITH_A_GAP = ("Ich habe gestern meinen Schlüssel im Zug vergessen.", "I forgot my key.")
+GERMAN = ["Der alte Mann kauft einen roten Hut.", "Das Wetter ist heute viel besser als gestern."]
+WITH_A_GAP = ("Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing.")
 TASK: Any = "translation"  # the types of transformers 5 do not have it
 
 

@@ -227,7 +227,7 @@ def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
     ]
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
         lines.append("- It knows the words and patterns of a small grammar, and no other text.")
-    if any(corpus is CORPORA["tatoeba"] for corpus in corpora):
+    if any(corpus.title == CORPORA["tatoeba"].title for corpus in corpora):
         lines.append(
             "- Made for everyday sentences of up to 15 words. It was trained on nothing else: expect errors in "
             "news, in technical text and in long sentences."
