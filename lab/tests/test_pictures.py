@@ -5,7 +5,7 @@ from typing import Any
 
 import matplotlib
 import pytest
-from tests.analysis.test_pictures import colours
+from tests.analysis.test_routing_statistics import colours
 
 from lab import result_pictures, table_pictures
 from lab.result_pictures import SweepPoint, draw_auc, draw_differences, draw_probing, draw_sweep
