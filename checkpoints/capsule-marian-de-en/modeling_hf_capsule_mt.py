@@ -6096,11 +6096,14 @@ class Translator:
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
 
-        Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors.
+        Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
+        `dtype="auto"` computes in float32 with weights that are stored in half precision.
         """
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
-        device = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
+        device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
+        if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
+            model = model.float()
         return cls(
             model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, shortlist=shortlist, task=task
         )

@@ -5,11 +5,11 @@ from typing import Any
 
 import matplotlib
 import pytest
-from tests.analysis.test_routing_statistics import colours
 
 from lab import result_pictures, table_pictures
 from lab.result_pictures import SweepPoint, draw_auc, draw_differences, draw_probing, draw_sweep
 from lab.table_pictures import draw_setting, draw_what_came_of_claims
+from tests.analysis.test_routing_statistics import colours
 
 matplotlib.use("agg")
 

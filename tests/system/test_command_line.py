@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -228,9 +229,10 @@ def test_ctrl_c_while_the_package_is_imported(monkeypatch, capsys):
 
 def test_ctrl_c_in_a_pipe(folder):
     command = [sys.executable, "-m", "hf_capsule_mt", "translate", "em", "--cpu", "--window", "1"]
-    with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # a shell's background jobs ignore Ctrl-C, and so would what they start
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, cwd=folder, text=True, preexec_fn=listen, **pipes) as process:
         process.stdin.write("a cat\n" * 3)
         process.stdin.flush()
         process.stdout.readline()
