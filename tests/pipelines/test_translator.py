@@ -340,10 +340,10 @@ def test_it_is_public():
     assert {"Translator", "CoverageOptions"} <= set(hf_capsule_mt.__all__)
 
 
-def test_half_weights_are_computed_in_float32_on_a_cpu(word_for_word):
-    model = AutoModelForSeq2SeqLM.from_pretrained(word_for_word)
-    model.half().save_pretrained(word_for_word)
-    translator = Translator.from_pretrained(word_for_word, device="cpu", int8=True)
+def test_half_weights_are_computed_in_float32_on_a_cpu(word_for_word, tmp_path):
+    AutoModelForSeq2SeqLM.from_pretrained(word_for_word).half().save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(word_for_word).save_pretrained(tmp_path)
+    translator = Translator.from_pretrained(tmp_path, device="cpu", int8=True)
     assert translator.model.dtype == torch.float32
     assert translator("balu bamo", num_beams=2).text == "ULAB OMAB"
-    assert Translator.from_pretrained(word_for_word, device="cpu", dtype=torch.float16).model.dtype == torch.float16
+    assert Translator.from_pretrained(tmp_path, device="cpu", dtype=torch.float16).model.dtype == torch.float16
