@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import importlib.util
 import os
 import re
 import runpy
@@ -92,8 +93,15 @@ WRONG = {
 }
 
 
+def skip_without_extra(command: str) -> None:
+    module = {"demo": "gradio", "serve": "fastapi"}.get(command.split()[0])
+    if module and importlib.util.find_spec(module) is None:
+        pytest.skip(f"`capsule-mt {command.split()[0]}` needs {module}, which is not installed")
+
+
 @pytest.mark.parametrize("command", WRONG)
 def test_wrong_input(command, folder, monkeypatch, capsys):
+    skip_without_extra(command)
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", ["capsule-mt", *command.split()])
     assert_complains(capsule_mt.main, WRONG[command], capsys)
@@ -183,6 +191,7 @@ def interrupted(command, monkeypatch, capfd):
 @pytest.mark.usefixtures("_own_handler")
 @pytest.mark.parametrize("name", capsule_mt.NAMES)
 def test_ctrl_c_is_one_sentence(name, monkeypatch, capfd):
+    skip_without_extra(name)
     for parse in ("parse_args", "parse_known_args"):
         monkeypatch.setattr(argparse.ArgumentParser, parse, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     said = interrupted(name, monkeypatch, capfd)
