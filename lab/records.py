@@ -1,8 +1,8 @@
 """The laboratory's results: a JSON object on a line, and beside them the translations of the runs trained here.
 
-`embedded.jsonl`, `multi30k.jsonl` and `tatoeba.jsonl` hold the runs of a setting, by `run` and `seed`, and its other
-measurements, by `name`. `studies.jsonl` holds everything else by `name`. A line has all that `write_result` keeps: the
-command, the date, the machine, the software and the commit. A large file is stored as `NAME.jsonl.xz`.
+`embedded`, `multi30k` and `tatoeba` hold the runs of a setting, by `run` and `seed`, and its other measurements, by
+`name`; `studies` holds everything else by `name`. A line has all that `write_result` keeps: the command, the date, the
+machine, the software and the commit. A small file is `NAME.jsonl`, a large one `NAME.jsonl.xz`.
 
 `SETTING.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
 of them. Git ignores it: only the machine that trained a run has its translations."""
@@ -34,8 +34,10 @@ class Records:
 
     def path(self, file: str) -> Path:
         """Return where a file is, or would be: compressed if it is stored so."""
-        compressed = self.folder / f"{file}.jsonl.xz"
-        return compressed if compressed.exists() else self.folder / f"{file}.jsonl"
+        plain, compressed = self.folder / f"{file}.jsonl", self.folder / f"{file}.jsonl.xz"
+        if plain.exists() and compressed.exists():
+            raise ValueError(f"{plain} stands beside {compressed.name}: join their lines in one of them")
+        return compressed if compressed.exists() else plain
 
     def read(self, file: str) -> list[dict[str, Any]]:
         """Return all lines of a file, none if there is no such file."""

@@ -68,7 +68,7 @@ def draw_what_came_of_claims(settings: dict[str, Runs], path: Path) -> Path | No
 
 
 def draw_studies(studies: dict[str, dict[str, Any]], folder: Path) -> list[Path]:
-    """Draw the records of studies.jsonl that have a picture, into `NAME.png`."""
+    """Draw the studies that have a picture, into `NAME.png`."""
     made = []
     for name, record in studies.items():
         path = folder / f"{name}.png"

@@ -66,6 +66,9 @@ def test_a_compressed_file_stays_compressed(records):
     before = compressed.read_bytes()
     records.keep("embedded", records.run("embedded", "em", 1))
     assert compressed.read_bytes() == before
+    plain.write_text("{}\n")
+    with pytest.raises(ValueError, match=r"embedded\.jsonl stands beside embedded\.jsonl\.xz: join their lines"):
+        records.runs("embedded")
 
 
 def test_translations(records):
