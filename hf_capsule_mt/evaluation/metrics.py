@@ -15,9 +15,19 @@ from sacrebleu.metrics.base import Metric
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
+from hf_capsule_mt.files.outputs import write_output
 
 METRICS = ("bleu", "bleu_uncased", "multi_bleu", "multi_bleu_uncased", "chrf", "chrf++", "ter")
 DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")
+# imports the module and not the class: `evaluate` takes the first class of a metric that it sees
+MODULE = '''"""{name} for `evaluate.load`; see `hf_capsule_mt.evaluation.metrics`."""
+
+from hf_capsule_mt.evaluation import translation_metric
+
+
+class Metric(translation_metric.TranslationMetric):
+    metric_name = "{name}"
+'''
 
 
 @dataclass(frozen=True)
@@ -110,10 +120,18 @@ def _tokenised_bleu(name: str, hypotheses: Sequence[str], references: Sequence[S
 
 
 def metric_path(name: str) -> str:
-    """Return the path that `evaluate.load` takes for one of our metrics, without a network."""
+    """Write a module with one of our metrics, and return the path that `evaluate.load` takes, without a network.
+
+    It stands in the cache into which `evaluate` copies every module that it loads.
+    """
     if name not in METRICS:
         raise ValueError(f"`name` must be one of {', '.join(METRICS)}, got {name!r}")
-    return str(Path(__file__).parent / "modules" / f"capsule_mt_{name.replace('+', 'p')}")
+    from evaluate.config import HF_MODULES_CACHE  # scoring needs no `evaluate`
+
+    module = f"capsule_mt_{name.replace('+', 'p')}"
+    path = Path(HF_MODULES_CACHE) / "capsule_mt" / module / f"{module}.py"
+    write_output(path, MODULE.format(name=name))
+    return str(path)
 
 
 def compute_metrics(

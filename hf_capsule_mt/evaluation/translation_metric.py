@@ -1,4 +1,4 @@
-"""The base of our `evaluate` modules: one metric of `metrics.py`, with its signature."""
+"""The base of our modules of the library `evaluate`, one a metric, which `metric_path` writes."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ Returns:
 
 
 class TranslationMetric(evaluate.Metric):
-    """The metric `metric_name` of `METRICS`; `evaluate.load` finds its subclasses."""
+    """The metric `metric_name` of `METRICS`, with its signature; `evaluate.load` finds its subclasses."""
 
     metric_name = ""
 

@@ -1,1 +1,0 @@
-"""Our metrics as modules of the library `evaluate`, each in a folder of its own, which is what it loads."""

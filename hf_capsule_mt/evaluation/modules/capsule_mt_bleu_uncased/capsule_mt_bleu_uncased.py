@@ -1,7 +1,0 @@
-"""`bleu_uncased` for `evaluate.load`; see `hf_capsule_mt.evaluation.metrics`."""
-
-from hf_capsule_mt.evaluation.modules import common  # the module: evaluate takes the first metric class that it sees
-
-
-class BleuUncased(common.TranslationMetric):
-    metric_name = "bleu_uncased"
