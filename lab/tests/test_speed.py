@@ -1,20 +1,26 @@
-"""Timing in turns: peaks that are counted, floors that keep the matrix products, and the tables of speeds."""
+"""Timing in turns, by engine and by sentence length: what is timed, and its tables and pictures."""
 
 import argparse
 import copy
+import json
 import time
 
 import pytest
 import torch
 
-from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel
+from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.modeling.router import Router
-from lab import engine_speed
-from lab.engine_speed import CELLS, CTRANSLATE2, STOCK, measure_engines, render_engines
+from lab import engine_speed, lengths, trained_engines
+from lab.benchmark_tables import render_lengths
+from lab.engine_speed import CELLS, CTRANSLATE2, measure_engines, render_engines
 from lab.speed import milliseconds_in_turns
+from lab.table_pictures import draw_lengths
 from lab.throughput import SYSTEMS, measure
-from lab.timing import peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
+from lab.timing import Timing, peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
+from lab.trained_engines import draw_trained, measure_trained, render_trained
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
+from tests.golden.make import EXPECTED, FOLDER
 from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
 
@@ -98,11 +104,114 @@ def test_every_engine_is_measured(monkeypatch):
     result = measure_engines(argparse.Namespace(size="tiny", repeats=1))
     assert result["milliseconds"].keys() == CELLS.keys()
     for taken in result["milliseconds"].values():
-        assert taken.keys() == {STOCK, "PyTorch, plain"}
+        assert taken.keys() == {engine_speed.STOCK, "PyTorch, plain"}
         assert min(taken.values()) > 0
 
 
 def test_ratios():
-    milliseconds = {"one": {STOCK: 100.0, "ours": 20.0, CTRANSLATE2: 50.0}}
+    milliseconds = {"one": {engine_speed.STOCK: 100.0, "ours": 20.0, CTRANSLATE2: 50.0}}
     lines = render_engines({"milliseconds": milliseconds}).splitlines()
-    assert lines[2:] == [f"| {STOCK} | 1.0 |", "| ours | 5.0 (2.50) |", f"| {CTRANSLATE2} | 2.0 |"]
+    assert lines[2:] == [f"| {engine_speed.STOCK} | 1.0 |", "| ours | 5.0 (2.50) |", f"| {CTRANSLATE2} | 2.0 |"]
+
+
+def test_slope():
+    fit = lengths.slope([5.0, 7.0, 9.0], [10, 20, 30])
+    assert fit == pytest.approx({"per_word": 0.2, "standard_error": 0.0, "mean": 7.0})
+    noisy = lengths.slope([5.0, 8.0, 9.0], [10, 20, 30])
+    assert noisy["standard_error"] > 0
+
+
+def test_measures_what_it_says(monkeypatch, tmp_path):
+    """A clock that says how long sentences are: a word then takes as long whatever the other words are."""
+    config = CapsNMTConfig(vocab_size=20, hidden_size=8, encoder_layers=1, decoder_layers=1, num_capsules=2)
+    models = {name: CapsNMTForConditionalGeneration(config).eval() for name in ("slow", "fast")}
+    sources = []
+
+    def clocked(runs, repeats, **_):
+        assert repeats == 2
+        timings = {}
+        for name, run in runs.items():
+            words = run().shape[1] - 1
+            source_length = sources.pop()
+            seconds = (0.002 if name.startswith("slow") else 0.001) * words + source_length
+            timings[name] = Timing(seconds, seconds, seconds, repeats)
+        return timings
+
+    for model in models.values():
+        model.get_encoder().register_forward_pre_hook(
+            lambda module, args, kwargs: sources.append((kwargs.get("input_ids") if not args else args[0]).shape[1]),
+            with_kwargs=True,
+        )
+    monkeypatch.setattr(lengths, "time_in_turns", clocked)
+    sweeps = lengths.measure_lengths(models, [3, 6, 9], repeats=2)
+    for side in ("source", "target"):
+        rows = sweeps[side]["rows"]
+        assert [row[f"{side}_length"] for row in rows] == [3, 6, 9]
+        for row in rows:
+            assert row["milliseconds_per_word"] == pytest.approx({"slow": 2.0, "fast": 1.0})
+            assert row["seconds"]["fast translate"]["median"] == pytest.approx(
+                row["source_length"] + 0.001 * row["target_length"]
+            )
+        assert sweeps[side]["slopes"]["slow"]["per_word"] == pytest.approx(0, abs=1e-9)
+    file = write_result(
+        tmp_path / "lengths.json", {"size": "tiny", "repeats": 2, "num_beams": 1, "clock": "time", "sweeps": sweeps}
+    )
+    report = render_lengths(read_result(file))
+    assert "| 6 | 6002.0 | 6100.0 | 2.00 | 6001.0 | 6050.0 | 1.00 | 1.01 |" in report
+    assert report.count("microseconds more for each word") == 4
+    assert draw_lengths(sweeps, tmp_path / "lengths.png").stat().st_size > 1000
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    pairs = json.loads((FOLDER / "capsnmt" / EXPECTED).read_text(encoding="utf-8"))["pairs"][:5]
+    for key, name in (("source", "input"), ("target", "references")):
+        (folder / name).write_text("".join(f"{pair[key]}\n" for pair in pairs), encoding="utf-8")
+    arguments = argparse.Namespace(
+        checkpoints=[str(FOLDER / "capsnmt")],
+        input=folder / "input",
+        references=folder / "references",
+        sentences=4,
+        batch_sizes=[1, 3],
+        num_beams=[1, 2],
+        threads=[1],
+        forced=6,
+        shortlist=None,
+        repeats=1,
+    )
+    path = write_result(folder / "result.json", measure_trained(arguments))
+    return read_result(path), folder
+
+
+def test_cells_and_scores(result):
+    ((_, cells),) = result[0]["checkpoints"].items()
+    assert result[0]["sentences"] == 4
+    assert [(cell["ends"], cell["batch"], cell["beams"]) for cell in cells[:4]] == [
+        ("real ends", 1, 1),
+        ("real ends", 1, 2),
+        ("real ends", 3, 1),
+        ("real ends", 3, 2),
+    ]
+    for cell in cells:
+        stock = cell["engines"][trained_engines.STOCK]
+        exact = cell["engines"]["PyTorch float32"]
+        assert stock["tokens"] == exact["tokens"]
+        assert stock["same"] == exact["same"] == 4
+        if cell["ends"] == "real ends":
+            assert stock["bleu"] == exact["bleu"]
+            assert 0 <= stock["chrf"] <= 100
+        else:
+            assert stock["tokens"] == 4 * 6
+            assert "bleu" not in stock
+        assert all(timing["minimum"] > 0 for timing in stock["seconds"].values())
+
+
+def test_tables_and_picture(result):
+    measured, folder = result
+    text = render_trained(measured)
+    assert "## capsnmt, real ends, 1 thread" in text
+    assert "## capsnmt, forced to 6 tokens, 1 thread" in text
+    assert text.count(f"| {trained_engines.STOCK} |") == 4
+    pytest.importorskip("matplotlib")
+    assert draw_trained(measured, folder / "picture.png").stat().st_size > 1000
