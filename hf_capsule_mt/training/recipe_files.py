@@ -12,7 +12,7 @@ import yaml
 from hf_capsule_mt.training.recipe_checks import nearest, refuse_unknown
 
 PACKAGED = Path(__file__).parents[1] / "recipes"
-METHODS = PACKAGED / "methods.yaml"
+CORPORA, METHODS = PACKAGED / "corpora.yaml", PACKAGED / "methods.yaml"
 PLAIN = "plain"  # the method of a corpus alone
 OWN = ("about", "paper", "output_dir")  # a recipe does not inherit these
 Values = dict[str, Any]
@@ -21,8 +21,8 @@ Values = dict[str, Any]
 def recipe_names() -> list[str]:
     """Return the names of the package's recipes: every method on every corpus, then the rows of the papers."""
     methods = [PLAIN, *_packaged(METHODS)]
-    small = [f"{corpus}/{method}" for corpus in _files("corpora") for method in methods]
-    return small + [f"{paper}/{row}" for paper, file in _files("papers").items() for row in _packaged(file)]
+    small = [f"{corpus}/{method}" for corpus in _packaged(CORPORA) for method in methods]
+    return small + [f"{paper}/{row}" for paper, file in _papers().items() for row in _packaged(file)]
 
 
 def read_values(recipe: str | Path, known: Iterable[str], folder: Path = Path(), seen: tuple[str, ...] = ()) -> Values:
@@ -67,8 +67,8 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
 
 
 # ---------------------------------------------------------------------------------------------- the package's recipes
-def _files(kind: str) -> dict[str, Path]:
-    return {file.stem: file for file in sorted((PACKAGED / kind).glob("*.yaml"))}
+def _papers() -> dict[str, Path]:
+    return {file.stem: file for file in sorted((PACKAGED / "papers").glob("*.yaml"))}
 
 
 @functools.cache
@@ -79,7 +79,7 @@ def _packaged(file: Path) -> Values:
 def _read_named(name: str) -> Values:
     """Return the values of a packaged recipe: a row of a paper with its `base`, or a method on a corpus."""
     group, _, row = name.partition("/")
-    papers, corpora = _files("papers"), _files("corpora")
+    papers, corpora = _papers(), _packaged(CORPORA)
     if group in papers and row in _packaged(papers[group]):
         return copy.deepcopy(_packaged(papers[group])[row])
     if group not in corpora or row not in (PLAIN, *_packaged(METHODS)):
@@ -87,7 +87,7 @@ def _read_named(name: str) -> Values:
             f"no recipe is called {name!r}{nearest(name, recipe_names())}; a file ends in .yaml, and "
             "`capsule-mt recipes` lists the names"
         )
-    values = copy.deepcopy(_packaged(corpora[group]))
+    values = copy.deepcopy(corpora[group])
     title, changed = values.pop("title"), values.pop("methods", {})
     if row == PLAIN:
         return values
