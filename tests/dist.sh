@@ -22,4 +22,4 @@ cd "$work/source"
 "$work/empty/bin/capsule-mt" doctor
 echo "The old man buys a red hat." | "$work/empty/bin/capsule-mt" translate tests/golden/capsule_marian --cpu
 "$python" -m pytest -q -m "not slow and not gpu" tests/golden tests/configuration tests/routing \
-    tests/system/test_malformed_checkpoints.py
+    tests/system/test_checkpoints.py

@@ -1,5 +1,6 @@
-"""The program `capsule-mt`: what it lists, how it begins a command, and what it says of a missing extra."""
+"""The program `capsule-mt`: its commands and recipes, how it begins one, and what it says of a missing extra."""
 
+import dataclasses
 import importlib
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import pytest
 
 import capsule_mt
 from hf_capsule_mt import commands, extras
-from hf_capsule_mt.commands import quickstart
+from hf_capsule_mt.commands import quickstart, recipes
+from hf_capsule_mt.training import load_recipe, recipe_names
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"__init__"}
@@ -159,3 +161,35 @@ def test_quickstart_shows_what_the_released_model_left_out(word_for_word, monkey
     whole, shortened = capsys.readouterr().out.split("shortened by hand")
     assert "balu bamo\n  ULAB OMAB" in whole
     assert "left out: bani" in shortened
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["capsule-mt recipes", *words])
+        recipes.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_a_line_for_each(printed):
+    lines = printed().splitlines()
+    assert [line.split()[0] for line in lines] == recipe_names()
+    assert all(line.endswith(".") for line in lines)
+    group = printed("capsnmt").splitlines()
+    assert group == printed("capsnmt/").splitlines()
+    assert {line.partition("/")[0] for line in group} == {"capsnmt"}
+
+
+@pytest.mark.parametrize("name", ["embedded/em_routing", "capsnmt/base_kd_wmt14_en_fr", "baseline/base_nist_zh_en"])
+def test_a_printed_recipe_is_the_recipe(printed, tmp_path, name):
+    file = tmp_path / "copy.yaml"
+    file.write_text(printed(name), encoding="utf-8")
+    assert dataclasses.asdict(load_recipe(file)) == dataclasses.asdict(load_recipe(name))
+    assert printed(str(file)) == printed(name)
+
+
+def test_an_unknown_name(printed):
+    with pytest.raises(ValueError, match="did you mean `embedded/em_routing`"):
+        printed("embedded/em_routin")

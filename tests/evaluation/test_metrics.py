@@ -1,9 +1,12 @@
-"""Scores against other people's tools and hand-worked cases, with their signatures; the offline `evaluate` modules."""
+"""Scores against other people's tools and hand-worked cases, with signatures, also by length; the files of results."""
 
+import json
 import math
 import os
+import re
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,8 @@ import pytest
 import sacrebleu
 from transformers import EvalPrediction
 
+from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import METRICS, compute_metrics, metric_path, metric_signature, score_corpus
 from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
 from tests.fixtures.tiny import tiny_tokenizer
@@ -146,3 +151,60 @@ def test_compute_metrics_reads_padded_predictions_and_masked_labels():
     assert scores["bleu"] == pytest.approx(100)
     assert scores["ter"] == 0
     assert scores["generated_tokens"] == (masked != -100).sum() / 2
+
+
+SOURCES_BY_LENGTH = ["a b", "a b c", "a b c d", "a b c d e f g"]
+REFERENCE_BY_LENGTH = [
+    "das ist ein Test",
+    "der Mann kauft den Hut",
+    "wir gehen jetzt nach Hause",
+    "es ist nicht so gut hier",
+]
+HYPOTHESES_BY_LENGTH = ["das ist ein Test", "der Mann kauft den Hut", "wir gehen jetzt nach", "es ist so gut"]
+
+
+def test_every_sentence_is_in_one_bucket_and_edges_belong_to_the_lower():
+    buckets = score_by_length(SOURCES_BY_LENGTH, HYPOTHESES_BY_LENGTH, [REFERENCE_BY_LENGTH], edges=[3, 5, 6])
+    assert [bucket.label for bucket in buckets] == ["0-3", "4-5", "6-6", "7+"]
+    assert [bucket.sentences for bucket in buckets] == [2, 1, 0, 1]
+    assert buckets[0].score == pytest.approx(100)
+    assert buckets[1].score == pytest.approx(
+        score_corpus(HYPOTHESES_BY_LENGTH[2:3], [REFERENCE_BY_LENGTH[2:3]], ["bleu"])["bleu"].score
+    )
+    assert (buckets[1].hypothesis_words, buckets[1].reference_words) == (4, 5)
+    assert buckets[2].score is None
+    assert buckets[3].as_dict()["label"] == "7+"
+
+
+def test_bad_edges_and_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"`edges` must be positive and rise, got \[5, 3\]"):
+        score_by_length(SOURCES_BY_LENGTH, HYPOTHESES_BY_LENGTH, [REFERENCE_BY_LENGTH], edges=[5, 3])
+    with pytest.raises(ValueError, match="`sources` must have a line for each of the 4 hypotheses"):
+        score_by_length(SOURCES_BY_LENGTH[:2], HYPOTHESES_BY_LENGTH, [REFERENCE_BY_LENGTH])
+
+
+def test_a_result_carries_its_circumstances(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["scripts/benchmark.py", "--size", "tiny one"])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    path = write_result(tmp_path / "folder" / "result.json", {"score": 1.5})
+    result = read_result(path)
+    assert result["score"] == 1.5
+    assert result["command"] == "python scripts/benchmark.py --size 'tiny one'"
+    assert {"torch", "transformers", "python"} <= set(result["software"])
+    assert result["hardware"]["cpu"]
+    assert result["commit"] is None or re.fullmatch(r"[0-9a-f]{40}\+?", result["commit"])
+    assert [file.name for file in path.parent.iterdir()] == ["result.json"]
+    json.loads(path.read_text())
+
+
+def test_the_command_of_a_module(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/somewhere/hf_capsule_mt/training/throughput.py", "--rounds", "4"])
+    spec = ModuleSpec("lab.throughput", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
+    result = read_result(write_result(tmp_path / "result.json", {}))
+    assert result["command"] == "python -m lab.throughput --rounds 4"
+
+
+def test_the_command_of_the_program(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["capsule-mt evaluate", "--system", "a b"])
+    assert read_result(write_result(tmp_path / "result.json", {}))["command"] == "capsule-mt evaluate --system 'a b'"
