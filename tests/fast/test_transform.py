@@ -12,7 +12,7 @@ from torch import nn
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
 from hf_capsule_mt.fast import takes_fast, undo_fast_linears, use_fast_linears
 from hf_capsule_mt.fast.linear import PackedWeight
-from tests.fast.test_int8 import MODELS
+from tests.fast.test_linear import MODELS
 
 
 def products_of(model):

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden.make import EXPECTED, FAMILIES, FOLDER
-from tests.golden.measure import measure
+from tests.golden.make import EXPECTED, FAMILIES, FOLDER, measure
 
 # what the order of additions may change; a score is an average log-probability, a share lies between 0 and 1
 TOLERANCE = 1e-4

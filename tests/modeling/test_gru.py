@@ -1,11 +1,15 @@
-"""GRU layers over padded sequences."""
+"""GRU layers over padded sequences, the conditional GRU, additive attention and the LSTM, against plain loops."""
 
 import pytest
 import torch
 from torch import nn
 
+from hf_capsule_mt.modeling import conditional_gru
+from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.gru import FusedGRU, GRULayer, gru_update
 from hf_capsule_mt.modeling.padding import Compaction
+from hf_capsule_mt.modeling.recurrent import FusedLSTM, WordPacking
 from tests.modeling.model_checks import TOLERANCE, randomize
 
 
@@ -90,3 +94,161 @@ def test_nothing_moves_where_padding_is_on_the_right_already():
         assert compaction.compact(hidden) is hidden
         assert compaction.restore(hidden) is hidden
     assert Compaction(torch.ones(2, 3).bool()).lengths is None
+
+
+def inputs(dtype, size=1.0):
+    """Words [B, T, in], a first state [B, d], source states [B, S, d] and their mask."""
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 0, 1, 1]]).bool()
+    tensors = [size * torch.randn(3, 4, 7), torch.randn(3, 6).tanh(), size * torch.randn(3, 5, 6)]
+    return [tensor.to(dtype).requires_grad_() for tensor in tensors], mask
+
+
+def results(gru, plain, words, state, source, mask):
+    """Outputs, and the gradients of a random function of all of them, of inputs and parameters."""
+    keys = gru.attention.project_keys(source)
+    if plain:
+        from_words = torch.nn.functional.linear(words.transpose(0, 1), gru.word_gru.weight_ih, gru.word_gru.bias_ih)
+        outputs = gru.plain(from_words, state, source, keys, mask)
+    else:
+        outputs = gru(words, state, source, keys, mask)
+    torch.manual_seed(1)
+    total = sum((output * torch.randn(output.shape, dtype=output.dtype)).sum() for output in outputs)
+    return [*outputs, *torch.autograd.grad(total, [words, state, source, *gru.parameters()])]
+
+
+@pytest.mark.parametrize("separable", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_own_backward_pass_equals_that_of_the_plain_loop(separable, masked, monkeypatch):
+    if not separable:
+        monkeypatch.setattr(conditional_gru, "LARGEST_SEPARABLE_SCORE", 0.0)
+    gru = randomize(ConditionalGRU(7, 6)).double()
+    tensors, mask = inputs(torch.float64)
+    expected, actual = (results(gru, plain, *tensors, mask if masked else None) for plain in (True, False))
+    for one, other in zip(expected, actual, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("size", [1.0, 15.0, 1000.0])
+def test_large_numbers_stay_good_numbers(size):
+    # both against the same in double precision: how far float32 is off where everything saturates depends on the CPU
+    gru = randomize(ConditionalGRU(7, 6))
+    tensors, mask = inputs(torch.float32, size)
+    plain, actual = (results(gru, way, *tensors, mask) for way in (True, False))
+    exact = results(gru.double(), True, *(tensor.detach().double().requires_grad_() for tensor in tensors), mask)
+    for truth, one, other in zip(exact, plain, actual, strict=True):
+        assert other.isfinite().all()
+        scale = truth.abs().amax().clamp(min=1)
+        error, plain_error = ((truth - found).abs().amax() / scale for found in (other, one))
+        assert error <= 4 * plain_error + 2e-5
+
+
+def test_the_last_state_of_a_first_half_begins_the_second():
+    gru = randomize(ConditionalGRU(7, 6))
+    (words, state, source), mask = inputs(torch.float32)
+    keys = gru.attention.project_keys(source)
+    whole = gru(words, state, source, keys, mask)
+    begun = gru(words[:, :2], state, source, keys, mask)
+    rest = gru(words[:, 2:], begun.states[:, -1], source, keys, mask)
+    for all_of_it, first, second in zip(whole, begun, rest, strict=True):
+        torch.testing.assert_close(torch.cat([first, second], dim=1), all_of_it, atol=1e-6, rtol=1e-5)
+
+
+def test_memory_in_training_has_no_room_for_all_pairs_of_positions():
+    """What the backward pass keeps grows with T + S, not with T times S of a state's width."""
+    gru, width, length = ConditionalGRU(8, 32), 32, 40
+    words, state, source = torch.randn(2, length, 8), torch.zeros(2, width), torch.randn(2, length, width)
+    kept = []
+
+    def pack(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        gru(words, state, source, gru.attention.project_keys(source), None)
+    assert max(kept) < 2 * length * length * width
+    assert max(kept) == max(2 * (length + 1) * width, 2 * length * length)
+
+
+@pytest.fixture
+def attention():
+    return AdditiveAttention(query_size=3, key_size=5, attention_size=4).double()
+
+
+def make(batch_size=2, num_words=6, num_queries=3):
+    return (
+        torch.randn(batch_size, num_queries, 3, dtype=torch.float64),
+        torch.randn(batch_size, num_words, 5, dtype=torch.float64),
+    )
+
+
+def test_equals_loops(attention):
+    query, states = make()
+    mask = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
+    contexts, weights = attention(query, attention.project_keys(states), states, mask)
+    for row in range(2):
+        words = [word for word in range(6) if mask[row, word]]
+        for step in range(3):
+            scores = []
+            for word in words:
+                hidden = attention.query_projection(query[row, step]) + attention.key_projection(states[row, word])
+                scores.append(attention.score(hidden.tanh()))
+            expected = torch.cat(scores).softmax(dim=0)
+            torch.testing.assert_close(weights[row, step, words], expected)
+            torch.testing.assert_close(contexts[row, step], expected @ states[row, words])
+    assert (weights[1, :, ~mask[1]] == 0).all()
+
+
+def test_padding_changes_nothing(attention):
+    query, states = make()
+    expected, _ = attention(query, attention.project_keys(states), states)
+    padded = torch.cat([torch.randn(2, 2, 5, dtype=torch.float64), states], dim=1)
+    mask = torch.arange(8).expand(2, 8) >= 2
+    contexts, _ = attention(query, attention.project_keys(padded), padded, mask)
+    torch.testing.assert_close(contexts, expected)
+
+
+def test_gradient(attention):
+    query, states = make()
+    mask = torch.arange(6).expand(2, 6) < torch.tensor([[6], [3]])
+    assert torch.autograd.gradcheck(
+        lambda query, states: attention(query, attention.project_keys(states), states, mask),
+        (query.requires_grad_(), states.requires_grad_()),
+    )
+
+
+def test_half_precision():
+    attention = AdditiveAttention(3, 5, 4).to(torch.bfloat16)
+    query, states = (tensor.to(torch.bfloat16) for tensor in make())
+    mask = torch.arange(6).expand(2, 6) < torch.tensor([[6], [3]])
+    contexts, weights = attention(query, attention.project_keys(states), states, mask)
+    assert contexts.dtype == weights.dtype == torch.bfloat16
+    assert contexts.isfinite().all()
+
+
+def lstm(bidirectional: bool) -> FusedLSTM:
+    return FusedLSTM(5, 4, bidirectional).eval()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_equals_pytorchs(bidirectional):
+    ours, theirs = lstm(bidirectional), nn.LSTM(5, 4, batch_first=True, bidirectional=bidirectional)
+    theirs.load_state_dict(ours.state_dict())
+    hidden = torch.randn(3, 6, 5)
+    expected, (last_hidden, last_cell) = theirs(hidden)
+    outputs, last = ours(hidden)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(last, (last_hidden[-1], last_cell[-1]))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_plain_loop_equals_packed_words(bidirectional):
+    """Padding is anywhere; rows of every length, so that packing sorts them."""
+    model, hidden = lstm(bidirectional), torch.randn(3, 6, 5)
+    state = (torch.randn(3, 4), torch.randn(3, 4))
+    keep = torch.tensor([[0, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]).bool()
+    packing = WordPacking(keep)
+    packed = packing.pack(hidden)
+    data, expected_last = model(*packed, state)
+    outputs, last = model.plain(hidden, state, keep)
+    torch.testing.assert_close(outputs[keep], packing.unpack(packed._replace(data=data))[keep])
+    torch.testing.assert_close(last, expected_last)

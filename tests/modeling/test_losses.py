@@ -1,10 +1,20 @@
-"""The cross entropy, against PyTorch's own."""
+"""The losses: cross entropy, against PyTorch's own; the guided losses, properties 43, 44 and 45, against loops."""
+
+import itertools
 
 import pytest
 import torch
 from torch import nn
 
+from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.modeling import losses
+from hf_capsule_mt.modeling.guided_losses import (
+    GuidedLosses,
+    bag_of_words_loss,
+    bag_shares,
+    build_guided_losses,
+    running_averages,
+)
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX, cross_entropy
 
 SMOOTHING = (0.0, 0.1, 1.0)
@@ -134,3 +144,185 @@ def test_nothing_of_the_size_of_the_logits_is_kept_but_the_gradient():
         cross_entropy(logits, labels, label_smoothing=0.1)
     large = [tensor for tensor in kept if tensor.numel() >= logits.numel()]
     assert [(tensor.dtype, tensor.numel()) for tensor in large] == [(torch.bfloat16, logits.numel())]
+
+
+WIDTH, CAPSULES, CAPSULE_WIDTH, WORDS = 5, 2, 3, 11
+
+
+def make(**settings):
+    config = CapsuleMarianConfig(
+        d_model=16, guided_routing="guided", guided_num_capsules=CAPSULES, guided_capsule_dim=CAPSULE_WIDTH, **settings
+    )
+    return GuidedLosses(config, WIDTH).double()
+
+
+def inputs(lengths=(4, 2, 1)):
+    batch, length = len(lengths), max(lengths) + 1
+    labels = torch.randint(WORDS, (batch, length))
+    labels[torch.arange(length) >= torch.tensor(lengths)[:, None]] = -100
+    return {
+        "capsules": torch.randn(batch, length, 2 * CAPSULES, CAPSULE_WIDTH, dtype=torch.float64),
+        "state": torch.randn(batch, length, WIDTH, dtype=torch.float64),
+        "labels": labels,
+        "embeddings": torch.randn(WORDS, WIDTH, dtype=torch.float64),
+    }
+
+
+def loops(losses, capsules, state, labels, embeddings):
+    """Both losses before weights: averaged over the steps of a sentence, summed over sentences, divided by tokens."""
+    bow = bca = 0.0
+    for sentence, row in enumerate(labels.tolist()):
+        words = [word for word in row if word != -100]
+        of_bow = of_bca = 0.0
+        for step in range(len(words)):
+            past, future = capsules[sentence, step, :CAPSULES], capsules[sentence, step, CAPSULES:]
+            exclusive = losses.bow_bags == "exclusive"
+            bags = (words[: step + (not exclusive)], words[step + exclusive :])
+            for group, matrix, bag in zip((past, future), (losses.past_words, losses.future_words), bags, strict=True):
+                logits = embeddings @ (matrix.weight @ group.sum(dim=0))
+                nll = -sum(logits.log_softmax(dim=-1)[word] for word in bag)
+                of_bow += nll / max(1, len(bag))
+            averages = (state[sentence, : step + 1].mean(dim=0), state[sentence, step : len(words)].mean(dim=0))
+            for group, matrix, average in zip(
+                (past, future), (losses.past_content, losses.future_content), averages, strict=True
+            ):
+                squares = (group.flatten() - matrix.weight @ average).square()
+                of_bca += squares.mean()
+        bow, bca = bow + of_bow / len(words), bca + of_bca / len(words)
+    count = (labels != -100).sum()
+    return bow / count, bca / count
+
+
+@pytest.mark.parametrize("bags", ["inclusive", "exclusive"])
+def test_equals_the_loops(bags):
+    losses = make(
+        guided_bow_bags=bags,
+        guided_bow_weight=0.5,
+        guided_bca_weight=3,
+    )
+    batch = inputs()
+    for name in ("capsules", "state", "embeddings"):
+        batch[name].requires_grad_()
+    actual, expected = losses(**batch), loops(losses, **batch)
+    tensors = [batch["capsules"], batch["state"], batch["embeddings"], *losses.parameters()]
+    for part, weight, loss in zip(actual, (0.5, 3), expected, strict=True):
+        torch.testing.assert_close(part, weight * loss)
+        grads = [torch.autograd.grad(value, tensors, allow_unused=True, retain_graph=True) for value in (part, loss)]
+        for ours, theirs in zip(*grads, strict=True):
+            assert (ours is None) == (theirs is None)
+            if ours is not None:
+                torch.testing.assert_close(ours, weight * theirs)
+
+
+def test_bags():  # property 43
+    keep = torch.tensor([[True, True, True, False]])
+    step = 1  # t = 2 of y = [a, b, c]
+    for bags, past, future in (
+        ("inclusive", [1, 1, 0, 0], [0, 1, 1, 0]),
+        ("exclusive", [1, 0, 0, 0], [0, 0, 1, 0]),
+    ):
+        bag_of_step = bag_shares(keep, bags)
+        for shares, words in zip(bag_of_step, (past, future), strict=True):
+            assert shares[0, step].tolist() == [word / sum(words) for word in words]
+            assert (shares[..., 3] == 0).all()
+            assert (shares[:, 3] == 0).all()
+            full = shares.any(dim=-1)
+            assert full.sum() == (3 if bags == "inclusive" else 2)
+            torch.testing.assert_close(shares.sum(dim=-1)[full], torch.ones(int(full.sum())))
+            assert (shares.sum(dim=-1)[~full] == 0).all()
+
+
+def test_averages():  # property 44
+    state = torch.tensor([1.0, 3.0, 5.0, 100.0]).view(1, 4, 1)
+    past, future = running_averages(state, torch.tensor([[True, True, True, False]]))
+    assert past.flatten()[:3].tolist() == [1, 2, 3]
+    assert future.flatten()[:3].tolist() == [3, 4, 5]
+
+
+def test_content_that_agrees_costs_nothing():  # property 44
+    losses, batch = make(guided_bow_weight=0), inputs()
+    keep = batch["labels"] != -100
+    averages = running_averages(batch["state"], keep)
+    agreeing = torch.cat([losses.past_content(averages[0]), losses.future_content(averages[1])], dim=-1)
+    capsules = agreeing.unflatten(-1, (2 * CAPSULES, CAPSULE_WIDTH)).float().double()
+    assert losses(**{**batch, "capsules": capsules}).bca_loss < 1e-12
+    assert losses(**batch).bca_loss > 0.01
+
+
+def test_padding_is_in_no_loss():
+    losses, batch = make(), inputs()
+    expected = losses(**batch)
+    padding = batch["labels"] == -100
+    for name in ("capsules", "state"):
+        batch[name][padding] = 1e3
+    for actual, of_unpadded in zip(losses(**batch), expected, strict=True):
+        torch.testing.assert_close(actual, of_unpadded)
+
+
+def test_scaling():  # property 45
+    losses, batch = make(), inputs()
+    once = losses(**batch)
+    twice = losses(
+        **{name: value if name == "embeddings" else torch.cat([value, value]) for name, value in batch.items()}
+    )
+    count = int((batch["labels"] != -100).sum())
+    in_large_batch = losses(**batch, num_items_in_batch=torch.tensor(4 * count))
+    for part, of_twice, quarter in zip(once, twice, in_large_batch, strict=True):
+        torch.testing.assert_close(part, of_twice)
+        torch.testing.assert_close(part, 4 * quarter)
+
+
+@pytest.mark.parametrize(("bow", "bca"), list(itertools.product([0.0, 1.0], repeat=2)))
+def test_a_weight_of_zero_has_no_parameters(bow, bca):
+    config = CapsuleMarianConfig(guided_routing="guided", guided_bow_weight=bow, guided_bca_weight=bca)
+    losses = build_guided_losses(config, WIDTH)
+    if not bow and not bca:
+        assert losses is None
+        return
+    names = {name.split(".")[0] for name, _ in losses.named_parameters()}
+    assert names == {
+        *(["past_words", "future_words"] if bow else []),
+        *(["past_content", "future_content"] if bca else []),
+    }
+    if not bow:
+        with pytest.raises(ValueError, match="`guided_bow_weight` is 0"):
+            losses.word_states(torch.randn(1, 2, 4, 256))
+
+
+def test_gradient_of_the_bags(monkeypatch):
+    labels = torch.tensor([[1, 1, 4], [0, 2, -100]])
+    shares = torch.rand(2, 2, 3, 3, dtype=torch.float64)
+    shares[:, 1, :, 2] = shares[:, 1, 2] = 0
+    states = torch.randn(2, 2, 3, WIDTH, dtype=torch.float64, requires_grad=True)
+    embeddings = torch.randn(WORDS, WIDTH, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s, e: bag_of_words_loss(s, e, labels, shares), (states, embeddings))
+
+
+def test_logits_exist_a_few_rows_at_a_time():
+    vocabulary, seen = 2**21, []  # two rows at a time
+    embeddings = torch.randn(vocabulary, 2)
+    states, labels = torch.randn(2, 1, 3, 2), torch.tensor([[5, vocabulary - 1, 9]])
+    shares = torch.stack(bag_shares(labels >= 0, "inclusive"))
+
+    class Spy(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                seen.append(result.numel())
+            return result
+
+    with Spy():
+        loss = bag_of_words_loss(states, embeddings, labels, shares)
+    assert max(seen) <= 2 * vocabulary
+    logits = (states @ embeddings.t()).log_softmax(dim=-1)[..., labels[0]]  # [2, 1, T, T]
+    torch.testing.assert_close(loss, -(shares * logits).sum(), atol=1e-4, rtol=1e-5)
+
+
+def test_half_precision_and_autocast():
+    losses, batch = make().float(), inputs()
+    batch = {name: value if name == "labels" else value.float() for name, value in batch.items()}
+    expected = losses(**batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual = losses(**batch)
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=0.02, rtol=0.02)

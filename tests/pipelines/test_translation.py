@@ -12,7 +12,7 @@ from hf_capsule_mt import CapsuleMarianMTModel, TranslationPipeline
 from hf_capsule_mt.fast import int8, linear
 from hf_capsule_mt.pipelines import restore_translation_task
 from hf_capsule_mt.pipelines.limits import with_limits
-from tests.fast.test_int8 import uses_int8
+from tests.fast.test_linear import uses_int8
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.word_for_word import sentences
 

@@ -1,4 +1,4 @@
-"""The HTTP API, in this process, on golden checkpoints."""
+"""The HTTP API, in this process, on golden checkpoints, and the languages that a checkpoint translates between."""
 
 import asyncio
 import json
@@ -14,6 +14,7 @@ import httpx
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.pipelines.translation import coverage_record
 from hf_capsule_mt.serve import Batcher, LanguagePair, Limits, build_app
+from hf_capsule_mt.serve.languages import describe_languages, language_pairs
 from hf_capsule_mt.serve.metrics import Metrics
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import sentences
@@ -239,3 +240,44 @@ def test_metrics_are_in_the_format_of_prometheus(client):
             name = line.partition("{")[0].split()[0]
             assert any(name == known or name.startswith(f"{known}_") for known in named), line
             float(line.rsplit(" ", 1)[1])
+
+
+# ----------------------------------------------------------------------------------------------------------- languages
+def folder(path, **files):
+    path.mkdir(parents=True)
+    for name, content in files.items():
+        (path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def test_a_pair_comes_from_the_command_line_the_recipe_the_tokenizer_or_the_name(tmp_path):
+    trained = folder(tmp_path / "a-b-fr-es", train_result={"recipe": {"languages": {"source": "en", "target": "de"}}})
+    marian = folder(tmp_path / "marian", tokenizer_config={"source_lang": "fi", "target_lang": "sv"})
+    named = folder(tmp_path / "capsule-marian-de-en", train_result={"recipe": None}, tokenizer_config={})
+    assert language_pairs(
+        [trained, marian, named, "Helsinki-NLP/opus-mt-en-ru", "eng_Latn-fr=x=y", f"cs-pl={trained}"]
+    ) == {
+        ("en", "de"): trained,
+        ("fi", "sv"): marian,
+        ("de", "en"): named,
+        ("en", "ru"): "Helsinki-NLP/opus-mt-en-ru",
+        ("eng_Latn", "fr"): "x=y",
+        ("cs", "pl"): trained,
+    }
+
+
+def test_languages_that_are_unknown_or_served_twice():
+    with pytest.raises(
+        ValueError, match="outputs/gdr: its languages are not known; name them, as in en-de=outputs/gdr"
+    ):
+        language_pairs(["outputs/gdr"])
+    with pytest.raises(ValueError, match="en-de: one checkpoint for each language pair, got one and two"):
+        language_pairs(["en-de=one", "en-de=two"])
+
+
+def test_the_list_is_that_of_libretranslate():
+    pairs = [LanguagePair("en", "fr"), LanguagePair("tlh", "en"), LanguagePair("en", "de")]
+    assert describe_languages(pairs) == [
+        {"code": "en", "name": "English", "targets": ["de", "fr"]},
+        {"code": "tlh", "name": "tlh", "targets": ["en"]},
+    ]
