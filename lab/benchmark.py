@@ -30,8 +30,7 @@ from lab.benchmark_tables import render_benchmark, render_lengths, render_throug
 from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
 from lab.model_speed import SIZES, SYSTEMS, ModelSpeed, decoding_models
-from lab.pipeline_speed import pipeline_speed
-from lab.throughput import measure
+from lab.throughput import measure, pipeline_speed
 from lab.trained_engines import draw_trained, measure_trained, render_trained
 
 MODEL_SECTIONS = ("core", "train", "decode", "memory")

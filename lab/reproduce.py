@@ -47,8 +47,8 @@ from lab.given_translations import coverage_difference
 from lab.over_seeds import RunsOverSeeds
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
 from lab.records import SPEEDS, Records
-from lab.speed import milliseconds_in_turns
 from lab.tables import SETTINGS
+from lab.timing import milliseconds_in_turns
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

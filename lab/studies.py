@@ -6,8 +6,7 @@ from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
-from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
-from lab.campaign_table import render_campaign
+from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
 from lab.engine_speed import render_engines
 from lab.over_seeds import mean_and_spread
 from lab.probing import probing_table

@@ -29,7 +29,7 @@ from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
-from lab.word_judgements import Judged, judge, measures
+from lab.area_under_curve import Judged, judge, measures
 
 WINDOW = 128
 

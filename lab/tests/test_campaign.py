@@ -12,9 +12,9 @@ import pytest
 
 from hf_capsule_mt.modeling.loading import load_checkpoint
 from lab import campaign, campaign_tries
+from lab.benchmark_tables import render_campaign
 from lab.campaign_inputs import MALFORMED, damage_file, hostile_lines
 from lab.campaign_processes import can_mount, enlarge_disk, small_disk
-from lab.campaign_table import render_campaign
 from lab.campaign_tries import Bench, Job, Section, check_refusal, finish, flat_memory, interrupt
 from tests.fixtures.tiny import save_tiny_checkpoint
 

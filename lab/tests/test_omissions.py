@@ -11,9 +11,17 @@ from hf_capsule_mt.evaluation.omissions import WithOmissions, omissions_of
 from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.pipelines import Coverage, Word
 from lab.align import alignment_error_rate, expand_french, read_gold_links
-from lab.area_under_curve import area_under_curve, auc_markdown, auc_table, ranks_together
+from lab.area_under_curve import (
+    Judged,
+    area_under_curve,
+    auc_markdown,
+    auc_table,
+    judge,
+    measures,
+    precision_at_recall,
+    ranks_together,
+)
 from lab.given_translations import coverage_scores, likelihoods
-from lab.word_judgements import Judged, judge, measures, precision_at_recall
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import TRANSLATION, sentences

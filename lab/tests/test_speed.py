@@ -14,10 +14,16 @@ from hf_capsule_mt.modeling.router import Router
 from lab import engine_speed, lengths, trained_engines
 from lab.benchmark_tables import render_lengths
 from lab.engine_speed import CELLS, CTRANSLATE2, measure_engines, render_engines
-from lab.speed import milliseconds_in_turns
 from lab.table_pictures import draw_lengths
 from lab.throughput import SYSTEMS, measure
-from lab.timing import Timing, peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
+from lab.timing import (
+    Timing,
+    milliseconds_in_turns,
+    peak_memory,
+    routing_replaced_by_mean,
+    steady_clock,
+    time_in_turns,
+)
 from lab.trained_engines import draw_trained, measure_trained, render_trained
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 from tests.golden.make import EXPECTED, FOLDER
