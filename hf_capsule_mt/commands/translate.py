@@ -269,6 +269,8 @@ def write_speed(arguments: argparse.Namespace, translator: Any, sentences: int, 
         "seconds": seconds,
         "sentences_per_second": sentences / seconds,
         "batch_tokens": arguments.batch_tokens,
+        "backend": getattr(translator.translator.fast, "backend", "transformers"),
+        "int8": arguments.int8,
         "num_beams": arguments.num_beams or translator.model.generation_config.num_beams or 1,
     }
     write_result(arguments.speed_result, speed)

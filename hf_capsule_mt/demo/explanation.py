@@ -46,10 +46,18 @@ class Explanation:
 
 
 @torch.no_grad()
-def explain(translator: Translator, text: str, folder: str | os.PathLike[str]) -> Explanation:
-    """Translate one text as one sentence and explain it; write pictures into `folder`."""
+def explain(
+    translator: Translator, text: str, folder: str | os.PathLike[str], given: str | None = None
+) -> Explanation:
+    """Explain a translation of one text, taken as one sentence; write pictures into `folder`.
+
+    `given` is a translation from elsewhere; without it, the model translates.
+    """
     model, tokenizer = translator.model, translator.tokenizer
-    translation = translator(text, split_sentences=False, scores=False, coverage=CoverageOptions())
+    if given is None:
+        translation = translator(text, split_sentences=False, scores=False, coverage=CoverageOptions())
+    else:
+        (translation,) = translator.score([text], [given], coverage=CoverageOptions())
     if not translation.segments:
         return Explanation(text, translation.text, [], translation.text.split())
     (segment,) = translation.segments

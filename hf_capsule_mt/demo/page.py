@@ -36,6 +36,7 @@ STYLE = (
   color: var(--body-text-color); }
 .words span.shaded { color: #111827; }
 .words span.untranslated { border: 2px dashed #b91c1c; }
+.step { margin: 14px 0 6px; }
 .words span.read { font-weight: 600; }
 .words span.unread { opacity: 0.6; }
 .swatch { display: inline-block; width: 1em; height: 1em; border-radius: 3px; vertical-align: -0.1em; }
@@ -53,8 +54,8 @@ BY_DELETION = (
     "translation, orange ones are not."
 )
 INTRODUCTION = """# What was translated, what was left out
-Type a sentence. The model says, for each word of it, how much it has already translated (**PAST**) and how much is
-still to come (**FUTURE**)."""
+Translate a sentence, or check a translation: shorten it, or paste one from elsewhere. Each word of the sentence is
+shaded by how much of it is translated already (**PAST**) and how much is still to come (**FUTURE**)."""
 
 
 def shade(past: float, future: float) -> str:
@@ -73,7 +74,8 @@ def legend() -> str:
 
     return (
         f"<p>{swatch(PAST_COLOUR)} PAST: translated already. {swatch(FUTURE_COLOUR)} FUTURE: still to be translated. "
-        "White: the model takes it for neither. A dashed red frame: it may have been left out.</p>"
+        "White: the model takes it for neither. After the last word: how likely it was translated. A dashed red "
+        "frame: it may have been left out.</p>"
     )
 
 
@@ -89,8 +91,9 @@ def render(explanation: Explanation | None, step: int) -> str:
     source = []
     for word in explanation.source_words:
         at_the_end = word.untranslated and step == steps
-        past, future = (word.past[step], word.future[step]) if has_curves else (word.covered, 1 - word.covered)
-        said = f"PAST {past:.0%}, FUTURE {future:.0%}" if has_curves else f"translated {word.covered:.0%}"
+        # in the end, the (calibrated) coverage that decides about the frames
+        past, future = (word.past[step], word.future[step]) if step < steps else (word.covered, 1 - word.covered)
+        said = f"PAST {past:.0%}, FUTURE {future:.0%}" if step < steps else f"translated {word.covered:.0%}"
         said += ", untranslated" * at_the_end
         source.append(
             f'<span class="word shaded{" untranslated" * at_the_end}" style="background: {shade(past, future)}" '
@@ -102,7 +105,7 @@ def render(explanation: Explanation | None, step: int) -> str:
     ]
     return (
         f'<div class="words" id="source-words">{"".join(source)}</div>'
-        f"<p>after {step} of {steps} words of the translation:</p>"
+        f'<p class="step">after {step} of {steps} words of the translation:</p>'
         f'<div class="words" id="target-words">{"".join(target)}</div>'
         + ("" if has_curves else f"<p>{BY_DELETION}</p>")
     )
@@ -136,18 +139,18 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
 
     load(next(iter(models)))  # a checkpoint that does not load ends the program, not the first visit
 
-    def translate(text: str, name: str) -> tuple[object, ...]:
+    def translate(text: str, name: str, given: str | None = None) -> tuple[object, ...]:
         explanation, said, pictures = None, "", ""
         try:
             with tempfile.TemporaryDirectory() as folder:
-                explanation = checked(load(name), text, folder)
+                explanation = checked(load(name), text, folder, given)
                 said, pictures = summary(explanation), figures(explanation)
         except Exception as error:  # show any error as a sentence on the page
             said = html.escape(f"⚠️ {str(error) or type(error).__name__}")
         words = len(explanation.target_words) if explanation else 1
         return (
             explanation,
-            explanation.translation if explanation else "",
+            explanation.translation if explanation else given or "",
             said,
             gr.update(maximum=max(words, 1), value=words, interactive=has_curves(explanation)),
             render(explanation, words),
@@ -164,7 +167,8 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
                 model = gr.Dropdown(list(models), value=next(iter(models)), label="Model", elem_id="model")
                 button = gr.Button("Translate", variant="primary", elem_id="translate")
             with gr.Column():
-                translation = gr.Textbox(label="Translation", lines=3, interactive=False, elem_id="translation")
+                translation = gr.Textbox(label="Translation", lines=3, interactive=True, elem_id="translation")
+                check = gr.Button("Check this translation", elem_id="check")
                 said = gr.HTML(elem_id="said")
         slider = gr.Slider(0, 1, 1, step=1, label="Target words so far", interactive=False, elem_id="slider")
         words = gr.HTML(elem_id="words")
@@ -172,6 +176,8 @@ def build_page(models: Mapping[str, str]) -> gr.Blocks:
         pictures = gr.HTML(elem_id="pictures")
         outputs = [state, translation, said, slider, words, pictures]
         gr.on([button.click, text.submit], translate, [text, model], outputs, api_name="translate")
+        given = [text, model, translation]
+        gr.on([check.click, translation.submit], translate, given, outputs, api_name="check")
         page.load(translate, [text, model], outputs, api_name=False, show_progress="hidden")
         slider.change(render, [state, slider], words, show_progress="hidden", queue=False)
     page.queue(max_size=WAITING_VISITORS, default_concurrency_limit=1)
@@ -205,13 +211,15 @@ def figures(explanation: Explanation) -> str:
     return f'{"".join(explanation.charts)}<div class="figures">{"".join(shown)}</div>'
 
 
-def checked(translator: Translator, text: str, folder: str) -> Explanation:
-    """Explain a text; raise an error if it is blank or too long."""
+def checked(translator: Translator, text: str, folder: str, given: str | None = None) -> Explanation:
+    """Explain a translation of a text; raise an error if either is blank or too long."""
     if not text or not text.strip():
         raise ValueError("Type a sentence first.")
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"The text has {len(text)} characters; this page takes at most {LONGEST_TEXT}.")
-    return explain(translator, text, folder)
+    if given is not None and not given.strip():
+        raise ValueError("Type a translation first.")
+    if (length := max(len(text), len(given or ""))) > LONGEST_TEXT:
+        raise ValueError(f"The text has {length} characters; this page takes at most {LONGEST_TEXT}.")
+    return explain(translator, text, folder, given)
 
 
 def serve(models: Mapping[str, str], host: str | None = None, port: int | None = None, **settings: Any) -> gr.Blocks:

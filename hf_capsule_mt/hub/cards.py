@@ -10,14 +10,27 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from hf_capsule_mt.hub.card_sources import CORPORA, PAPERS, Corpus, corpora_of, papers_of
+from hf_capsule_mt.hub.card_sources import CORPORA, LANGUAGES, PAPERS, Corpus, corpora_of, papers_of
 
 PACKAGE_LICENSE = "apache-2.0"
 METRIC_NAMES = {"bleu": "BLEU", "bleu_uncased": "BLEU, uncased", "bleu_tokenized": "tokenised BLEU", "chrf": "chrF"}
 FAMILIES = {
     "capsule_marian": "a Transformer of Marian's architecture",
     "capsule_rnmt": "an attentional recurrent encoder-decoder (RNMT)",
-    "capsnmt": "CapsNMT, whose encoder routes a sentence into a fixed number of capsules",
+    "capsnmt": "CapsNMT, whose encoder compresses a sentence into a fixed number of vectors",
+}
+# capsule methods in words, by switch and choice
+METHODS = {
+    "layer_aggregation-linear": "linear combination of the layers",
+    "layer_aggregation-dynamic_combination": "dynamic combination of the layers",
+    "layer_aggregation-dynamic_routing": "dynamic routing of the layers",
+    "layer_aggregation-em_routing": "EM routing of the layers",
+    "head_aggregation-simple_routing": "simple routing of the heads",
+    "head_aggregation-em_routing": "EM routing of the heads",
+    "guided_routing-guided": "guided routing, which tracks translated words (PAST) and words still to come (FUTURE)",
+    "guided_routing-classifier": "PAST and FUTURE by a classifier",
+    "guided_routing-attention": "PAST and FUTURE by attention",
+    "aggregation-capsules": "separable routing of the source",
 }
 EXAMPLES = {
     "en": "The old man buys a red hat.",
@@ -90,7 +103,7 @@ def model_card(
     training = next((result for result in results if isinstance(result.get("recipe"), Mapping)), None)
     evaluations = [result for result in results if result.get("kind") == "evaluation"]
     omissions = [result for result in results if result.get("kind") == "word omissions"]
-    speeds = [result for result in results if result.get("kind") == "speed"]
+    speeds = [result for result in results if result.get("kind") in ("speed", "trained_engines")]
     recipe = training["recipe"] if training else {}
     languages = [recipe.get("languages", {}).get(side) for side in ("source", "target")]
     corpora = corpora_of(recipe)
@@ -113,7 +126,7 @@ def model_card(
     text = Template(TEMPLATE).substitute(
         metadata=data.to_yaml(),
         name=name,
-        introduction=_introduction(config, languages, recipe),
+        introduction=_introduction(config, languages, recipe, training),
         model=_quoted(name),
         example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
@@ -121,8 +134,7 @@ def model_card(
         training=_training(recipe, corpora, training),
         scores=_scores(training, evaluations) + _coverage_quality(omissions),
         speed=_speed(speeds),
-        environment=_compute(training)
-        + _environment([*([training] if training else []), *evaluations, *omissions, *speeds]),
+        environment=_environment([*([training] if training else []), *evaluations, *omissions, *speeds]),
         papers="\n\n".join(PAPERS[paper] for paper in papers_of(config)),
     )
     card = ModelCard(text)
@@ -203,14 +215,21 @@ def _methods(config: Mapping[str, Any]) -> list[str]:
     return [f"{switch}-{config[switch]}" for switch in switches if config.get(switch) not in plain]
 
 
-def _introduction(config: Mapping[str, Any], languages: list[str | None], recipe: Mapping[str, Any]) -> str:
-    direction = " to ".join(language for language in languages if language)
+def _introduction(
+    config: Mapping[str, Any],
+    languages: list[str | None],
+    recipe: Mapping[str, Any],
+    training: Mapping[str, Any] | None,
+) -> str:
+    direction = " to ".join(LANGUAGES.get(language, language) for language in languages if language)
+    does = f"Translates {direction}" if direction else "Translates"
+    does += ", and reports which source words the translation leaves out." if _has_coverage(config) else "."
     family = FAMILIES.get(str(config.get("model_type")), str(config.get("model_type")))
-    capsules = ", ".join(f"`{method}`" for method in _methods(config)) or "no capsules: a baseline"
-    sentences = [f"Translates {direction}."] if direction else []
-    sentences.append(f"The model is {family} ({capsules}).")
-    if recipe.get("about"):
-        sentences.append(_one_line(recipe["about"]))
+    methods = [METHODS.get(method, f"`{method}`") for method in _methods(config)]
+    capsules = f"Capsules: {'; '.join(methods)}." if methods else "It has no capsules: it is a baseline."
+    sentences = [does, f"The model is {family}.", capsules]
+    if training:
+        sentences.append(f"It has {training['parameters'] / 1e6:.1f} million parameters.")
     if recipe.get("paper"):
         sentences.append(f"It is {_one_line(recipe['paper'])}.")
     return " ".join(sentences)
@@ -221,35 +240,38 @@ def _has_coverage(config: Mapping[str, Any]) -> bool:
 
 
 def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
-    lines = [
-        "- Meant for research on translation with capsule networks. Nobody checks its output: do not act on it where "
-        "a mistranslation does harm."
-    ]
+    lines = ["- Nobody checks its output: do not act on it where a mistranslation does harm."]
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
         lines.append("- It knows the words and patterns of a small grammar, and no other text.")
     if any(corpus.title == CORPORA["tatoeba"].title for corpus in corpora):
         lines.append(
-            "- Made for everyday sentences of up to 15 words. It was trained on nothing else: expect errors in "
-            "news, in technical text and in long sentences."
+            "- Made for everyday sentences of up to 15 words, the only text it was trained on: expect errors in news, "
+            "technical text and long sentences."
         )
     if positions := config.get("max_position_embeddings"):
         lines.append(f"- A sentence has at most {positions} tokens; the pipeline translates a longer one in pieces.")
     lines.append("- It translates sentences one by one, without the context of the others.")
     if _has_coverage(config):
-        lines.append("- Coverage: it says how much of each source word is translated (`return_coverage=True`).")
+        lines.append(
+            "- `return_coverage=True` finds omissions, not errors: a word translated wrongly counts as translated."
+        )
     else:
         lines.append(
-            "- Coverage: `return_coverage=True` deletes each source word in turn, a forward pass for each, and marks "
-            "those without which the translation becomes more probable."
+            "- `return_coverage=True` takes a forward pass for each source word: it deletes the word, and marks it as "
+            "left out if the translation becomes more probable."
         )
     return "\n".join(lines)
 
 
 def _training(recipe: Mapping[str, Any], corpora: Sequence[Corpus], training: Mapping[str, Any] | None) -> str:
     lines = [f"- Data: {corpus.title} ({corpus.licence})." for corpus in corpora] or ["- Data: not recorded."]
+    if recipe.get("about"):
+        lines.append(f"- Recipe: {_one_line(recipe['about'])}")
     if training:
-        lines.append(f"- {training['parameters']:,} parameters, {training['steps']:,} steps.")
-        lines.append(f"- Seed: {recipe.get('seed')}.")
+        took = f", {seconds / 3600:.1f} hours on {_hardware(training)}" if (seconds := training.get("seconds")) else ""
+        lines.append(
+            f"- {training['parameters']:,} parameters, {training['steps']:,} steps, seed {recipe.get('seed')}{took}."
+        )
     if recipe.get("init_from"):
         lines.append(f"- Started from {_code(_base_model(recipe) or os.path.basename(str(recipe['init_from'])))}.")
     for title, section in (("Model", "model"), ("Optimisation", "training"), ("Search", "generation")):
@@ -260,22 +282,34 @@ def _training(recipe: Mapping[str, Any], corpora: Sequence[Corpus], training: Ma
 
 
 def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[str, Any]]) -> str:
-    if not training and not evaluations:
-        return "Not measured."
-    rows = ["| set | metric | score | signature |", "|---|---|---|---|"]
+    """Return a row for each test set and a column for each metric, and the signatures below."""
+    rows: list[tuple[str, dict[str, str]]] = []
+    signatures: dict[tuple[str, str], None] = {}
     for part, value, signature in _training_scores(training):
-        rows.append(f"| {part} | BLEU | {value:.2f} | {_in_cell(_code(signature))} |")
+        rows.append((part, {"BLEU": f"{value:.2f}"}))
+        signatures["BLEU", signature] = None
+    intervals = False
     for result in evaluations:
-        interval = result.get("bleu_confidence")
+        shown = {}
         for name, score in result["scores"].items():
-            shown = f"{score['score']:.2f}"
-            if name == "bleu" and interval:
-                shown += f" ± {interval['half_width_95']:.2f} (95 % interval)"
             title = METRIC_NAMES.get(name, name.upper())
-            rows.append(
-                f"| {_in_cell(result['system'])} | {title} | {shown} | {_in_cell(_code(score['signature']))} |"
-            )
-    return "\n".join(rows)
+            shown[title] = f"{score['score']:.2f}"
+            if name == "bleu" and (interval := result.get("bleu_confidence")):
+                shown[title] += f" ± {interval['half_width_95']:.2f}"
+                intervals = True
+            signatures[title, score["signature"]] = None
+        rows.append((_in_cell(result["system"]), shown))
+    if not rows:
+        return "Not measured."
+    metrics = list(dict.fromkeys(metric for _, shown in rows for metric in shown))
+    table = [
+        f"| set | {' | '.join(metrics)} |",
+        "|---" * (1 + len(metrics)) + "|",
+        *(f"| {part} | {' | '.join(shown.get(metric, '') for metric in metrics)} |" for part, shown in rows),
+    ]
+    notes = [f"{metric}: {_code(signature)}." for metric, signature in signatures]
+    notes[:0] = ["± is the 95 % interval, by bootstrap over sentences."] * intervals
+    return "\n".join([*table, "", *notes])
 
 
 def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
@@ -290,18 +324,15 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     header = [
-        "| translations | method | AUC of words | precision at recall 0.6 | AUC of sentences |",
+        "| translations | method | AUC, words | precision at recall 0.6 | AUC, sentences |",
         "|---|---|---|---|---|",
     ]
-    return "\n".join(["\n\nHow well untranslated words are found:\n", *header, *rows])
-
-
-def _compute(training: Mapping[str, Any] | None) -> str:
-    """Return how long training took and on what, from which its energy and carbon can be estimated."""
-    seconds = (training or {}).get("seconds")
-    if training is None or seconds is None:
-        return ""
-    return f"- Training: {seconds / 3600:.1f} hours on {_hardware(training)}.\n"
+    said = (
+        "How well words that were left out are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
+        "perfect. Where a model leaves out little, precision is low. *guided* reads PAST and FUTURE, *deletion* "
+        "deletes each source word in turn, *length ratio* compares lengths alone."
+    )
+    return "\n".join(["\n\n### Coverage\n", f"{said}\n", *header, *rows])
 
 
 def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, float, str]]:
@@ -313,12 +344,44 @@ def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, floa
 
 
 def _speed(results: Sequence[Mapping[str, Any]]) -> str:
-    lines = [
-        f"- {result['sentences_per_second']:.1f} sentences per second ({result['sentences']:,} sentences, "
-        f"batches of {result['batch_tokens']} tokens, beam {result['num_beams']}) on {_hardware(result)}"
+    lines = "\n".join(
+        f"- {result['sentences_per_second']:.1f} sentences per second{_engine(result)} ({result['sentences']:,} "
+        f"sentences, batches of {result['batch_tokens']} tokens, beam {result['num_beams']}) on {_hardware(result)}"
         for result in results
+        if result["kind"] == "speed"
+    )
+    tables = [_engine_table(result) for result in results if result["kind"] == "trained_engines"]
+    return "\n\n".join(filter(None, [lines, *tables])) or "Not measured."
+
+
+def _engine(result: Mapping[str, Any]) -> str:
+    """Return the engine of a translation, where its result names it."""
+    backend = result.get("backend")
+    return f" with the {backend} backend{' in int8' * bool(result.get('int8'))}" if backend else ""
+
+
+def _engine_table(result: Mapping[str, Any]) -> str:
+    """Return sentences per second of each engine, as `python -m lab.benchmark trained` measured them."""
+    cells = [cell for cells in result["checkpoints"].values() for cell in cells if cell["ends"] == "real ends"]
+    engines = list(dict.fromkeys(engine for cell in cells for engine in cell["engines"]))
+    header = [
+        f"{cell['threads']} thread{'s' * (cell['threads'] > 1)}, batch {cell['batch']}, beam {cell['beams']}"
+        for cell in cells
     ]
-    return "\n".join(lines) or "Not measured."
+
+    def speed(cell: Mapping[str, Any], engine: str) -> str:
+        row = cell["engines"].get(engine)
+        return "" if row is None else f"{result['sentences'] / row['seconds']['translate']['median']:.1f}"
+
+    return "\n".join(
+        [
+            f"Sentences per second, {result['sentences']:,} sentences, on {_hardware(result)}:",
+            "",
+            f"| engine | {' | '.join(header)} |",
+            "|---" * (1 + len(cells)) + "|",
+            *(f"| {engine} | {' | '.join(speed(cell, engine) for cell in cells)} |" for engine in engines),
+        ]
+    )
 
 
 def _hardware(result: Mapping[str, Any]) -> str:
@@ -328,15 +391,14 @@ def _hardware(result: Mapping[str, Any]) -> str:
 
 
 def _environment(results: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
+    """Return the commands, grouped by the machine, the software and the commit that they ran on."""
+    groups: dict[str, dict[str, None]] = {}
     for result in results:
-        command = _without_local_paths(result.get("command", "a command that was not recorded"))
         software = ", ".join(f"{name} {version}" for name, version in result.get("software", {}).items())
-        rows.append(
-            f"- {_code(command)}, {result.get('date', 'undated')}, on {_hardware(result)}; {software}; commit "
-            f"{result.get('commit') or 'not recorded'}"
-        )
-    return "\n".join(dict.fromkeys(rows)) or "Not recorded."
+        place = f"On {_hardware(result)}; {software}; commit {result.get('commit') or 'not recorded'}:"
+        command = _without_local_paths(result.get("command", "a command that was not recorded"))
+        groups.setdefault(place, {})[f"- {_code(command)}, {result.get('date', 'undated')[:10]}"] = None
+    return "\n\n".join("\n".join([place, "", *commands]) for place, commands in groups.items()) or "Not recorded."
 
 
 def _eval_results(

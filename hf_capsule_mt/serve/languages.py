@@ -6,48 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hf_capsule_mt.hub.card_sources import LANGUAGES
+
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
 GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
 # opus-mt-en-de, outputs/en-de, capsule-marian-de-en
 AT_THE_END = re.compile(r"(?:^|[-_])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$")
-
-NAMES = {
-    "ar": "Arabic",
-    "bg": "Bulgarian",
-    "ca": "Catalan",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "et": "Estonian",
-    "fa": "Persian",
-    "fi": "Finnish",
-    "fr": "French",
-    "he": "Hebrew",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "id": "Indonesian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "lt": "Lithuanian",
-    "lv": "Latvian",
-    "nb": "Norwegian",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sk": "Slovak",
-    "sl": "Slovenian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "vi": "Vietnamese",
-    "zh": "Chinese",
-}
 
 
 class LanguagePair(NamedTuple):
@@ -113,6 +77,6 @@ def describe_languages(pairs: Iterable[LanguagePair]) -> list[dict[str, object]]
     for pair in pairs:
         targets.setdefault(pair.source, []).append(pair.target)
     return [
-        {"code": code, "name": NAMES.get(code, code), "targets": sorted(found)}
+        {"code": code, "name": LANGUAGES.get(code, code), "targets": sorted(found)}
         for code, found in sorted(targets.items())
     ]

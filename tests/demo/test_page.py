@@ -20,7 +20,7 @@ import httpx
 
 from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from hf_capsule_mt.demo.explanation import Explanation, SourceWord, explain, target_steps
-from hf_capsule_mt.demo.page import build_page, checked, render, serve, source_language, summary
+from hf_capsule_mt.demo.page import build_page, checked, render, serve, shade, source_language, summary
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 
@@ -109,6 +109,30 @@ def test_shading(translator, tmp_path):
     assert explanation.source_words[0].text in summary(explanation)
 
 
+def test_a_given_translation_is_checked(translator, guided, tmp_path):
+    whole = explain(translator, TEXT, tmp_path)
+    given = " ".join(whole.translation.split()[:3])
+    explanation = checked(translator, TEXT, str(tmp_path), given)
+    assert (explanation.translation, explanation.target_words) == (given, given.split())
+    assert explanation.score == pytest.approx(translator.cover([TEXT], [given])[0].score, abs=1e-5)
+    assert explanation.score < whole.score
+    assert len(explanation.source_words[0].past) == 4
+    page = build_page({"guided": guided})
+    (check,) = [function.fn for function in page.fns.values() if function.api_name == "check"]
+    shown = check(TEXT, "guided", given)
+    assert shown[1] == given
+    assert "Perhaps left out" in shown[2]
+    assert check(TEXT, "guided", " ")[1:3] == (" ", "⚠️ Type a translation first.")
+
+
+def test_the_last_step_shows_what_decides_about_the_frames(translator, tmp_path):
+    explanation = explain(translator, TEXT, tmp_path)
+    word = explanation.source_words[0]
+    word.covered = 0.0
+    last = render(explanation, len(explanation.target_words))
+    assert f'background: {shade(0, 1)}" title="translated 0%"' in last
+
+
 def test_text_is_not_markup(translator, tmp_path):
     page = render(explain(translator, "balu <script>alert(1)</script>", tmp_path), 1)
     assert "<script" not in page
@@ -132,7 +156,7 @@ def test_the_words_of_a_visitor_are_no_markup(translator, guided):
     assert "<img" not in shown
 
 
-def _raise_value_error(translator, text, folder):
+def _raise_value_error(translator, text, folder, given):
     raise ValueError(f"cannot translate {text}")
 
 
@@ -160,6 +184,8 @@ def test_what_is_refused(translator, tmp_path):
         checked(translator, " ", str(tmp_path))
     with pytest.raises(ValueError, match="has 500 characters; this page takes at most 400"):
         checked(translator, "a" * 500, str(tmp_path))
+    with pytest.raises(ValueError, match="has 500 characters; this page takes at most 400"):
+        checked(translator, "a", str(tmp_path), "a" * 500)
     with pytest.raises(ValueError, match="longer than the 32"):
         checked(translator, "balu " * 50, str(tmp_path))
     with pytest.raises(ValueError, match="at least one model"):

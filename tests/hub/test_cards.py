@@ -26,7 +26,6 @@ RECIPE = {
 }
 CONFIG = CapsuleMarianConfig(layer_aggregation="em_routing").to_dict()
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
-IN_CELL = SIGNATURE.replace("|", r"\|")  # a bar would begin a new cell
 
 
 def training_result(seed=1, bleu=90.0, **recipe):
@@ -57,6 +56,30 @@ SPEED = {
     "sentences": 2000,
     "batch_tokens": 2048,
     "num_beams": 4,
+    "backend": "native",
+    "int8": True,
+}
+ENGINES = {
+    "kind": "trained_engines",
+    "sentences": 100,
+    "checkpoints": {
+        "outputs/model": [
+            {
+                "ends": ends,
+                "threads": 1,
+                "batch": batch,
+                "beams": 5,
+                "engines": {
+                    name: {"seconds": {"translate": {"median": seconds}}} for name, seconds in engines.items()
+                },
+            }
+            for ends, batch, engines in (
+                ("real ends", 1, {"generate() float32": 20.0, "native int8": 2.0}),
+                ("real ends", 16, {"native int8": 0.8}),
+                ("forced to 40 tokens", 16, {"native int8": 1000.0}),
+            )
+        ]
+    },
 }
 
 
@@ -78,19 +101,18 @@ def test_what_a_card_says(results):
     text = str(card_of(results))
     hardware = results[0]["hardware"]
     for said in (
-        "Translates en to de.",
-        "layer_aggregation-em_routing",
-        "EM routing of the layers.",
+        "Translates English to German. The model is a Transformer of Marian's architecture. Capsules: EM routing of "
+        "the layers. It has 1.2 million parameters.",
+        "- layer_aggregation-em_routing",
+        "- Recipe: EM routing of the layers.",
         "the embedded corpus, sentence pairs that a grammar of this package makes (Apache-2.0)",
         "no other text",
-        "1,234,567 parameters, 500 steps",
-        "Seed: 1.",
-        f"| test | BLEU | 90.00 | `{IN_CELL}` |",
-        f"| em_routing on newstest2014 | BLEU | 24.13 ± 0.71 (95 % interval) | `{IN_CELL}` |",
-        "| em_routing on newstest2014 | chrF | 55.50 |",
-        "31.2 sentences per second (2,000 sentences, batches of 2048 tokens, beam 4) on",
+        "1,234,567 parameters, 500 steps, seed 1.",
+        "| set | BLEU | chrF |\n|---|---|---|\n| test | 90.00 |  |\n| em_routing on newstest2014 | 24.13 ± 0.71 |",
+        f"BLEU: `{SIGNATURE}`.\nchrF: `chrF2|version:2.6.0`.",
+        "31.2 sentences per second with the native backend in int8 (2,000 sentences, batches of 2048 tokens, beam 4)",
         hardware["cpu"],
-        "deletes each source word in turn",
+        "it deletes the word",
         "dou2019dynamic",
         "junczys2018marian",
         "transformers 5.",
@@ -116,12 +138,27 @@ def test_metadata(results):
 
 def test_what_is_not_known_is_said():
     text = str(model_card("tester/model", CapsuleMarianConfig().to_dict()))
-    for said in ("Data: not recorded.", "Not measured.", "no capsules: a baseline", "license: other", "Not recorded."):
+    for said in ("Data: not recorded.", "Not measured.", "It has no capsules", "license: other", "Not recorded."):
         assert said in text, said
+
+
+def test_speeds_of_engines(results):
+    text = str(card_of([*results, stamped_engines(results)]))
+    rows = [line for line in text.splitlines() if line.startswith(("| engine", "| generate()", "| native"))]
+    assert rows == [
+        "| engine | 1 thread, batch 1, beam 5 | 1 thread, batch 16, beam 5 |",
+        "| generate() float32 | 5.0 |  |",
+        "| native int8 | 50.0 | 125.0 |",
+    ]
+
+
+def stamped_engines(results):
+    return {**results[0], **ENGINES, "recipe": None}
 
 
 def test_coverage_is_mentioned_where_there_is_some():
     text = str(model_card("tester/model", {"model_type": "capsule_rnmt", "guided_routing": "guided"}))
+    assert "Translates, and reports which source words the translation leaves out." in text
     assert "return_coverage=True" in text
     assert "zheng2019dynamic" in text
     assert "bahdanau2015neural" in text
@@ -161,8 +198,11 @@ def test_metadata_that_the_hub_would_refuse():
 @pytest.mark.parametrize(
     ("config", "capsules"),
     [
-        ({"model_type": "capsnmt"}, "(`aggregation-capsules`)"),
-        ({"model_type": "capsnmt", "aggregation": "pooling"}, "(no capsules: a baseline)"),
+        ({"model_type": "capsnmt"}, "Capsules: separable routing of the source."),
+        (
+            {"model_type": "capsnmt", "aggregation": "pooling"},
+            "number of vectors. It has no capsules: it is a baseline.",
+        ),
     ],
 )
 def test_capsnmt(config, capsules):
@@ -197,7 +237,7 @@ def test_line_breaks_stay_within_their_field(tmp_path):
     text = str(card)
     assert [line for line in text.splitlines() if line.startswith("---")] == ["---", "---"]
     assert "\n# one --- | two\n" in text
-    assert "\n| one --- \\| two | BLEU |" in text
+    assert "\n| one --- \\| two | 24.13" in text
     assert "Started from `one --- | two`." in text
 
 

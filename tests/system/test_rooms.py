@@ -22,7 +22,7 @@ ALLOWED = {
     "analysis": {"modeling", "evaluation", "files"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
     "demo": {"pipelines", "analysis"},
-    "serve": {"pipelines", "files"},
+    "serve": {"pipelines", "files", "hub.card_sources"},
     "__init__": {"configuration", "fast", "modeling", "pipelines"},
     "__main__": {"capsule_mt"},
     "files": set(),
