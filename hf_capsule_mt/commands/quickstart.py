@@ -41,7 +41,8 @@ CHANGES: dict[str, Any] = {
     "training.save_steps": 250,
 }
 ROUTING = "decoder.layer_aggregation"
-RELEASED = Path(__file__).resolve().parents[2] / "checkpoints" / "capsule-marian-de-en"  # in a clone, not in a wheel
+RELEASED = Path("checkpoints") / "capsule-marian-de-en"  # in a clone, not in a wheel
+CLONE = Path(__file__).resolve().parents[2]
 GERMAN = ["Der alte Mann kauft einen roten Hut.", "Das Wetter ist heute viel besser als gestern."]
 WITH_A_GAP = ("Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing.")
 TASK: Any = "translation"  # the types of transformers 5 do not have it
@@ -85,6 +86,11 @@ def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> No
     ]
     for pair, plain, capsules in zip(pairs, *both, strict=True):
         print(f"\n{pair['en']}\n  plain:     {plain}\n  capsules:  {capsules}\n  reference: {pair['de']}")
+
+
+def released_checkpoint() -> Path | None:
+    """Return the released checkpoint of the clone that one stands in, else of the one that the package runs from."""
+    return next((folder / RELEASED for folder in (Path(), CLONE) if (folder / RELEASED).is_dir()), None)
 
 
 def show_released(checkpoint: Path) -> None:
@@ -133,9 +139,12 @@ def draw(recipe: Recipe) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
-    if RELEASED.is_dir():
-        show_released(RELEASED)
-        print("\nNext: train a small plain model and a small capsule model on the embedded corpus, some minutes each.")
+    released = released_checkpoint()
+    if released is None:
+        print("No released model here: in a clone of the repository this begins with German text.")
+    else:
+        show_released(released)
+    print("\nNext: train a small plain model and a small capsule model on the embedded corpus, some minutes each.")
     scores: dict[str, list[float]] = {"plain": [], arguments.recipe: []}
     for seed in arguments.seeds:
         suffix = "" if seed == arguments.seeds[0] else f"_seed{seed}"

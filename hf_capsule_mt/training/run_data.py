@@ -131,7 +131,9 @@ def encode_part(recipe: Recipe, corpus: Corpus, name: str, tokenizer: PreTrained
     if isinstance(encoded, IterableDataset):
         return encoded
     if not training:
-        return encoded.sort("source_length", reverse=True)
+        # not by `sort`, which warns with pyarrow 25
+        lengths = list(encoded["source_length"])
+        return encoded.select(sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True))
     if max_length is not None:
         encoded, dropped = drop_long(encoded, max_length)
         if dropped:

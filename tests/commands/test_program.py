@@ -154,6 +154,15 @@ def test_doctor(program, monkeypatch):
     assert "installed  (BLEU, chrF, TER" in printed
 
 
+def test_quickstart_finds_the_clone_that_one_stands_in(tmp_path, monkeypatch):
+    """Also where `pip install .` has put the package elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(quickstart, "CLONE", tmp_path / "site-packages")
+    assert quickstart.released_checkpoint() is None
+    (tmp_path / "checkpoints" / "capsule-marian-de-en").mkdir(parents=True)
+    assert quickstart.released_checkpoint() == Path("checkpoints/capsule-marian-de-en")
+
+
 def test_quickstart_shows_what_the_released_model_left_out(word_for_word, monkeypatch, capsys):
     monkeypatch.setattr(quickstart, "GERMAN", ["balu bamo"])
     monkeypatch.setattr(quickstart, "WITH_A_GAP", ("balu bamo bani", "ULAB OMAB"))
