@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from hf_capsule_mt.evaluation.calibration import rank_auc, ranks
 from hf_capsule_mt.evaluation.omissions import WithOmissions
 from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.pipelines import Coverage
@@ -38,33 +39,20 @@ def area_under_curve(
         raise ValueError("`labels` must have both marked and unmarked sentences")
     if np.isnan(values).any():
         raise ValueError("`scores` must be numbers, got NaN")
-    auc = _rank_auc(values, marked)
+    auc = rank_auc(values, marked)
     chance = np.random.default_rng(seed)
     inside, outside = np.flatnonzero(marked), np.flatnonzero(~marked)
     drawn = []
     for _ in range(samples):  # the same number of each, drawn with replacement
         chosen = np.concatenate([chance.choice(inside, len(inside)), chance.choice(outside, len(outside))])
-        drawn.append(_rank_auc(values[chosen], marked[chosen]))
+        drawn.append(rank_auc(values[chosen], marked[chosen]))
     low, high = np.quantile(drawn, [0.025, 0.975]) if drawn else (auc, auc)
     return AreaUnderCurve(auc, float(low), float(high), len(inside), len(outside))
 
 
-def _rank_auc(values: np.ndarray, marked: np.ndarray) -> float:
-    """Compute the area from the rank sum of Mann and Whitney."""
-    inside = int(marked.sum())
-    return float((_ranks(values)[marked].sum() - inside * (inside + 1) / 2) / (inside * (len(values) - inside)))
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Rank values from 1, the smallest; equal values share their mean rank."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    return ranks
-
-
 def ranks_together(*measures: Sequence[float]) -> list[float]:
     """Combine measures of different scales: return the sum of their ranks."""
-    return [float(total) for total in np.sum([_ranks(np.asarray(values)) for values in measures], axis=0)]
+    return [float(total) for total in np.sum([ranks(np.asarray(values)) for values in measures], axis=0)]
 
 
 def auc_table(

@@ -1,4 +1,4 @@
-"""How well a checkpoint finds the words that a translation left out: guided, by deletion, and by length alone.
+"""How well a checkpoint finds the words that a translation left out, by each method and by length alone.
 
     python -m lab.word_omissions outputs/gdr test.de test.en --align-with train.de train.en
     python -m lab.word_omissions outputs/gdr test.de test.en --align-with train.de train.en \\
@@ -29,6 +29,7 @@ from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
+from hf_capsule_mt.pipelines.word_coverage import calibration_of
 from lab.area_under_curve import Judged, judge, measures
 
 WINDOW = 128
@@ -65,7 +66,11 @@ def main() -> None:
     )
     more = read_parallel(arguments.align_with) if arguments.align_with else [[], []]
     translator = Translator.from_pretrained(arguments.checkpoint)
-    methods = ["guided", "deletion"] if getattr(translator.model, "has_coverage", False) else ["deletion"]
+    model, methods = translator.model, ["deletion"]
+    if getattr(model, "has_coverage", False):
+        methods.insert(0, "guided")
+    if calibration_of(model.config, "attention") is not None:
+        methods.insert(0, "attention")
 
     def translate(part: slice, **options: Any) -> list[Any]:
         return translator(sources[part], batch_size=32, split_sentences=False, scores=False, **options)
@@ -136,7 +141,7 @@ def main() -> None:
             "checkpoint": arguments.checkpoint.name,
             "sentences": len(sources),
             "bootstrap_samples": arguments.bootstrap,
-            "is_calibrated": bool(getattr(translator.model.config, "coverage_calibration", None)),
+            "is_calibrated": bool(getattr(model.config, "coverage_calibration", None)),
             "measures": results,
             "time_relative_to_translation": times,
         },

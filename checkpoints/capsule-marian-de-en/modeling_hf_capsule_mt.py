@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import fields
 from dataclasses import replace
+from functools import partial
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from huggingface_hub.errors import StrictDataclassFieldValidationError
@@ -145,21 +146,7 @@ def capsule_config(config_class: ConfigClass) -> ConfigClass:
     config_class.__eq__ = CapsuleConfig._same_values  # type: ignore[method-assign, assignment]
     for name in ("__init__", "__setattr__", "validate"):
         setattr(config_class, name, _with_value_errors(getattr(config_class, name)))
-    setattr(config_class, "__init__", _with_pad_token(config_class.__init__))  # noqa: B010 - mypy: assigned to a method
     return config_class
-
-
-def _with_pad_token(method: Callable[..., None]) -> Callable[..., None]:
-    """Pad with the last token, as Marian does, if the default pad token is outside of a given smaller vocabulary."""
-
-    @functools.wraps(method)
-    def wrapped(self: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
-        size, default = kwargs.get("vocab_size"), getattr(type(self), "pad_token_id", None)
-        if "pad_token_id" not in kwargs and isinstance(size, int) and default is not None and 1 <= size <= default:
-            kwargs["pad_token_id"] = size - 1
-        method(self, *args, **kwargs)
-
-    return wrapped
 
 
 def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
@@ -185,7 +172,8 @@ class CapsuleConfig(PreTrainedConfig):
     # fields of older versions, each with the one value that still describes what the models do
     removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
-    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "guided", of "deletion"
+    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "attention", "guided", "deletion";
+    # for "attention" also the layer and the number of the "head"
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -255,15 +243,14 @@ class CapsuleConfig(PreTrainedConfig):
 
     def validate_coverage_calibration(self) -> None:
         for method, curves in (self.coverage_calibration or {}).items():
-            if (
-                method not in ("guided", "deletion")
-                or set(curves) != {"words", "sentences"}
-                or not all(curves.values())
-            ):
+            wanted = {"words", "sentences"} | ({"head"} if method == "attention" else set())
+            if method not in ("attention", "guided", "deletion") or set(curves) != wanted or not all(curves.values()):
                 raise ValueError(
-                    '`coverage_calibration` has the curves "words" and "sentences" of "guided" or "deletion", got '
-                    f"{method!r}: {sorted(curves)}"
+                    '`coverage_calibration` has the curves "words" and "sentences" of "attention" (and its "head"), '
+                    f'"guided" or "deletion", got {method!r}: {sorted(curves)}'
                 )
+            if method == "attention":
+                _check_head(self, curves["head"])
 
 
 class TargetVocabulary:
@@ -325,6 +312,17 @@ def check_range(config: PreTrainedConfig, minimum: int, maximum: int, *names: st
             raise ValueError(f"`{name}` must be at least {minimum}, got {value}")
         if value is not None and value > maximum:
             raise ValueError(f"`{name}` must be at most {maximum}, got {value}")
+
+
+def _check_head(config: PreTrainedConfig, place: Sequence[int]) -> None:
+    """Check the layer and the head of the decoder that `coverage_calibration` names."""
+    sizes = [getattr(config, name, 0) for name in ("decoder_layers", "decoder_attention_heads")]
+    is_place = len(place) == 2 and all(type(number) is int for number in place)
+    if not is_place or not all(0 <= number < size for number, size in zip(place, sizes, strict=True)):
+        raise ValueError(
+            f'`coverage_calibration["attention"]["head"]` must be a layer below {sizes[0]} and a head below '
+            f"{sizes[1]}, got {place}"
+        )
 
 
 def check_not_negative(config: PreTrainedConfig, *names: str) -> None:
@@ -440,8 +438,6 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     The fields of [`~transformers.MarianConfig`] mean what they mean there. The others:
 
     Args:
-        pad_token_id (`int`, *optional*, defaults to 58100):
-            The padding; by default the last token of a `vocab_size` up to 58100.
         label_smoothing (`float`, defaults to 0.0):
             Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
         layer_aggregation (`str`, defaults to `"none"`):
@@ -4173,7 +4169,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         return join_stacks(encoded, decoded, output_routing_weights)
 
 
-class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel, GenerationMixin):
+class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
     model: CapsuleMarianModel
@@ -4302,7 +4298,7 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
 
 # -------------------- hf_capsule_mt.pipelines.results
 
-CoverageMethod = Literal["auto", "guided", "deletion"]
+CoverageMethod = Literal["auto", "attention", "guided", "deletion"]
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
@@ -4315,10 +4311,11 @@ class CoverageOptions:
     """Ask for coverage, and say what to do with it.
 
     Attributes:
-        method: "guided" reads PAST and FUTURE, which a model with guided routing computes in one more forced pass of
-            its decoder. "deletion" takes any model: it deletes each word of the source and compares how probable the
+        method: "attention" reads the attention of one head, which `capsule-mt calibrate` has chosen, in one more
+            forced pass of the decoder. "guided" reads PAST and FUTURE, which a model with guided routing computes in
+            such a pass. "deletion" takes any model: it deletes each word of the source and compares how probable the
             translation is with and without it, which costs a pass of encoder and decoder for each word. "auto" is
-            "guided" where the model has it, else "deletion".
+            "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
         threshold: warn of sentences whose coverage is below this.
         retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
             the translation that leaves less in FUTURE.
@@ -4333,7 +4330,7 @@ class CoverageOptions:
 
     def __post_init__(self) -> None:
         if self.method not in get_args(CoverageMethod):
-            raise ValueError(f'`method` must be "auto", "guided" or "deletion", got {self.method!r}')
+            raise ValueError(f'`method` must be "auto", "attention", "guided" or "deletion", got {self.method!r}')
         if self.retry_beams is not None and self.retry_beams < 1:
             raise ValueError(f"`retry_beams` must be at least 1, got {self.retry_beams}")
         if self.retry_beams is not None and self.threshold is None:
@@ -4378,8 +4375,8 @@ class Word:
     """A word of the source, the characters `start` to `end` of the text, and its coverage.
 
     `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
-    vocabulary does not know, which has a `covered` of 0. By deletion, `past` is how much of it was translated, and
-    `future` the rest.
+    vocabulary does not know, which has a `covered` of 0. By attention, `past` is the most attention that it received,
+    by deletion how much of it was translated; `future` is the rest.
     """
 
     text: str
@@ -4972,11 +4969,6 @@ def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     return min(limits, default=None)
 
 
-def max_target_tokens(model: PreTrainedModel) -> int | None:
-    """Return how many tokens after the start token the model has positions for: the last one needs none."""
-    return getattr(model.config, "max_position_embeddings", None)
-
-
 def limits_by_source(source_lengths: torch.Tensor) -> torch.Tensor:
     """Return how many tokens the translations of sources with so many tokens [B] may have: [B].
 
@@ -5416,6 +5408,92 @@ def sequence_log_probs(
     return log_probs.masked_fill(~counts, 0.0).sum(dim=1)
 
 
+# -------------------- hf_capsule_mt.pipelines.attention
+
+def cross_attentions(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the attention of each decoder layer to the encoder; none if it is not built like Marian's."""
+    layers = getattr(model.get_decoder(), "layers", ())
+    found = [getattr(layer, "encoder_attn", None) for layer in layers]
+    return [module for module in found if isinstance(module, nn.Module) and hasattr(module, "q_proj")]
+
+
+def all_heads(model: PreTrainedModel) -> list[tuple[int, int]]:
+    """Return every layer and head of the attention to the encoder."""
+    return [
+        (layer, head)
+        for layer in range(len(cross_attentions(model)))
+        for head in range(model.config.decoder_attention_heads)
+    ]
+
+
+@torch.no_grad()
+def received_attention(
+    model: PreTrainedModel,
+    batch: SourceBatch,
+    sequences: torch.Tensor,
+    lengths: torch.Tensor,
+    place: Sequence[int],
+    log_probs: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean log-probability of a token [B * R] of translations, and what their words receive: [B, R, W].
+
+        received_w = max over t and s in w of softmax_s(q_t . k_s / sqrt(d_h))
+
+    where t are the target tokens except the end token. Without a target token it is 0.
+
+    Args:
+        batch: B sources with their `words`.
+        sequences: [B * R, T], each after its start token; those of a source stand together.
+        lengths: how many tokens after the start token count [B * R].
+        place: the layer and the head.
+        log_probs: [B * R], where they are known: the model's head then does not run.
+    """
+    if batch.words is None:
+        raise RuntimeError("the batch has no words")
+    layer, head = place
+    copies = len(sequences) // len(batch.input_ids)
+    with _queries_and_keys(cross_attentions(model)[layer]) as found:
+        if log_probs is None:
+            log_probs = sequence_log_probs(model, batch, sequences, lengths)
+            log_probs = log_probs / lengths.clamp(min=1).to(log_probs.device)
+        else:
+            model.get_decoder()(
+                input_ids=sequences[:, :-1],
+                encoder_hidden_states=batch.encoded(model, copies)[0],
+                encoder_attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
+                use_cache=False,
+            )
+    width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
+    own = slice(head * width, (head + 1) * width)
+    queries, keys = (found[name][..., own].float() for name in ("q_proj", "k_proj"))
+    scores = queries @ keys.transpose(1, 2) * width**-0.5  # [B * R, T, S]
+    scores = scores.unflatten(0, (-1, copies)).masked_fill(~batch.attention_mask.bool()[:, None, None], -torch.inf)
+    given = torch.arange(scores.shape[2], device=scores.device) < lengths.to(scores.device)[:, None]
+    ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
+    given = (given & ~torch.isin(sequences[:, 1:], ends)).unflatten(0, (-1, copies))  # [B, R, T]
+    of_tokens = scores.softmax(dim=-1).masked_fill(~given[..., None], 0.0).amax(dim=2)  # [B, R, S]
+    of_words = of_tokens[:, :, None].masked_fill(~batch.words.tokens[:, None], 0.0).amax(dim=-1)
+    return log_probs, of_words
+
+
+@contextmanager
+def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections."""
+    found: dict[str, torch.Tensor] = {}
+
+    def keep(name: str, module: nn.Module, inputs: object, output: torch.Tensor) -> None:
+        found[name] = output
+
+    handles = [
+        attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in ("q_proj", "k_proj")
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 # -------------------- hf_capsule_mt.pipelines.deletion
 
 # numbers of the logits that are computed at once
@@ -5475,11 +5553,11 @@ def without_tokens(batch: SourceBatch, rows: torch.Tensor, deleted: torch.Tensor
 LARGEST_EVIDENCE = 16.0
 CALIBRATED_THRESHOLD = 0.5
 
-Calibration = dict[str, list[list[float]]]
+Calibration = dict[str, Any]
 
 
 def calibration_of(config: Any, method: str) -> Calibration | None:
-    """Return the curves of one method, "words" and "sentences", if the checkpoint has them."""
+    """Return the curves of one method, "words" and "sentences", and the "head" of "attention", if there are any."""
     found: Calibration | None = (getattr(config, "coverage_calibration", None) or {}).get(method)
     return found
 
@@ -5501,6 +5579,8 @@ def on_curve(points: list[list[float]], values: torch.Tensor) -> torch.Tensor:
 
 # below this, a word of a model without guidance counts as untranslated: the translation is as probable without it
 DELETION_THRESHOLD = 0.5
+# the same for the attention that a word receives, until curves are fitted
+ATTENTION_THRESHOLD = 0.2
 
 
 class WordCoverage(NamedTuple):
@@ -5519,13 +5599,27 @@ class WordCoverage(NamedTuple):
     left: torch.Tensor
 
 
-def reads_guidance(model: PreTrainedModel, method: CoverageMethod) -> bool:
-    """Return whether coverage comes from PAST and FUTURE, not from deletions."""
+def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> Literal["attention", "guided", "deletion"]:
+    """Return what "auto" stands for with this model, and refuse a method that the model does not have."""
+    has_head = calibration_of(model.config, "attention") is not None
+    if method == "auto":
+        is_guided = bool(getattr(model, "has_coverage", False))
+        return "attention" if has_head else "guided" if is_guided else "deletion"
     if method == "guided" and not hasattr(model, "score_coverage"):
         raise ValueError(
             f'`method="guided"` needs a model with guided routing, got a {type(model).__name__}; "deletion" takes any'
         )
-    return method == "guided" or (method == "auto" and bool(getattr(model, "has_coverage", False)))
+    if method == "attention" and not cross_attentions(model):
+        raise ValueError(
+            '`method="attention"` needs a decoder built like Marian\'s, '
+            f'got a {type(model).__name__}; "deletion" takes any'
+        )
+    if method == "attention" and not has_head:
+        raise ValueError(
+            '`method="attention"` needs a head that aligns words, which `capsule-mt calibrate` chooses; "deletion" '
+            "needs none"
+        )
+    return method
 
 
 def score_coverage(model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor) -> CoverageScore:
@@ -5553,6 +5647,29 @@ def guided_coverage(batch: SourceBatch, scored: CoverageScore, calibration: Cali
     left = left.unflatten(0, (-1, copies))
     # most tokens of the word are
     return _finished(words, past, future, covered, untranslated >= 0.5, left, calibration)
+
+
+def attention_coverage(
+    model: PreTrainedModel,
+    batch: SourceBatch,
+    sequences: torch.Tensor,
+    lengths: torch.Tensor,
+    log_probs: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, WordCoverage]:
+    """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
+
+    A word is covered by the most attention that it receives from the chosen head.
+    """
+    words = _words(batch)
+    calibration = calibration_of(model.config, "attention")
+    if calibration is None:
+        raise RuntimeError("no head was chosen")
+    log_probs, covered = received_attention(model, batch, sequences, lengths, calibration["head"], log_probs)
+    counts = words.counts[:, None]
+    covered = covered.masked_fill(~counts, 1.0)
+    left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
+    curves = calibration if "words" in calibration else None  # there are none while `capsule-mt calibrate` fits them
+    return log_probs, _finished(words, covered, 1 - covered, covered, covered < ATTENTION_THRESHOLD, left, curves)
 
 
 def deletion_coverage(
@@ -5693,9 +5810,9 @@ class BatchDecoder:
         returned = self.num_returned(settings)
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
-        guided = coverage is not None and reads_guidance(self.model, coverage.method)
+        method = None if coverage is None else coverage_method(self.model, coverage.method)
         sequences, log_probs, scored = self._decode(
-            batch, settings, encodes=scores or coverage is not None, coverage=guided
+            batch, settings, encodes=scores or coverage is not None, coverage=method == "guided"
         )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
@@ -5704,8 +5821,8 @@ class BatchDecoder:
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
         word_coverage = None
-        if coverage is not None:
-            log_probs, word_coverage = self.cover(batch, sequences, lengths, guided, scored)
+        if method is not None:
+            log_probs, word_coverage = self.cover(batch, sequences, lengths, method, scored, log_probs)
         elif not scores:
             log_probs = None
         elif log_probs is None:
@@ -5727,14 +5844,17 @@ class BatchDecoder:
         batch: SourceBatch,
         sequences: torch.Tensor,
         lengths: torch.Tensor,
-        guided: bool,
+        method: Literal["attention", "guided", "deletion"],
         scored: CoverageScore | None = None,
+        log_probs: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, WordCoverage]:
         """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
 
-        scored: what a guided model has said already of these translations.
+        scored, log_probs: what the search has said already of these translations, by PAST and FUTURE and at all.
         """
-        if not guided:
+        if method == "attention":
+            return attention_coverage(self.model, batch, sequences, lengths, log_probs)
+        if method == "deletion":
             return deletion_coverage(self.model, batch, sequences, lengths)
         scored = score_coverage(self.model, batch, sequences) if scored is None else scored
         return scored.log_prob, guided_coverage(batch, scored, calibration_of(self.model.config, "guided"))
@@ -6254,7 +6374,7 @@ class Translator:
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
         options = TranslationOptions(coverage=coverage, split_sentences=False, truncation=True)
         segmenter, decoder = self._segmenter(options), self._decoder
-        guided = coverage is not None and reads_guidance(self.model, coverage.method)
+        method = None if coverage is None else coverage_method(self.model, coverage.method)
         documents = [segmenter.document(text) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
         target_of = {
@@ -6276,12 +6396,12 @@ class Translator:
             for row, ids in enumerate(targets):
                 sequences[row, : 1 + len(ids)] = torch.tensor([start, *ids])
             batch, device = self._collate(batch_pieces), self.model.device
-            if coverage is None:
+            if method is None:
                 found = None
                 log_probs = sequence_log_probs(self.model, batch, sequences.to(device), lengths.to(device))
                 log_probs = log_probs / lengths.clamp(min=1).to(device)
             else:
-                log_probs, found = decoder.cover(batch, sequences.to(device), lengths.to(device), guided)
+                log_probs, found = decoder.cover(batch, sequences.to(device), lengths.to(device), method)
             _enter(
                 batch_pieces, Hypotheses(sequences[:, None], torch.tensor(was_cut)[:, None], log_probs[:, None], found)
             )

@@ -5,9 +5,10 @@
 
 From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the
 checkpoint says what is left. Two curves are fitted: from what it says of a word to the probability that the word is
-translated, and from their mean to the share of the content words that is. The checkpoint's config.json keeps them, and
-coverage uses them wherever the checkpoint is loaded. The coverage of another part of the same text is printed as a
-check. Use text that the model was not trained on; the aligner needs more text than that.
+translated, and from their mean to the share of the content words that is. For the method "attention", the head of the
+decoder that tells the missing words best is chosen first, if one tells them at all. The checkpoint's config.json keeps
+all of it, and coverage uses it wherever the checkpoint is loaded. The coverage of another part of the same text is
+printed as a check. Use text that the model was not trained on; the aligner needs more text than that.
 """
 
 import argparse
@@ -16,22 +17,29 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Literal
+from typing import Literal, get_args
 
+import numpy as np
 import torch
 from tqdm import tqdm
+from transformers import PreTrainedModel
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
-from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_words, read_curve
+from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_words, rank_auc, read_curve
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
+from hf_capsule_mt.pipelines.attention import all_heads, cross_attentions
 from hf_capsule_mt.pipelines.word_coverage import evidence_of
 
+Method = Literal["attention", "guided", "deletion"]
+METHODS: tuple[Method, ...] = get_args(Method)
 CHECKED_SHARE = 0.3  # of the sentences are for the check
+HEAD_EXAMPLES = 200  # tell the heads apart
+SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
 WINDOW = 128
 
 
@@ -43,9 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
     )
-    parser.add_argument(
-        "--method", choices=("guided", "deletion"), nargs="+", help="what to calibrate (default: what the model has)"
-    )
+    parser.add_argument("--method", choices=METHODS, nargs="+", help="what to calibrate (default: what the model has)")
     parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
     parser.add_argument("--output", type=Path, help="folder for the calibrated checkpoint (default: in place)")
     return parser.parse_args()
@@ -72,10 +78,11 @@ def examples_of(arguments: argparse.Namespace) -> list[list[WithOmissions]]:
 
 
 def coverage_of_examples(
-    translator: Translator, examples: list[WithOmissions], method: Literal["guided", "deletion"]
+    translator: Translator, examples: list[WithOmissions], method: Method, *, progress: bool = True
 ) -> list[Coverage]:
     found: list[Coverage] = []
-    for first in tqdm(range(0, len(examples), WINDOW), desc=f"Coverage by {method}", unit=" windows"):
+    windows = range(0, len(examples), WINDOW)
+    for first in tqdm(windows, desc=f"Coverage by {method}", unit=" windows", disable=not progress):
         part = examples[first : first + WINDOW]
         sources, translations = ([getattr(example, side) for example in part] for side in ("source", "translation"))
         found += translator.cover(sources, translations, coverage=CoverageOptions(method=method))
@@ -92,12 +99,45 @@ def labelled_words(example: WithOmissions, coverage: Coverage) -> list[tuple[Wor
     ]
 
 
-def calibrate(translator: Translator, examples: list[WithOmissions], method: Literal["guided", "deletion"]) -> None:
+class NoHeadError(ValueError):
+    """No head of a model aligns words well enough to tell which are missing."""
+
+
+def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[int]:
+    """Return the layer and the head of the decoder whose attention tells the missing words best.
+
+    Raises:
+        NoHeadError: no head tells them well enough.
+    """
+    config, best = translator.model.config, (-1.0, [0, 0])
+    before = config.coverage_calibration
+    for place in tqdm(all_heads(translator.model), desc="Choosing a head", unit=" heads"):
+        config.coverage_calibration = {"attention": {"head": list(place)}}
+        coverages = coverage_of_examples(translator, examples, "attention", progress=False)
+        pairs = [pair for both in zip(examples, coverages, strict=True) for pair in labelled_words(*both)]
+        received, is_translated = zip(*((word.past, is_translated) for word, is_translated in pairs), strict=True)
+        best = max(best, (rank_auc(np.array(received), np.array(is_translated)), list(place)))
+    config.coverage_calibration = before
+    area, (layer, head) = best
+    if area < SMALLEST_AREA:
+        raise NoHeadError(
+            f"attention: no head of the decoder tells missing words; the area under the ROC curve of the best is "
+            f"{area:.2f}, less than {SMALLEST_AREA}"
+        )
+    print(f"attention: layer {layer}, head {head}, with an area under the ROC curve of {area:.3f}")
+    return [layer, head]
+
+
+def calibrate(translator: Translator, examples: list[WithOmissions], method: Method) -> None:
     """Fit both curves of a method, and set them in the model's configuration."""
     config = translator.model.config
     others = dict(getattr(config, "coverage_calibration", None) or {})
     others.pop(method, None)
     config.coverage_calibration = others or None  # measure without the old curves
+    head = {}
+    if method == "attention":
+        head = {"head": choose_head(translator, examples[:HEAD_EXAMPLES])}
+        config.coverage_calibration = others | {method: head}
     coverages = coverage_of_examples(translator, examples, method)
     pairs = [pair for both in zip(examples, coverages, strict=True) for pair in labelled_words(*both)]
     known = [pair for pair in pairs if pair[0].covered > 0]  # an unknown word is missing, whatever became of it
@@ -109,7 +149,7 @@ def calibrate(translator: Translator, examples: list[WithOmissions], method: Lit
         means.append(float(probabilities.mean()))
     shares = [example.translated_share for example in examples]
     sentences = fit_sentences(means, shares, [example.amount for example in examples])
-    config.coverage_calibration = others | {method: {"words": words, "sentences": sentences}}
+    config.coverage_calibration = others | {method: {**head, "words": words, "sentences": sentences}}
 
 
 def _evidence(words: Sequence[Word]) -> list[float]:
@@ -117,7 +157,7 @@ def _evidence(words: Sequence[Word]) -> list[float]:
     return found
 
 
-def check(translator: Translator, examples: list[WithOmissions], method: Literal["guided", "deletion"]) -> None:
+def check(translator: Translator, examples: list[WithOmissions], method: Method) -> None:
     """Print how coverage fits sentences that calibration has not seen."""
     coverages = coverage_of_examples(translator, examples, method)
     print(f"\n{method}, on {len(examples) // len(AMOUNTS)} other sentences:")
@@ -134,6 +174,16 @@ def check(translator: Translator, examples: list[WithOmissions], method: Literal
     print(f"marked words: precision {hits / max(len(marked), 1):.2f}, recall {hits / max(num_missing, 1):.2f}")
 
 
+def methods_of(model: PreTrainedModel) -> list[Method]:
+    """Return the methods that a model has, once it is calibrated."""
+    has: dict[Method, bool] = {
+        "attention": bool(cross_attentions(model)),
+        "guided": bool(getattr(model, "has_coverage", False)),
+        "deletion": True,
+    }
+    return [method for method in METHODS if has[method]]
+
+
 def main() -> None:
     arguments = parse_arguments()
     if arguments.output is None and not Path(arguments.checkpoint).is_dir():
@@ -141,8 +191,7 @@ def main() -> None:
     if arguments.output is not None:
         check_output_folder(arguments.output)
     translator = Translator.from_pretrained(arguments.checkpoint)
-    is_guided = bool(getattr(translator.model, "has_coverage", False))
-    methods = arguments.method or (["guided", "deletion"] if is_guided else ["deletion"])
+    methods = arguments.method or methods_of(translator.model)
     by_sentence = examples_of(arguments)
     num_checked = int(CHECKED_SHARE * len(by_sentence))
     fitted, checked = (
@@ -150,8 +199,14 @@ def main() -> None:
         for part in (by_sentence[num_checked:], by_sentence[:num_checked])
     )
     for method in methods:
-        calibrate(translator, fitted, method)
-        check(translator, checked, method)
+        try:
+            calibrate(translator, fitted, method)
+        except NoHeadError as error:
+            if arguments.method:
+                raise
+            print(error)
+        else:
+            check(translator, checked, method)
     folder = arguments.output or Path(arguments.checkpoint)
     if arguments.output is not None:
         translator.model.save_pretrained(folder)

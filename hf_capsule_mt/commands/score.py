@@ -53,8 +53,8 @@ def parse_arguments() -> argparse.Namespace:
         nargs="?",
         const="auto",
         choices=get_args(CoverageMethod),
-        help="also say what was left out: guided reads the routings of a guided model, deletion takes any model, auto "
-        "(without a value) is guided where the model has it",
+        help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
+        "routings of a guided model, deletion takes any model; auto (without a value) is the first that the model has",
     )
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")

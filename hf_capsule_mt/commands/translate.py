@@ -84,7 +84,8 @@ def parse_arguments() -> argparse.Namespace:
         "--coverage-method",
         choices=get_args(CoverageMethod),
         default="auto",
-        help="guided reads the routings of a guided model; deletion takes any model, a pass for each source word",
+        help="attention reads the head that `capsule-mt calibrate` has chosen; guided reads the routings of a guided "
+        "model; deletion takes any model, a pass for each source word; auto is the first that the model has",
     )
     parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is lower")
     parser.add_argument(

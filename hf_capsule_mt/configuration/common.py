@@ -4,7 +4,7 @@ import difflib
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -82,21 +82,7 @@ def capsule_config(config_class: ConfigClass) -> ConfigClass:
     config_class.__eq__ = CapsuleConfig._same_values  # type: ignore[method-assign, assignment]
     for name in ("__init__", "__setattr__", "validate"):
         setattr(config_class, name, _with_value_errors(getattr(config_class, name)))
-    setattr(config_class, "__init__", _with_pad_token(config_class.__init__))  # noqa: B010 - mypy: assigned to a method
     return config_class
-
-
-def _with_pad_token(method: Callable[..., None]) -> Callable[..., None]:
-    """Pad with the last token, as Marian does, if the default pad token is outside of a given smaller vocabulary."""
-
-    @functools.wraps(method)
-    def wrapped(self: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
-        size, default = kwargs.get("vocab_size"), getattr(type(self), "pad_token_id", None)
-        if "pad_token_id" not in kwargs and isinstance(size, int) and default is not None and 1 <= size <= default:
-            kwargs["pad_token_id"] = size - 1
-        method(self, *args, **kwargs)
-
-    return wrapped
 
 
 def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
@@ -122,7 +108,8 @@ class CapsuleConfig(PreTrainedConfig):
     # fields of older versions, each with the one value that still describes what the models do
     removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
-    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "guided", of "deletion"
+    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "attention", "guided", "deletion";
+    # for "attention" also the layer and the number of the "head"
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -192,15 +179,14 @@ class CapsuleConfig(PreTrainedConfig):
 
     def validate_coverage_calibration(self) -> None:
         for method, curves in (self.coverage_calibration or {}).items():
-            if (
-                method not in ("guided", "deletion")
-                or set(curves) != {"words", "sentences"}
-                or not all(curves.values())
-            ):
+            wanted = {"words", "sentences"} | ({"head"} if method == "attention" else set())
+            if method not in ("attention", "guided", "deletion") or set(curves) != wanted or not all(curves.values()):
                 raise ValueError(
-                    '`coverage_calibration` has the curves "words" and "sentences" of "guided" or "deletion", got '
-                    f"{method!r}: {sorted(curves)}"
+                    '`coverage_calibration` has the curves "words" and "sentences" of "attention" (and its "head"), '
+                    f'"guided" or "deletion", got {method!r}: {sorted(curves)}'
                 )
+            if method == "attention":
+                _check_head(self, curves["head"])
 
 
 class TargetVocabulary:
@@ -262,6 +248,17 @@ def check_range(config: PreTrainedConfig, minimum: int, maximum: int, *names: st
             raise ValueError(f"`{name}` must be at least {minimum}, got {value}")
         if value is not None and value > maximum:
             raise ValueError(f"`{name}` must be at most {maximum}, got {value}")
+
+
+def _check_head(config: PreTrainedConfig, place: Sequence[int]) -> None:
+    """Check the layer and the head of the decoder that `coverage_calibration` names."""
+    sizes = [getattr(config, name, 0) for name in ("decoder_layers", "decoder_attention_heads")]
+    is_place = len(place) == 2 and all(type(number) is int for number in place)
+    if not is_place or not all(0 <= number < size for number, size in zip(place, sizes, strict=True)):
+        raise ValueError(
+            f'`coverage_calibration["attention"]["head"]` must be a layer below {sizes[0]} and a head below '
+            f"{sizes[1]}, got {place}"
+        )
 
 
 def check_not_negative(config: PreTrainedConfig, *names: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
@@ -22,10 +22,11 @@ from hf_capsule_mt.pipelines.results import CoverageOptions
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, sequence_log_probs
 from hf_capsule_mt.pipelines.word_coverage import (
     WordCoverage,
+    attention_coverage,
     calibration_of,
+    coverage_method,
     deletion_coverage,
     guided_coverage,
-    reads_guidance,
     score_coverage,
 )
 
@@ -114,9 +115,9 @@ class BatchDecoder:
         returned = self.num_returned(settings)
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
-        guided = coverage is not None and reads_guidance(self.model, coverage.method)
+        method = None if coverage is None else coverage_method(self.model, coverage.method)
         sequences, log_probs, scored = self._decode(
-            batch, settings, encodes=scores or coverage is not None, coverage=guided
+            batch, settings, encodes=scores or coverage is not None, coverage=method == "guided"
         )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
@@ -125,8 +126,8 @@ class BatchDecoder:
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
         word_coverage = None
-        if coverage is not None:
-            log_probs, word_coverage = self.cover(batch, sequences, lengths, guided, scored)
+        if method is not None:
+            log_probs, word_coverage = self.cover(batch, sequences, lengths, method, scored, log_probs)
         elif not scores:
             log_probs = None
         elif log_probs is None:
@@ -148,14 +149,17 @@ class BatchDecoder:
         batch: SourceBatch,
         sequences: torch.Tensor,
         lengths: torch.Tensor,
-        guided: bool,
+        method: Literal["attention", "guided", "deletion"],
         scored: CoverageScore | None = None,
+        log_probs: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, WordCoverage]:
         """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
 
-        scored: what a guided model has said already of these translations.
+        scored, log_probs: what the search has said already of these translations, by PAST and FUTURE and at all.
         """
-        if not guided:
+        if method == "attention":
+            return attention_coverage(self.model, batch, sequences, lengths, log_probs)
+        if method == "deletion":
             return deletion_coverage(self.model, batch, sequences, lengths)
         scored = score_coverage(self.model, batch, sequences) if scored is None else scored
         return scored.log_prob, guided_coverage(batch, scored, calibration_of(self.model.config, "guided"))

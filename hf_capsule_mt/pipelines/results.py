@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-CoverageMethod = Literal["auto", "guided", "deletion"]
+CoverageMethod = Literal["auto", "attention", "guided", "deletion"]
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
@@ -32,10 +32,11 @@ class CoverageOptions:
     """Ask for coverage, and say what to do with it.
 
     Attributes:
-        method: "guided" reads PAST and FUTURE, which a model with guided routing computes in one more forced pass of
-            its decoder. "deletion" takes any model: it deletes each word of the source and compares how probable the
+        method: "attention" reads the attention of one head, which `capsule-mt calibrate` has chosen, in one more
+            forced pass of the decoder. "guided" reads PAST and FUTURE, which a model with guided routing computes in
+            such a pass. "deletion" takes any model: it deletes each word of the source and compares how probable the
             translation is with and without it, which costs a pass of encoder and decoder for each word. "auto" is
-            "guided" where the model has it, else "deletion".
+            "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
         threshold: warn of sentences whose coverage is below this.
         retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
             the translation that leaves less in FUTURE.
@@ -50,7 +51,7 @@ class CoverageOptions:
 
     def __post_init__(self) -> None:
         if self.method not in get_args(CoverageMethod):
-            raise ValueError(f'`method` must be "auto", "guided" or "deletion", got {self.method!r}')
+            raise ValueError(f'`method` must be "auto", "attention", "guided" or "deletion", got {self.method!r}')
         if self.retry_beams is not None and self.retry_beams < 1:
             raise ValueError(f"`retry_beams` must be at least 1, got {self.retry_beams}")
         if self.retry_beams is not None and self.threshold is None:
@@ -95,8 +96,8 @@ class Word:
     """A word of the source, the characters `start` to `end` of the text, and its coverage.
 
     `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
-    vocabulary does not know, which has a `covered` of 0. By deletion, `past` is how much of it was translated, and
-    `future` the rest.
+    vocabulary does not know, which has a `covered` of 0. By attention, `past` is the most attention that it received,
+    by deletion how much of it was translated; `future` is the rest.
     """
 
     text: str

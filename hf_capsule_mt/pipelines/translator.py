@@ -34,7 +34,7 @@ from hf_capsule_mt.pipelines.segments import (
 )
 from hf_capsule_mt.pipelines.sentences import Span
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens, sequence_log_probs
-from hf_capsule_mt.pipelines.word_coverage import reads_guidance
+from hf_capsule_mt.pipelines.word_coverage import coverage_method
 from hf_capsule_mt.pipelines.words import token_offsets, words_of
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
@@ -233,7 +233,7 @@ class Translator:
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
         options = TranslationOptions(coverage=coverage, split_sentences=False, truncation=True)
         segmenter, decoder = self._segmenter(options), self._decoder
-        guided = coverage is not None and reads_guidance(self.model, coverage.method)
+        method = None if coverage is None else coverage_method(self.model, coverage.method)
         documents = [segmenter.document(text) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
         target_of = {
@@ -255,12 +255,12 @@ class Translator:
             for row, ids in enumerate(targets):
                 sequences[row, : 1 + len(ids)] = torch.tensor([start, *ids])
             batch, device = self._collate(batch_pieces), self.model.device
-            if coverage is None:
+            if method is None:
                 found = None
                 log_probs = sequence_log_probs(self.model, batch, sequences.to(device), lengths.to(device))
                 log_probs = log_probs / lengths.clamp(min=1).to(device)
             else:
-                log_probs, found = decoder.cover(batch, sequences.to(device), lengths.to(device), guided)
+                log_probs, found = decoder.cover(batch, sequences.to(device), lengths.to(device), method)
             _enter(
                 batch_pieces, Hypotheses(sequences[:, None], torch.tensor(was_cut)[:, None], log_probs[:, None], found)
             )

@@ -1,11 +1,12 @@
-"""How much of each source word given translations cover, by PAST and FUTURE or by deleting the word."""
+"""How much of each source word given translations cover: by attention, by PAST and FUTURE, or by deleting the word."""
 
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
+from hf_capsule_mt.pipelines.attention import cross_attentions, received_attention
 from hf_capsule_mt.pipelines.deletion import deletion_log_probs
 from hf_capsule_mt.pipelines.results import CoverageMethod
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
@@ -14,11 +15,11 @@ from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
 LARGEST_EVIDENCE = 16.0
 CALIBRATED_THRESHOLD = 0.5
 
-Calibration = dict[str, list[list[float]]]
+Calibration = dict[str, Any]
 
 
 def calibration_of(config: Any, method: str) -> Calibration | None:
-    """Return the curves of one method, "words" and "sentences", if the checkpoint has them."""
+    """Return the curves of one method, "words" and "sentences", and the "head" of "attention", if there are any."""
     found: Calibration | None = (getattr(config, "coverage_calibration", None) or {}).get(method)
     return found
 
@@ -40,6 +41,8 @@ def on_curve(points: list[list[float]], values: torch.Tensor) -> torch.Tensor:
 
 # below this, a word of a model without guidance counts as untranslated: the translation is as probable without it
 DELETION_THRESHOLD = 0.5
+# the same for the attention that a word receives, until curves are fitted
+ATTENTION_THRESHOLD = 0.2
 
 
 class WordCoverage(NamedTuple):
@@ -58,13 +61,27 @@ class WordCoverage(NamedTuple):
     left: torch.Tensor
 
 
-def reads_guidance(model: PreTrainedModel, method: CoverageMethod) -> bool:
-    """Return whether coverage comes from PAST and FUTURE, not from deletions."""
+def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> Literal["attention", "guided", "deletion"]:
+    """Return what "auto" stands for with this model, and refuse a method that the model does not have."""
+    has_head = calibration_of(model.config, "attention") is not None
+    if method == "auto":
+        is_guided = bool(getattr(model, "has_coverage", False))
+        return "attention" if has_head else "guided" if is_guided else "deletion"
     if method == "guided" and not hasattr(model, "score_coverage"):
         raise ValueError(
             f'`method="guided"` needs a model with guided routing, got a {type(model).__name__}; "deletion" takes any'
         )
-    return method == "guided" or (method == "auto" and bool(getattr(model, "has_coverage", False)))
+    if method == "attention" and not cross_attentions(model):
+        raise ValueError(
+            '`method="attention"` needs a decoder built like Marian\'s, '
+            f'got a {type(model).__name__}; "deletion" takes any'
+        )
+    if method == "attention" and not has_head:
+        raise ValueError(
+            '`method="attention"` needs a head that aligns words, which `capsule-mt calibrate` chooses; "deletion" '
+            "needs none"
+        )
+    return method
 
 
 def score_coverage(model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor) -> CoverageScore:
@@ -92,6 +109,29 @@ def guided_coverage(batch: SourceBatch, scored: CoverageScore, calibration: Cali
     left = left.unflatten(0, (-1, copies))
     # most tokens of the word are
     return _finished(words, past, future, covered, untranslated >= 0.5, left, calibration)
+
+
+def attention_coverage(
+    model: PreTrainedModel,
+    batch: SourceBatch,
+    sequences: torch.Tensor,
+    lengths: torch.Tensor,
+    log_probs: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, WordCoverage]:
+    """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
+
+    A word is covered by the most attention that it receives from the chosen head.
+    """
+    words = _words(batch)
+    calibration = calibration_of(model.config, "attention")
+    if calibration is None:
+        raise RuntimeError("no head was chosen")
+    log_probs, covered = received_attention(model, batch, sequences, lengths, calibration["head"], log_probs)
+    counts = words.counts[:, None]
+    covered = covered.masked_fill(~counts, 1.0)
+    left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
+    curves = calibration if "words" in calibration else None  # there are none while `capsule-mt calibrate` fits them
+    return log_probs, _finished(words, covered, 1 - covered, covered, covered < ATTENTION_THRESHOLD, left, curves)
 
 
 def deletion_coverage(

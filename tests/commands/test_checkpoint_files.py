@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -42,6 +43,7 @@ def test_calibrate(run, tmp_path):
     assert after == before
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == weights
     assert set(curves) == {"guided", "deletion"}
+    assert "attention: no head of the decoder tells missing words; the area" in printed
     for method in curves:
         assert f"{method}, on 18 other sentences" in printed
     # the whole translations are whole
@@ -65,6 +67,35 @@ def test_another_folder_and_one_method(run, tmp_path):
     run("model a b --sentences 40 --method guided --output out")
     assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {"guided"}
     assert "coverage_calibration" not in json.loads((tmp_path / "model" / "config.json").read_text())
+
+
+def test_a_head_is_chosen(run, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"no head of the decoder tells missing words; .* less than 0\.85"):
+        run("model a b --sentences 20 --method attention")
+    cover = calibrate.coverage_of_examples
+
+    def as_if_one_head_aligned(translator, examples, method, *, progress=True):
+        knows = translator.model.config.coverage_calibration["attention"]["head"] == [1, 2]
+        found = []
+        for example, coverage in zip(examples, cover(translator, examples, method, progress=progress), strict=True):
+            missing = {start for (start, _), is_omitted in example.is_omitted.items() if is_omitted}
+            received = [0.9 - 0.8 * (knows and word.start in missing) for word in coverage.words]
+            words = [
+                replace(word, past=past, covered=past) for word, past in zip(coverage.words, received, strict=True)
+            ]
+            found.append(replace(coverage, words=tuple(words)))
+        return found
+
+    monkeypatch.setattr(calibrate, "coverage_of_examples", as_if_one_head_aligned)
+    printed = run("model a b --sentences 20 --method attention")
+    assert "attention: layer 1, head 2, with an area under the ROC curve of 1.000" in printed
+    translator = Translator.from_pretrained(tmp_path / "model")
+    assert translator.model.config.coverage_calibration["attention"]["head"] == [1, 2]
+    text = sentences(1, seed=3)[0]
+    automatic, by_attention = (
+        translator(text, coverage=CoverageOptions(**options)) for options in ({}, {"method": "attention"})
+    )
+    assert automatic == by_attention
 
 
 def test_wrong_input(run, tmp_path):

@@ -28,13 +28,19 @@ def test_evidence_is_finite():
     assert torch.allclose(evidence_of(torch.tensor([3.0, -5.0]).sigmoid()), torch.tensor([3.0, -5.0]), atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["guided", "deletion"])
+HEAD = [1, 2]
+
+
+@pytest.mark.parametrize("method", ["attention", "guided", "deletion"])
 def test_curves_apply(method):
     translator = Translator.from_pretrained(GOLDEN / "word_for_word")
+    head = {"head": HEAD} if method == "attention" else {}
+    if head:
+        translator.model.config.coverage_calibration = {method: head}
     options = CoverageOptions(method=method)
     texts = [*TEXTS, "balu Xyz"]
     before = translator(texts, coverage=options)
-    translator.model.config.coverage_calibration = {method: CURVES}
+    translator.model.config.coverage_calibration = {method: CURVES | head}
     after = translator(texts, coverage=options)
     for one, other in zip(before, after, strict=True):
         evidence = evidence_of(torch.tensor([word.covered for word in one.coverage.words]))
@@ -47,9 +53,11 @@ def test_curves_apply(method):
         assert [word.past for word in one.coverage.words] == [word.past for word in other.coverage.words]
 
 
-@pytest.mark.parametrize("method", ["guided", "deletion"])
+@pytest.mark.parametrize("method", ["attention", "guided", "deletion"])
 def test_coverage_of_given_translations(method):
     translator = Translator.from_pretrained(GOLDEN / "word_for_word")
+    if method == "attention":
+        translator.model.config.coverage_calibration = {method: CURVES | {"head": HEAD}}
     options = CoverageOptions(method=method)
     own = translator(TEXTS, coverage=options)
     given = translator.cover([*TEXTS, " "], [*(found.text for found in own), ""], coverage=options, batch_size=3)
@@ -86,12 +94,47 @@ def test_scores_of_given_translations():
     assert len(cut.segments[0].target_ids) == 1 + model.config.max_position_embeddings
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_attention_received_by_hand(tmp_path, attention):
+    save_tiny_marian(tmp_path)
+    for folder in (tmp_path, GOLDEN / "capsule_marian"):
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation=attention)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        translator = Translator(model, tokenizer)
+        model.config.coverage_calibration = {"attention": {"head": [1, 1]}}
+        texts = ["The old man sleeps.", "He buys a red hat, and she buys two old books."]
+        settings = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 12, "coverage": CoverageOptions()}
+        together = translator(texts, batch_size=2, **settings)
+        eager = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
+        for text, found in zip(texts, together, strict=True):
+            for translation in found:
+                (segment,) = translation.segments
+                source = torch.tensor([segment.source_ids])
+                target = torch.tensor([segment.target_ids])
+                with torch.no_grad():
+                    output = eager(
+                        input_ids=source, decoder_input_ids=target[:, :-1], output_attentions=True, use_cache=False
+                    )
+                received = output.cross_attentions[1][0, 1]  # [T, S]
+                received = received[target[0, 1:] != model.config.eos_token_id].amax(dim=0)
+                words = zip(translator.source_words(text, segment), translation.coverage.words, strict=True)
+                for (_, tokens), word in words:
+                    expected = float(received[tokens].max()) if word.text.isalnum() else 1.0
+                    assert word.past == pytest.approx(expected, abs=1e-5)
+                log_probs = output.logits[0].log_softmax(dim=-1).gather(1, target[0, 1:, None])
+                assert translation.score == pytest.approx(float(log_probs.mean()), abs=1e-5)
+
+
 def test_curves_are_saved(tmp_path):
     saved = {"guided": CURVES}
     CapsuleMarianConfig(coverage_calibration=saved).save_pretrained(tmp_path / "own")
     assert CapsuleMarianConfig.from_pretrained(tmp_path / "own").coverage_calibration == saved
     with pytest.raises(ValueError, match="`coverage_calibration` has the curves"):
         CapsuleMarianConfig(coverage_calibration={"guided": {"words": [[0, 0]]}})
+    with pytest.raises(ValueError, match="a layer below 3 and a head below 4, got \\[3, 0\\]"):
+        CapsuleMarianConfig(
+            decoder_layers=3, decoder_attention_heads=4, coverage_calibration={"attention": CURVES | {"head": [3, 0]}}
+        )
     save_tiny_marian(tmp_path)
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     model.config.coverage_calibration = {"deletion": CURVES}

@@ -138,7 +138,9 @@ def test_what_is_refused(translator, tmp_path):
     plain = pipeline("translation", model=str(save_tiny_checkpoint(tmp_path)))
     with pytest.raises(ValueError, match='need `guided_routing` "guided" or "classifier"'):
         plain("No.", return_coverage=True, coverage_method="guided")
-    with pytest.raises(ValueError, match='must be "auto", "guided" or "deletion", got \'delete\''):
+    with pytest.raises(ValueError, match='"attention"` needs a head that aligns words, which `capsule-mt calibrate`'):
+        plain("No.", return_coverage=True, coverage_method="attention")
+    with pytest.raises(ValueError, match='must be "auto", "attention", "guided" or "deletion", got \'delete\''):
         plain("No.", return_coverage=True, coverage_method="delete")
 
 

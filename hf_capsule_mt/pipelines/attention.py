@@ -1,0 +1,102 @@
+"""Coverage by attention: the most that one head of the decoder attends to a word of the source.
+
+In many trained decoders one head aligns words: each target word attends to the source word that it translates. A
+source word to which this head never attends has no translation. `capsule-mt calibrate` finds the head.
+
+Legend: B sources, R translations of each, L layers, H heads, W words, S source tokens, T target tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from hf_capsule_mt.pipelines.limits import end_token_ids
+from hf_capsule_mt.pipelines.source_batch import SourceBatch, sequence_log_probs
+
+
+def cross_attentions(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the attention of each decoder layer to the encoder; none if it is not built like Marian's."""
+    layers = getattr(model.get_decoder(), "layers", ())
+    found = [getattr(layer, "encoder_attn", None) for layer in layers]
+    return [module for module in found if isinstance(module, nn.Module) and hasattr(module, "q_proj")]
+
+
+def all_heads(model: PreTrainedModel) -> list[tuple[int, int]]:
+    """Return every layer and head of the attention to the encoder."""
+    return [
+        (layer, head)
+        for layer in range(len(cross_attentions(model)))
+        for head in range(model.config.decoder_attention_heads)
+    ]
+
+
+@torch.no_grad()
+def received_attention(
+    model: PreTrainedModel,
+    batch: SourceBatch,
+    sequences: torch.Tensor,
+    lengths: torch.Tensor,
+    place: Sequence[int],
+    log_probs: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean log-probability of a token [B * R] of translations, and what their words receive: [B, R, W].
+
+        received_w = max over t and s in w of softmax_s(q_t . k_s / sqrt(d_h))
+
+    where t are the target tokens except the end token. Without a target token it is 0.
+
+    Args:
+        batch: B sources with their `words`.
+        sequences: [B * R, T], each after its start token; those of a source stand together.
+        lengths: how many tokens after the start token count [B * R].
+        place: the layer and the head.
+        log_probs: [B * R], where they are known: the model's head then does not run.
+    """
+    if batch.words is None:
+        raise RuntimeError("the batch has no words")
+    layer, head = place
+    copies = len(sequences) // len(batch.input_ids)
+    with _queries_and_keys(cross_attentions(model)[layer]) as found:
+        if log_probs is None:
+            log_probs = sequence_log_probs(model, batch, sequences, lengths)
+            log_probs = log_probs / lengths.clamp(min=1).to(log_probs.device)
+        else:
+            model.get_decoder()(
+                input_ids=sequences[:, :-1],
+                encoder_hidden_states=batch.encoded(model, copies)[0],
+                encoder_attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
+                use_cache=False,
+            )
+    width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
+    own = slice(head * width, (head + 1) * width)
+    queries, keys = (found[name][..., own].float() for name in ("q_proj", "k_proj"))
+    scores = queries @ keys.transpose(1, 2) * width**-0.5  # [B * R, T, S]
+    scores = scores.unflatten(0, (-1, copies)).masked_fill(~batch.attention_mask.bool()[:, None, None], -torch.inf)
+    given = torch.arange(scores.shape[2], device=scores.device) < lengths.to(scores.device)[:, None]
+    ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
+    given = (given & ~torch.isin(sequences[:, 1:], ends)).unflatten(0, (-1, copies))  # [B, R, T]
+    of_tokens = scores.softmax(dim=-1).masked_fill(~given[..., None], 0.0).amax(dim=2)  # [B, R, S]
+    of_words = of_tokens[:, :, None].masked_fill(~batch.words.tokens[:, None], 0.0).amax(dim=-1)
+    return log_probs, of_words
+
+
+@contextmanager
+def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections."""
+    found: dict[str, torch.Tensor] = {}
+
+    def keep(name: str, module: nn.Module, inputs: object, output: torch.Tensor) -> None:
+        found[name] = output
+
+    handles = [
+        attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in ("q_proj", "k_proj")
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
