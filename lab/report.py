@@ -1,10 +1,10 @@
-"""Write the report and the pictures of all results from lab/results.
+"""Write the tables of the report and of two pages, and the pictures, of all results in lab/results.
 
     python -m lab.report                                       # lab/REPORT.md, two pages of docs, lab/pictures
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results
 
-The texts around the tables stand in lab/templates. A line `<!-- NAME -->` there is replaced by the section NAME. The
-same results give the same report.
+What stands on a page between `<!-- NAME -->` and `<!-- end of NAME -->` is the section NAME, written anew each time;
+write the texts around it there. The same results give the same pages.
 """
 
 import argparse
@@ -24,8 +24,10 @@ from lab.table_pictures import draw_setting, draw_studies, draw_what_came_of_cla
 from lab.tables import SETTINGS, is_begun, left_out, render_claims, render_table, short_title
 
 LAB = Path(__file__).resolve().parent
-TEMPLATES = LAB / "templates"
-MARKER = re.compile(r"^<!-- ([a-z0-9_]+) -->$", re.MULTILINE)
+DOCS = LAB.parent / "docs"
+PAGES = (LAB / "REPORT.md", DOCS / "does-it-help.md", DOCS / "deployment.md")
+# a section that has never been written has no end
+SECTION = re.compile(r"^<!-- ([a-z0-9_]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,7 +37,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--page",
         type=Path,
-        default=LAB.parent / "docs" / "does-it-help.md",
+        default=DOCS / "does-it-help.md",
         help="the page to write, with its picture",
     )
     parser.add_argument("--pictures", type=Path, default=LAB / "pictures", help="the folder of all other pictures")
@@ -78,13 +80,18 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
 }
 
 
-def fill(template: Path, records: Records) -> str:
-    """Return a template with its sections."""
-    text = template.read_text(encoding="utf-8")
-    unknown = set(MARKER.findall(text)) - SECTIONS.keys()
+def fill(page: Path, records: Records) -> str:
+    """Return a page with its sections written anew."""
+
+    def section(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"<!-- {name} -->\n\n{SECTIONS[name](records).strip()}\n\n<!-- end of {name} -->"
+
+    text = page.read_text(encoding="utf-8")
+    unknown = set(SECTION.findall(text)) - SECTIONS.keys()
     if unknown:
-        raise ValueError(f"{template}: no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    return MARKER.sub(lambda marker: SECTIONS[marker[1]](records).strip(), text)
+        raise ValueError(f"{page}: no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    return SECTION.sub(section, text)
 
 
 def draw(records: Records, folder: Path, page: Path) -> None:
@@ -113,14 +120,11 @@ def main() -> None:
     records = Records(arguments.results)
     for path in arguments.keep:
         records.keep("studies", {"name": path.stem, **read_result(path)})
-    pages = {
-        arguments.report: "REPORT.md",
-        arguments.page: "does-it-help.md",
-        arguments.page.with_name("deployment.md"): "deployment.md",
-    }
-    for path, template in pages.items():
+    for page, path in zip(
+        PAGES, (arguments.report, arguments.page, arguments.page.with_name("deployment.md")), strict=True
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(fill(TEMPLATES / template, records), encoding="utf-8")
+        path.write_text(fill(page, records), encoding="utf-8")
         print(f"Written to {path}")
     if arguments.no_pictures:
         return

@@ -146,7 +146,21 @@ def capsule_config(config_class: ConfigClass) -> ConfigClass:
     config_class.__eq__ = CapsuleConfig._same_values  # type: ignore[method-assign, assignment]
     for name in ("__init__", "__setattr__", "validate"):
         setattr(config_class, name, _with_value_errors(getattr(config_class, name)))
+    setattr(config_class, "__init__", _with_pad_token(config_class.__init__))  # noqa: B010 - mypy: assigned to a method
     return config_class
+
+
+def _with_pad_token(method: Callable[..., None]) -> Callable[..., None]:
+    """Pad with the last token, as Marian does, if the default pad token is outside of a given smaller vocabulary."""
+
+    @functools.wraps(method)
+    def wrapped(self: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
+        size, default = kwargs.get("vocab_size"), getattr(type(self), "pad_token_id", None)
+        if "pad_token_id" not in kwargs and isinstance(size, int) and default is not None and 1 <= size <= default:
+            kwargs["pad_token_id"] = size - 1
+        method(self, *args, **kwargs)
+
+    return wrapped
 
 
 def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
@@ -438,6 +452,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     The fields of [`~transformers.MarianConfig`] mean what they mean there. The others:
 
     Args:
+        pad_token_id (`int`, *optional*, defaults to 58100):
+            The padding; by default the last token of a `vocab_size` up to 58100.
         label_smoothing (`float`, defaults to 0.0):
             Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
         layer_aggregation (`str`, defaults to `"none"`):
@@ -4169,7 +4185,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         return join_stacks(encoded, decoded, output_routing_weights)
 
 
-class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel):
+class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel, GenerationMixin):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
     model: CapsuleMarianModel
@@ -4967,6 +4983,11 @@ def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     known = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
     limits = [limit for limit in known if limit is not None and 0 < limit < NO_LIMIT]
     return min(limits, default=None)
+
+
+def max_target_tokens(model: PreTrainedModel) -> int | None:
+    """Return how many tokens after the start token the model has positions for: the last one needs none."""
+    return getattr(model.config, "max_position_embeddings", None)
 
 
 def limits_by_source(source_lengths: torch.Tensor) -> torch.Tensor:

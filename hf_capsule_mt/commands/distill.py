@@ -22,10 +22,12 @@ from hf_capsule_mt.files.digests import checkpoint_digests
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.outputs import check_output_folder
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.pipelines.limits import max_source_tokens
+from hf_capsule_mt.pipelines.limits import max_source_tokens, max_target_tokens
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
+
+DEFAULT_NEW_TOKENS = 256
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -38,7 +40,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", help="folder that relative file names in the recipe start from")
     parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="above 0 favours long translations")
-    parser.add_argument("--max-new-tokens", type=int, default=256, help="longest translation")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=positive,
+        help=f"longest translation; by default {DEFAULT_NEW_TOKENS}, or as many as the teacher has positions for",
+    )
     parser.add_argument(
         "--max-source-tokens", type=positive, default=256, help="where sources are cut, at most the teacher's limit"
     )
@@ -51,6 +57,19 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
     return parser.parse_args()
+
+
+def longest_translation(arguments: argparse.Namespace, limit: int | None) -> int:
+    """Return the most tokens of a translation; refuse more than the teacher has positions for."""
+    given: int | None = arguments.max_new_tokens
+    if given is None:
+        return min(DEFAULT_NEW_TOKENS, limit or DEFAULT_NEW_TOKENS)
+    if limit is not None and given > limit:
+        raise ValueError(
+            f"--max-new-tokens is {given}, but {arguments.teacher} has positions for {limit} tokens of a translation: "
+            f"give at most {limit}"
+        )
+    return given
 
 
 @resumable()
@@ -69,7 +88,7 @@ def main() -> int:
     search = {
         "num_beams": arguments.num_beams,
         "length_penalty": arguments.length_penalty,
-        "max_new_tokens": arguments.max_new_tokens,
+        "max_new_tokens": longest_translation(arguments, max_target_tokens(model)),
     }
     teacher = Teacher(
         model.to(processes.device),

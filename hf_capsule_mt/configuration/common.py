@@ -82,7 +82,21 @@ def capsule_config(config_class: ConfigClass) -> ConfigClass:
     config_class.__eq__ = CapsuleConfig._same_values  # type: ignore[method-assign, assignment]
     for name in ("__init__", "__setattr__", "validate"):
         setattr(config_class, name, _with_value_errors(getattr(config_class, name)))
+    setattr(config_class, "__init__", _with_pad_token(config_class.__init__))  # noqa: B010 - mypy: assigned to a method
     return config_class
+
+
+def _with_pad_token(method: Callable[..., None]) -> Callable[..., None]:
+    """Pad with the last token, as Marian does, if the default pad token is outside of a given smaller vocabulary."""
+
+    @functools.wraps(method)
+    def wrapped(self: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
+        size, default = kwargs.get("vocab_size"), getattr(type(self), "pad_token_id", None)
+        if "pad_token_id" not in kwargs and isinstance(size, int) and default is not None and 1 <= size <= default:
+            kwargs["pad_token_id"] = size - 1
+        method(self, *args, **kwargs)
+
+    return wrapped
 
 
 def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:

@@ -40,6 +40,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     The fields of [`~transformers.MarianConfig`] mean what they mean there. The others:
 
     Args:
+        pad_token_id (`int`, *optional*, defaults to 58100):
+            The padding; by default the last token of a `vocab_size` up to 58100.
         label_smoothing (`float`, defaults to 0.0):
             Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
         layer_aggregation (`str`, defaults to `"none"`):

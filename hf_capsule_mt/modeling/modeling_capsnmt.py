@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
@@ -507,7 +507,7 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
         return join_stacks(encoded, decoded, output_routing_weights)
 
 
-class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneration, TranslationModel):
+class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneration, TranslationModel, GenerationMixin):
     """The translation model: a [`CapsNMTModel`] and its projection to the vocabulary.
 
     Its one routing is "encoder.aggregation": the coefficients [B, S, M] of each source word for each capsule.

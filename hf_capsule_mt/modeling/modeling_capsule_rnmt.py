@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
@@ -432,7 +432,7 @@ class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
 
 
 class CapsuleRNMTForConditionalGeneration(
-    CapsuleRNMTPreTrainedModel, RecurrentGeneration, VocabularyTranslationModel, PastFutureModel
+    CapsuleRNMTPreTrainedModel, RecurrentGeneration, VocabularyTranslationModel, PastFutureModel, GenerationMixin
 ):
     """The translation model: a [`CapsuleRNMTModel`] and its projection to the vocabulary."""
 

@@ -79,6 +79,11 @@ def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     return min(limits, default=None)
 
 
+def max_target_tokens(model: PreTrainedModel) -> int | None:
+    """Return how many tokens after the start token the model has positions for: the last one needs none."""
+    return getattr(model.config, "max_position_embeddings", None)
+
+
 def limits_by_source(source_lengths: torch.Tensor) -> torch.Tensor:
     """Return how many tokens the translations of sources with so many tokens [B] may have: [B].
 

@@ -139,9 +139,10 @@ def test_a_result_file_gets_a_line(tmp_path, monkeypatch):
     kept = tmp_path / "results"
     Records(kept).keep("embedded", {"run": "plain", "seed": 1})
     (tmp_path / "more.json").write_text('{"kind": "more"}')
-    monkeypatch.setattr(report, "TEMPLATES", tmp_path)
-    for name in ("REPORT.md", "does-it-help.md", "deployment.md"):
+    names = ("REPORT.md", "does-it-help.md", "deployment.md")
+    for name in names:
         (tmp_path / name).write_text("text\n")
+    monkeypatch.setattr(report, "PAGES", tuple(tmp_path / name for name in names))
     options = f"--results {kept} --keep {tmp_path}/more.json --report {tmp_path}/out.md --page {tmp_path}/page.md"
     monkeypatch.setattr("sys.argv", ["lab.report", *options.split(), "--no-pictures"])
     main()
@@ -149,8 +150,18 @@ def test_a_result_file_gets_a_line(tmp_path, monkeypatch):
     assert (tmp_path / "out.md").read_text() == "text\n"
 
 
+def test_sections_are_written_anew_and_the_text_around_them_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "SECTIONS", {"one": lambda records: "| new |\n", "two": lambda records: "| 2 |"})
+    page = tmp_path / "page.md"
+    page.write_text("text\n<!-- one -->\n| old |\n<!-- end of one -->\nmore\n\n<!-- two -->\nend\n")
+    one, two = "<!-- one -->\n\n| new |\n\n<!-- end of one -->", "<!-- two -->\n\n| 2 |\n\n<!-- end of two -->"
+    for _ in range(2):
+        page.write_text(fill(page, Records(tmp_path)))
+        assert page.read_text() == f"text\n{one}\nmore\n\n{two}\nend\n"
+
+
 def test_an_unknown_section_is_an_error(tmp_path):
-    template = tmp_path / "template.md"
-    template.write_text("# Title\n\n<!-- effects -->\n<!-- nothing -->\n<!-- A comment stays. -->\n")
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n<!-- effects -->\n<!-- nothing -->\n<!-- A comment stays. -->\n")
     with pytest.raises(ValueError, match="no such section: nothing; there are claims, tables"):
-        fill(template, Records(tmp_path))
+        fill(page, Records(tmp_path))

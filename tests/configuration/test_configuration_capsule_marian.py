@@ -160,6 +160,17 @@ def test_mistakes_are_value_errors(settings, message):
         CapsuleMarianConfig(**settings)
 
 
+def test_a_small_vocabulary_pads_with_its_last_token():
+    assert CapsuleMarianConfig().pad_token_id == 58100
+    assert CapsuleMarianConfig(vocab_size=60000, decoder_start_token_id=0).pad_token_id == 58100
+    config = CapsuleMarianConfig(vocab_size=99, decoder_start_token_id=0)
+    assert config.pad_token_id == 98
+    assert CapsuleMarianConfig.from_dict(config.to_diff_dict()).pad_token_id == 98
+    assert CapsuleMarianConfig(vocab_size=99, decoder_start_token_id=0, pad_token_id=None).pad_token_id is None
+    with pytest.raises(ValueError, match=r"`pad_token_id` \(58100\) must be a token of the vocabulary, 0 to 98"):
+        CapsuleMarianConfig(vocab_size=99, decoder_start_token_id=0, pad_token_id=58100)
+
+
 @pytest.mark.parametrize(
     "misspelt", ["layer_agregation", "layers_aggregation", "head_aggregation_site", "guided_rooting"]
 )

@@ -528,6 +528,9 @@ class ModelChecks:
         _, info = self.family.generation_class.from_pretrained(tmp_path, output_loading_info=True)
         assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
 
+    def test_tools_that_look_at_the_bases_see_that_it_generates(self, mix):
+        assert transformers.GenerationMixin in self.family.generation_class.__bases__
+
     def test_every_value_of_the_configuration_counts(self, mix):
         config = self.config(mix)
         assert config == copy.deepcopy(config)

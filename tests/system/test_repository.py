@@ -1,6 +1,8 @@
-"""The repository keeps to its limits: properties and tests name each other, and constraints pin every requirement."""
+"""The repository keeps to its limits: its size, the properties that tests cite, the versions that constraints pin."""
 
 import re
+import shutil
+import subprocess
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -11,9 +13,26 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
+MOST_FILES, MOST_BYTES = 450, 4_000_000  # the bytes are those beside the released checkpoints
 PAGE = TESTS / "PROPERTIES.md"
 NUMBERS = r"\d+(?:(?:, | and | to |, and )\d+)*"
 CITATION = re.compile(rf"\bpropert(?:y|ies) ({NUMBERS})")
+
+
+def tracked_files() -> list[Path]:
+    """List the files that git tracks here; skip the test where nobody can."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no git checkout: the size is that of the files that git tracks")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    return [path for name in listed.decode().split("\0")[:-1] if (path := ROOT / name).is_file()]
+
+
+def test_the_tree_stays_small():
+    files = tracked_files()
+    beside = [path for path in files if path.relative_to(ROOT).parts[0] != "checkpoints"]
+    largest = sorted(((path.stat().st_size, str(path.relative_to(ROOT))) for path in beside), reverse=True)[:5]
+    assert len(files) <= MOST_FILES, "join what belongs together, generate what can be generated"
+    assert sum(path.stat().st_size for path in beside) <= MOST_BYTES, f"the largest files: {largest}"
 
 
 def cited_in(text: str) -> set[int]:

@@ -250,3 +250,28 @@ def test_the_command_cuts_sources_where_the_teacher_does(tmp_path, monkeypatch, 
     model.save_pretrained(tmp_path / "teacher")
     with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
         command.main()
+
+
+def test_the_command_generates_no_more_tokens_than_the_teacher_has_positions_for(tmp_path, monkeypatch):
+    tiny_model(TOKENIZER, max_position_embeddings=12).save_pretrained(tmp_path / "teacher")
+    TOKENIZER.save_pretrained(tmp_path / "teacher")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "teacher")
+    model.generation_config.eos_token_id = model.config.eos_token_id = None  # every translation ends at the limit
+    model.save_pretrained(tmp_path / "teacher")
+    (tmp_path / "text.tsv").write_text("Go.\tGeh.\n", encoding="utf-8")
+    recipe = {"data": {"train": {"tsv": str(tmp_path / "text.tsv")}}, "languages": {"source": "en", "target": "de"}}
+    recipe |= {"model": {"model_type": "capsnmt"}, "tokenizer": {"vocab_size": 300}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.chdir(tmp_path)
+    words = ["capsule-mt distill", "recipe.yaml", "out", "--teacher", "teacher", "--cpu", "--num-beams", "2"]
+    monkeypatch.setattr("sys.argv", [*words, "--max-new-tokens", "13"])
+    message = r"--max-new-tokens is 13, but teacher has positions for 12 tokens .* at most 12"
+    with pytest.raises(ValueError, match=message):
+        command.main()
+    assert not list(tmp_path.glob("out/part-*"))
+    for given in ([], ["--max-new-tokens", "12"]):
+        monkeypatch.setattr("sys.argv", words + given)
+        assert command.main() == 0
+        assert json.loads((tmp_path / "out" / SUMMARY_FILE).read_text())["generation"]["max_new_tokens"] == 12
+        assert result(tmp_path / "out")[0][0]["de"]
