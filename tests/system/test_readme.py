@@ -71,18 +71,21 @@ def test_the_errors_of_the_troubleshooting_page_exist():
         for message in filter(None, message)
     ]
     assert len(messages) > 30
-    of_transformers = [
+    of_others = [  # in the order of the page
+        "requires a different Python",
         "Unknown task translation",
         "does not recognize this architecture",
         "contains custom code which must be executed",
+        "is not a valid model identifier",
+        "couldn't connect to",
     ]
-    assert [message for message in messages if message not in source] == of_transformers
+    assert [message for message in messages if message not in source] == of_others
 
 
 def test_the_site_builds(tmp_path):
     pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= {page.stem for page in tmp_path.rglob("*.html")}
 
