@@ -19,6 +19,7 @@ PAGES = {
 }
 # a relative link of Markdown: what leads to its target, the target, its anchor
 LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)#\s]+)([^)]*\))")
+BADGE = re.compile(r"^!\[[^\]]*\]\(https://img\.shields\.io/[^)]*\)\n", re.MULTILINE)  # a picture from another server
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 
 
@@ -59,6 +60,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def rewrite(link: re.Match[str]) -> str:
         return link[1] + os.path.relpath(address(link[2], origin(uri)), folder) + link[3]
 
-    parts = prose(markdown)
+    parts = prose(BADGE.sub("", markdown))
     parts[::2] = [LINK.sub(rewrite, part) for part in parts[::2]]
     return "".join(parts)
