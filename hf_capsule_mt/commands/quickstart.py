@@ -166,4 +166,4 @@ def main() -> None:
     if len(arguments.seeds) > 1:
         measured = {"seeds": arguments.seeds, "test_bleu": scores, "signature": result["signature"]}
         print(f"Written to {write_result(arguments.output / 'seeds.json', measured)}")
-    print(f'Checkpoint: {arguments.output}. Use it: pipeline("translation", model="{arguments.output}")')
+    print(f"Checkpoint: {arguments.output}. Use it: capsule-mt translate {arguments.output} --input FILE")

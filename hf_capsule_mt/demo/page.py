@@ -49,9 +49,8 @@ footer { display: none !important; }
     + charts.STYLE
 )
 
-BY_DELETION = (
-    "This model has no PAST and FUTURE. The shades come from deleting each word: blue words are needed by the "
-    "translation, orange ones are not."
+NO_CURVES = (
+    "This model has no PAST and FUTURE. The shades say how likely each word was translated: blue likely, orange not."
 )
 INTRODUCTION = """# What was translated, what was left out
 Translate a sentence, or check a translation: shorten it, or paste one from elsewhere. Each word of the sentence is
@@ -106,8 +105,7 @@ def render(explanation: Explanation | None, step: int) -> str:
     return (
         f'<div class="words" id="source-words">{"".join(source)}</div>'
         f'<p class="step">after {step} of {steps} words of the translation:</p>'
-        f'<div class="words" id="target-words">{"".join(target)}</div>'
-        + ("" if has_curves else f"<p>{BY_DELETION}</p>")
+        f'<div class="words" id="target-words">{"".join(target)}</div>' + ("" if has_curves else f"<p>{NO_CURVES}</p>")
     )
 
 

@@ -236,7 +236,9 @@ def _introduction(
 
 
 def _has_coverage(config: Mapping[str, Any]) -> bool:
-    return config.get("guided_routing", "none") not in (None, "none")
+    """Return whether coverage costs no pass for each word: by guided routing, or by a head that calibration chose."""
+    by_attention = "attention" in (config.get("coverage_calibration") or {})
+    return by_attention or config.get("guided_routing", "none") not in (None, "none")
 
 
 def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
@@ -329,8 +331,9 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     said = (
         "How well words that were left out are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
-        "perfect. Where a model leaves out little, precision is low. *guided* reads PAST and FUTURE, *deletion* "
-        "deletes each source word in turn, *length ratio* compares lengths alone."
+        "perfect. Where a model leaves out little, precision is low. *attention* reads the head of the decoder that "
+        "aligns words, *guided* PAST and FUTURE; *deletion* deletes each source word in turn, *length ratio* compares "
+        "lengths alone."
     )
     return "\n".join(["\n\n### Coverage\n", f"{said}\n", *header, *rows])
 

@@ -156,6 +156,13 @@ def stamped_engines(results):
     return {**results[0], **ENGINES, "recipe": None}
 
 
+def test_a_calibrated_head_gives_coverage():
+    text = str(model_card("tester/model", {**CONFIG, "coverage_calibration": {"attention": {"head": [0, 1]}}}))
+    assert "Translates, and reports which source words the translation leaves out." in text
+    assert "a forward pass for each source word" not in text
+    assert "return_coverage=True))" in text
+
+
 def test_coverage_is_mentioned_where_there_is_some():
     text = str(model_card("tester/model", {"model_type": "capsule_rnmt", "guided_routing": "guided"}))
     assert "Translates, and reports which source words the translation leaves out." in text
