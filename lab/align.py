@@ -18,9 +18,8 @@ from pathlib import Path
 
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.links import Links, align_by_command
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
-from hf_capsule_mt.evaluation.words import split_words, word_stem
+from hf_capsule_mt.evaluation.words import Links, align_by_command, split_words, word_stem
 from hf_capsule_mt.files.outputs import check_outputs, write_output
 from hf_capsule_mt.files.text import read_lines, read_parallel
 

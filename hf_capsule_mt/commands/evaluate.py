@@ -20,11 +20,10 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
 from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
-from hf_capsule_mt.evaluation.links import align_by_command
 from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, score_corpus
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import split_words
+from hf_capsule_mt.evaluation.words import align_by_command, split_words
 from hf_capsule_mt.files.outputs import check_outputs
 from hf_capsule_mt.files.text import read_parallel
 

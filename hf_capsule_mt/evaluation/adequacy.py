@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.links import Links
 from hf_capsule_mt.evaluation.word_alignment import WordAligner
-from hf_capsule_mt.evaluation.words import split_words
+from hf_capsule_mt.evaluation.words import Links, split_words
 
 
 def coverage_difference_ratio(

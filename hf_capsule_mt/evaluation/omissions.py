@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hf_capsule_mt.evaluation.links import Links
-from hf_capsule_mt.evaluation.words import word_spans
+from hf_capsule_mt.evaluation.words import Links, word_spans
 
 # the most frequent words of a text are its function words, which often have no translation of their own
 FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.links import Links, SentencePair
-from hf_capsule_mt.evaluation.words import split_words, word_stem
+from hf_capsule_mt.evaluation.words import Links, SentencePair, split_words, word_stem
 
 TINY = 1e-300
 # Table entries for two words never seen together, and for two equal words never seen together

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hf_capsule_mt.data.embedded_corpus import sentence_pairs
-from hf_capsule_mt.evaluation.links import align_by_command, grow_diag_final_and
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
-from hf_capsule_mt.evaluation.words import split_words, word_stem
+from hf_capsule_mt.evaluation.words import align_by_command, grow_diag_final_and, split_words, word_stem
 
 
 def made_up_text(sentences: int, seed: int = 0):
