@@ -21,7 +21,6 @@ from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.text import read_lines, read_parallel
 from lab.area_under_curve import auc_markdown, auc_table, ranks_together
 from lab.given_translations import coverage_scores, likelihoods
@@ -90,11 +89,7 @@ def main() -> None:
     )
     measures: dict[str, Sequence[float]] = dict(adequacy_measures(sources, hypotheses, aligner))
     if "ref" in table:
-        pairs = [
-            [(split_words(s), split_words(t)) for s, t in zip(sources, lines, strict=True)]
-            for lines in (hypotheses, table["ref"])
-        ]
-        links = [aligner.align(part) for part in pairs]
+        links = [aligner.align_lines(sources, lines) for lines in (hypotheses, table["ref"])]
         ratios = [coverage_difference_ratio([ours], [[theirs]]) for ours, theirs in zip(*links, strict=True)]
         measures["coverage difference to the reference"] = [-1.0 if ratio is None else -ratio for ratio in ratios]
     for folder in arguments.checkpoint:

@@ -8,7 +8,6 @@ import torch
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches
 from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX, token_log_probs
 
 
@@ -77,9 +76,5 @@ def coverage_difference(
 ) -> float | None:
     """Return the CDR of translations by an aligner trained on the training text and on the text that it aligns."""
     aligner = fit_aligner([*training_sources, *sources, *sources], [*training_targets, *hypotheses, *references])
-    split = [split_words(source) for source in sources]
-    links = [
-        aligner.align([(words, split_words(line)) for words, line in zip(split, lines, strict=True)])
-        for lines in (hypotheses, references)
-    ]
+    links = [aligner.align_lines(sources, lines) for lines in (hypotheses, references)]
     return coverage_difference_ratio(links[0], links[1:])

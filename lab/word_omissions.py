@@ -26,7 +26,6 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.omissions import drop_words, omissions_of
 from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
 from hf_capsule_mt.pipelines.word_coverage import calibration_of
@@ -64,7 +63,6 @@ def main() -> None:
     sources, references = (
         lines[: arguments.sentences] for lines in read_parallel([arguments.source, arguments.target])
     )
-    more = read_parallel(arguments.align_with) if arguments.align_with else [[], []]
     translator = Translator.from_pretrained(arguments.checkpoint)
     model, methods = translator.model, ["deletion"]
     if getattr(model, "has_coverage", False):
@@ -81,20 +79,16 @@ def main() -> None:
         own[beams], seconds[beams] = in_windows(f"Translating, {beams} beams", len(sources), work)
     texts = [translation.text for found in own.values() for translation in found]
     aligner = fit_aligner(
-        sources + sources * len(own) + more[0],
-        references + texts + more[1],
+        sources + sources * len(own),
+        references + texts,
+        more=arguments.align_with,
         progress=lambda step: print(f"Aligner: {step}"),
     )
-
-    def links(translations: Sequence[str]) -> list[Any]:
-        pairs = zip(sources, translations, strict=True)
-        return aligner.align([(split_words(source), split_words(line)) for source, line in pairs])
-
-    of_references = links(references)
+    of_references = aligner.align_lines(sources, references)
     kinds = {"references with words dropped": drop_words(sources, references, of_references)}
     for beams, found in own.items():
         given = [translation.text for translation in found]
-        kinds[f"own, {beams} beams"] = omissions_of(sources, given, of_references, links(given))
+        kinds[f"own, {beams} beams"] = omissions_of(sources, given, of_references, aligner.align_lines(sources, given))
 
     results: dict[str, Any] = {}
     for kind, examples in kinds.items():

@@ -28,7 +28,6 @@ from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
 from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_words, rank_auc, read_curve
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import split_words
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
@@ -60,14 +59,10 @@ def parse_arguments() -> argparse.Namespace:
 def examples_of(arguments: argparse.Namespace) -> list[list[WithOmissions]]:
     """Return the four variants of each sentence."""
     sources, targets = read_parallel([arguments.source, arguments.target])
-    more = read_parallel(arguments.align_with) if arguments.align_with else [[], []]
-    aligner = fit_aligner(sources + more[0], targets + more[1], progress=lambda step: print(f"Aligner: {step}"))
+    aligner = fit_aligner(sources, targets, more=arguments.align_with, progress=lambda step: print(f"Aligner: {step}"))
     chosen = sorted(random.Random(1).sample(range(len(sources)), min(2 * arguments.sentences, len(sources))))
     sources, targets = [sources[n] for n in chosen], [targets[n] for n in chosen]
-    links = aligner.align(
-        [(split_words(source), split_words(line)) for source, line in zip(sources, targets, strict=True)]
-    )
-    found = drop_words(sources, targets, links)
+    found = drop_words(sources, targets, aligner.align_lines(sources, targets))
     by_sentence = [found[start : start + len(AMOUNTS)] for start in range(0, len(found), len(AMOUNTS))]
     if len(by_sentence) < 10:
         raise ValueError(

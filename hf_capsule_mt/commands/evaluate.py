@@ -23,7 +23,7 @@ from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_leng
 from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, score_corpus
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import align_by_command, split_words
+from hf_capsule_mt.evaluation.words import align_by_command, word_pairs
 from hf_capsule_mt.files.outputs import check_outputs
 from hf_capsule_mt.files.text import read_parallel
 
@@ -65,11 +65,10 @@ def adequacy(
 ) -> dict[str, Any]:
     """Return the coverage difference ratio, and the means of the measures that need no reference."""
     sets = [hypotheses, *references]
-    pairs = [[(split_words(s), split_words(t)) for s, t in zip(sources, lines, strict=True)] for lines in sets]
+    pairs = [word_pairs(sources, lines) for lines in sets]
     aligner = None
     if arguments.align_command:
-        training = read_parallel(arguments.align_with)
-        training_pairs = [(split_words(s), split_words(t)) for s, t in zip(*training, strict=True)]
+        training_pairs = word_pairs(*read_parallel(arguments.align_with))
         wanted = [pair for part in pairs for pair in part]
         together = align_by_command(wanted + training_pairs, arguments.align_command)
         links = [together[n * len(sources) : (n + 1) * len(sources)] for n in range(len(sets))]

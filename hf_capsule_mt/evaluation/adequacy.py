@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hf_capsule_mt.evaluation.word_alignment import WordAligner
-from hf_capsule_mt.evaluation.words import Links, split_words
+from hf_capsule_mt.evaluation.words import Links, word_pairs
 
 
 def coverage_difference_ratio(
@@ -85,7 +85,7 @@ def adequacy_measures(
     | unbalanced coverage | uncovered source - 0.75 uncovered translation |
     | short and unbalanced | short in characters + 0.5 uncovered source - 0.25 uncovered translation |
     """
-    pairs = [(split_words(source), split_words(line)) for source, line in zip(sources, hypotheses, strict=True)]
+    pairs = word_pairs(sources, hypotheses)
     characters = [-len(line) / max(len(source), 1) for source, line in zip(sources, hypotheses, strict=True)]
     measures = {
         "short in words": [-length_ratio(words, source) for source, words in pairs],

@@ -9,12 +9,14 @@ Legend: B sentence pairs of one shape, S source words, T target words. A link is
 counted from 0.
 """
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.words import Links, SentencePair, split_words, word_stem
+from hf_capsule_mt.evaluation.words import Links, SentencePair, word_pairs, word_stem
+from hf_capsule_mt.files.text import read_parallel
 
 TINY = 1e-300
 # Table entries for two words never seen together, and for two equal words never seen together
@@ -105,6 +107,10 @@ class WordAligner:
             frozenset((int(s), int(t)) for t, s in np.argwhere(np.sqrt(forward * backward) >= threshold))
             for forward, backward in self.posteriors(pairs)
         ]
+
+    def align_lines(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
+        """Return the links between the words of each pair of lines."""
+        return self.align(word_pairs(sources, targets))
 
     def posteriors(self, pairs: Sequence[SentencePair]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return two arrays [T, S] for each pair: p(target word comes from source word), p(source from target)."""
@@ -282,9 +288,15 @@ def fit_aligner(
     settings: AlignerSettings | None = None,
     longest: int = 50,
     progress: Callable[[str], None] | None = None,
+    more: Sequence[str | os.PathLike[str]] | None = None,
 ) -> WordAligner:
-    """Train an aligner on lines of text, without pairs that have an empty side or more than `longest` words."""
-    pairs = [(split_words(source), split_words(target)) for source, target in zip(sources, targets, strict=True)]
+    """Train an aligner on lines of text, without pairs that have an empty side or more than `longest` words.
+
+    `more` are two files, of sources and of targets, that it learns from, too.
+    """
+    pairs = word_pairs(sources, targets)
+    if more is not None:
+        pairs += word_pairs(*read_parallel(more))
     short = [pair for pair in pairs if 0 < len(pair[0]) <= longest and 0 < len(pair[1]) <= longest]
     if not short:
         raise ValueError(f"none of the {len(pairs)} pairs of `sources` and `targets` has 1 to {longest} words a side")

@@ -28,6 +28,11 @@ def word_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
     return [(match[0], match.span()) for match in _TOKEN.finditer(text.replace("\u2019", "'"))]
 
 
+def word_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[SentencePair]:
+    """Split parallel lines into words."""
+    return [(split_words(source), split_words(target)) for source, target in zip(sources, targets, strict=True)]
+
+
 def word_stem(word: str, length: int = 4) -> str:
     """Return the first letters of a word in lower case; the aligner shares statistics between equal stems."""
     lowered = word.lower()

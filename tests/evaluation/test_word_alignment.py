@@ -141,6 +141,14 @@ def test_unknown_words_link_only_to_their_equals():
     assert aligner.align([([], ["v1"]), (["w1"], ["v1"])]) == [frozenset(), frozenset({(0, 0)})]
 
 
+def test_it_learns_from_files_too_and_aligns_lines(tmp_path):
+    (tmp_path / "source").write_text("a\nb c\n")
+    (tmp_path / "target").write_text("x\ny z\n")
+    aligner = fit_aligner(["c"], ["z"], more=[tmp_path / "source", tmp_path / "target"])
+    assert set(aligner.source_words) == {"a", "b", "c"}
+    assert aligner.align_lines(["a", "b c"], ["x", "y z"]) == aligner.align([(["a"], ["x"]), (["b", "c"], ["y", "z"])])
+
+
 def test_longest_sentences_are_left_out():
     aligner = fit_aligner(["a b c", "a"], ["x y z", "x"], longest=2)
     assert set(aligner.source_words) == {"a"}
