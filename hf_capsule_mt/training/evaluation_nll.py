@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch
-from accelerate.utils import reduce
+from accelerate.state import GradientState, PartialState
+from accelerate.utils import gather
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -20,8 +21,8 @@ class EvaluationNLL(TrainerCallback):
 
     def __init__(self) -> None:
         self._models: list[nn.Module] = []
-        self._latest: torch.Tensor | None = None  # sum over the batch and its size [2]
-        self._total: torch.Tensor | None = None
+        self._latest: torch.Tensor | None = None  # the loss of the batch, for each of its rows [B]
+        self._total: torch.Tensor | None = None  # sum over the rows of all processes, and their number [2]
 
     def attach(self, model: nn.Module) -> None:
         """Listen to the losses that a model returns."""
@@ -34,15 +35,14 @@ class EvaluationNLL(TrainerCallback):
             return
         loss = getattr(outputs, "nll_loss", None)
         if loss is not None:
-            size = len(outputs.logits)
-            self._latest = torch.stack([loss.detach().double() * size, loss.new_tensor(size, dtype=torch.float64)])
+            self._latest = loss.detach().double().repeat(len(outputs.logits))
 
     def take(self, prefix: str) -> dict[str, float]:
         """Return the average of the evaluation that has just ended, by its name, and begin anew."""
         total, self._total, self._latest = self._total, None, None
         if total is None:
             return {}
-        summed, number = reduce(total, "sum").tolist()
+        summed, number = total.tolist()
         return {f"{prefix}_nll_loss": summed / number}
 
     def on_init_end(
@@ -60,7 +60,11 @@ class EvaluationNLL(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self._latest is not None:
-            self._total = self._latest if self._total is None else self._total + self._latest
+            rows, loader = gather(self._latest), GradientState()
+            if PartialState().num_processes > 1 and loader.end_of_dataloader and loader.remainder > 0:
+                rows = rows[: loader.remainder]  # without those that fill up the last batch
+            latest = torch.stack([rows.sum(), rows.new_tensor(len(rows))])
+            self._total = latest if self._total is None else self._total + latest
             self._latest = None
 
     def on_evaluate(

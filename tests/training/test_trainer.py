@@ -542,7 +542,7 @@ def test_two_processes_are_one_with_the_same_global_batch(tmp_path):
     one, two = (torch.load(tmp_path / name / "weights.pt") for name in ("1", "2"))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-6, atol=1e-8, msg=name)
-    for key in ("loss", "nll_loss", "grad_norm", "eval_rows", "learning_rate"):
+    for key in ("loss", "nll_loss", "grad_norm", "eval_loss", "eval_nll_loss", "eval_rows", "learning_rate"):
         values = [[entry[key] for entry in log if key in entry] for log in logs]
         assert values[0], key
         assert values[1] == pytest.approx(values[0], rel=1e-5), key
