@@ -12,6 +12,7 @@ from hf_capsule_mt.pipelines.backends import FastDecoder
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
     TargetPrefix,
+    check_constraints,
     end_token_ids,
     generated_lengths,
     given_limit,
@@ -102,6 +103,7 @@ class BatchDecoder:
         coverage: CoverageOptions | None = None,
     ) -> Hypotheses:
         """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave in FUTURE."""
+        check_constraints(generate_kwargs)
         weight = None if coverage is None else coverage.weight
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         settings = with_limits(self.model, inputs, generate_kwargs)

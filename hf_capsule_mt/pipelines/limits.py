@@ -12,6 +12,9 @@ TRANSFORMERS_MAX_LENGTH = 20
 # a tokenizer's `model_max_length` above this says that it knows none
 NO_LIMIT = 1_000_000
 
+# where transformers has moved constrained beam search
+CONSTRAINED_SEARCH = "transformers-community/constrained-beam-search"
+
 
 class SourceLengthLimit(LogitsProcessor):
     """Ends each translation at a limit of its own, by leaving nothing but the end token.
@@ -129,6 +132,18 @@ def with_limits(
             [*processors, SourceLengthLimit(by_source, of_checkpoint, ends[0])]
         )
     return settings
+
+
+def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
+    """Refuse words that a translation must contain, which transformers leaves to code from the Hub."""
+    for name in ("force_words_ids", "constraints"):
+        given = generate_kwargs.get(name) or getattr(generate_kwargs.get("generation_config"), name, None)
+        if given and generate_kwargs.get("custom_generate") is None:
+            raise ValueError(
+                f"`{name}` is no longer a part of transformers: with a network, add "
+                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. What '
+                "a translation begins with needs no such code: give a `PrefixedText`"
+            )
 
 
 def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:

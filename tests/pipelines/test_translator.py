@@ -290,6 +290,27 @@ def test_a_prefix_after_the_language():
     assert forced[0, 5] == 0
 
 
+def test_words_that_a_translation_must_contain(translator, tmp_path):
+    """transformers leaves them to code from the Hub, here from a folder."""
+    wanted = [[23, 24]]
+    for name, backend in (("force_words_ids", "auto"), ("constraints", "transformers")):
+        strict = Translator(translator.model, translator.tokenizer, backend=backend)
+        with pytest.raises(ValueError, match=f"`{name}`.*constrained-beam-search.*PrefixedText"):
+            strict(TEXTS[0], num_beams=2, **{name: wanted})
+    (tmp_path / "custom_generate").mkdir()
+    code = """
+def generate(model, inputs=None, force_words_ids=None, **kwargs):
+    sequences = model.generate(**{name: kwargs[name] for name in ("input_ids", "attention_mask")}, max_length=13)
+    sequences[:, 1] = force_words_ids[0][0]
+    return sequences
+"""
+    (tmp_path / "custom_generate" / "generate.py").write_text(code)
+    hub = {"custom_generate": str(tmp_path), "trust_remote_code": True}
+    found = translator(TEXTS[0], num_beams=2, force_words_ids=wanted, **hub)
+    assert found.token_ids[1] == 23
+    assert found.score is not None
+
+
 @pytest.fixture
 def unequal(tmp_path):
     """A `MarianTokenizer` of 7 source tokens, the last of them the padding, and of 10 target tokens."""
