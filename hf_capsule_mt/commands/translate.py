@@ -42,7 +42,7 @@ from hf_capsule_mt.files.text import decode_lines, open_text
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
 from hf_capsule_mt.pipelines.lines import LineFormat
-from hf_capsule_mt.pipelines.results import CoverageMethod
+from hf_capsule_mt.pipelines.results import KEPT, CoverageMethod
 from hf_capsule_mt.pipelines.segments import PrefixedText
 
 WINDOW = 2048
@@ -97,6 +97,12 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="a line is TEXT<tab>PREFIX, and its translation begins with the prefix (decodes by generate())",
     )
+    parser.add_argument(
+        "--keep",
+        type=kinds_to_keep,
+        metavar="KINDS",
+        help="keep these as they are in the text: tags,urls,placeholders,numbers",
+    )
     parser.add_argument("--src-lang", help="the language of the text, for the tokenizer and the rules about sentences")
     parser.add_argument("--tgt-lang", help="the language of the translation, for tokenizers that have several")
     parser.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
@@ -127,7 +133,21 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
     if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
         parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
+    others = {
+        "--coverage": arguments.coverage,
+        "--target-prefix": arguments.target_prefix,
+        "--n-best": arguments.n_best > 1,
+    }
+    for name in [name for name, given in others.items() if given and arguments.keep]:
+        parser.error(f"--keep does not go with {name}")
     return arguments
+
+
+def kinds_to_keep(text: str) -> list[str]:
+    kinds = text.split(",")
+    if not set(kinds) <= set(KEPT):
+        raise argparse.ArgumentTypeError(f"takes {','.join(KEPT)} or some of them, got {text!r}")
+    return kinds
 
 
 class Share(NamedTuple):
@@ -189,6 +209,7 @@ def generation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "coverage_threshold": arguments.coverage_threshold,
         "coverage_retry": arguments.coverage_retry,
         "coverage_weight": arguments.coverage_weight,
+        "keep": arguments.keep,
         "src_lang": arguments.src_lang,
         "tgt_lang": arguments.tgt_lang,
         "split_sentences": False if arguments.no_split else None,

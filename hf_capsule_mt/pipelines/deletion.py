@@ -10,7 +10,7 @@ deleted word.
 import torch
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.pipelines.source_batch import SourceBatch, sequence_log_probs
+from hf_capsule_mt.pipelines.source_batch import SourceBatch, sequence_log_probs, target_log_probs
 
 # numbers of the logits that are computed at once
 LOGITS_AT_ONCE = 2**23
@@ -46,6 +46,20 @@ def deletion_log_probs(
         found = sequence_log_probs(model, shortened, sequences[rows].flatten(0, 1), lengths[rows].flatten())
         without[rows, :, deleted] = found.unflatten(0, (-1, copies))
     return whole, without
+
+
+@torch.no_grad()
+def deletion_effects(
+    model: PreTrainedModel, batch: SourceBatch, sequence: torch.Tensor, deleted: torch.Tensor
+) -> torch.Tensor:
+    """Return how many nats each token of a translation [1, T] of one source loses without some tokens.
+
+    The tokens are those where `deleted` [N, S] is True, in N ways: [N, T - 1].
+    """
+    rows = torch.zeros(len(deleted), dtype=torch.long, device=deleted.device)
+    shortened = without_tokens(batch, rows, deleted, model.config.pad_token_id or 0)
+    without = target_log_probs(model, shortened, sequence.expand(len(deleted), -1))
+    return target_log_probs(model, batch, sequence) - without
 
 
 def without_tokens(batch: SourceBatch, rows: torch.Tensor, deleted: torch.Tensor, pad_token_id: int) -> SourceBatch:

@@ -141,8 +141,8 @@ def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
         if given and generate_kwargs.get("custom_generate") is None:
             raise ValueError(
                 f"`{name}` is no longer a part of transformers: with a network, add "
-                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. What '
-                "a translation begins with needs no such code: give a `PrefixedText`"
+                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. '
+                "What a translation begins with needs no such code: give a `PrefixedText`"
             )
 
 

@@ -15,11 +15,13 @@ Each number has one name. `TranslationPipeline` keeps the keys that its dictiona
 | how coverage is found | `CoverageOptions.method` | `coverage_method` |
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 CoverageMethod = Literal["auto", "attention", "guided", "deletion"]
+# what a translation may keep as it is in the source
+KEPT = ("tags", "urls", "placeholders", "numbers")
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
@@ -72,6 +74,7 @@ class TranslationOptions:
     src_lang: str | None = None
     tgt_lang: str | None = None
     clean_up_tokenization_spaces: bool | None = None
+    keep: Sequence[str] = ()
     generate_kwargs: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,6 +85,10 @@ class TranslationOptions:
         num_beams = self.generate_kwargs.get("num_beams")
         if isinstance(num_beams, int) and num_beams < 1:
             raise ValueError(f"`num_beams` must be at least 1, got {num_beams}")
+        if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
+            raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
+        if self.keep and self.coverage is not None:
+            raise ValueError(f"`keep` ({', '.join(self.keep)}) and `coverage` exclude each other: leave one out")
 
     @property
     def window(self) -> int:

@@ -77,6 +77,19 @@ class SourceBatch:
 
 
 @torch.no_grad()
+def target_log_probs(model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor) -> torch.Tensor:
+    """Return the log-probability of each token of translations [B * R, T] after the start token: [B * R, T - 1]."""
+    copies = len(sequences) // len(batch.input_ids)
+    logits = model(
+        encoder_outputs=batch.encoded(model, copies),
+        attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
+        decoder_input_ids=sequences[:, :-1],
+        use_cache=False,
+    ).logits.float()
+    return token_log_probs(logits, sequences[:, 1:])
+
+
+@torch.no_grad()
 def sequence_log_probs(
     model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
@@ -87,13 +100,6 @@ def sequence_log_probs(
         sequences: the translations [B * R, T], each after its start token; those of a source stand together.
         lengths: how many tokens after the start token count [B * R].
     """
-    copies = len(sequences) // len(batch.input_ids)
-    logits = model(
-        encoder_outputs=batch.encoded(model, copies),
-        attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
-        decoder_input_ids=sequences[:, :-1],
-        use_cache=False,
-    ).logits.float()
-    log_probs = token_log_probs(logits, sequences[:, 1:])  # [B * R, T - 1]
+    log_probs = target_log_probs(model, batch, sequences)
     counts = torch.arange(log_probs.shape[1], device=log_probs.device) < lengths.to(log_probs.device)[:, None]
     return log_probs.masked_fill(~counts, 0.0).sum(dim=1)

@@ -1,7 +1,7 @@
 """The translation pipeline of transformers, as an adapter of `Translator`."""
 
 import os
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class TranslationPipeline(Pipeline):
 
     `Translator` explains how texts are translated, and these parameters, which may be given at construction or at a
     call: `batch_size`, `batch_tokens`, `src_lang`, `tgt_lang`, `split_sentences`, `max_source_tokens`, `truncation`,
-    `clean_up_tokenization_spaces`, and all of `generate()`. The pipeline has further:
+    `keep`, `clean_up_tokenization_spaces`, and all of `generate()`. The pipeline has further:
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
@@ -96,6 +96,7 @@ class TranslationPipeline(Pipeline):
         max_source_tokens: int | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        keep: Sequence[str] | None = None,
         **generate_kwargs: object,
     ) -> tuple[dict[str, object], dict[str, object], dict[str, object]]:
         """Sort the parameters: of the source, of decoding, of the records."""
@@ -111,6 +112,7 @@ class TranslationPipeline(Pipeline):
             "max_source_tokens": max_source_tokens,
             "src_lang": src_lang,
             "tgt_lang": tgt_lang,
+            "keep": keep,
         }
         decoding = {
             "return_scores": return_scores,

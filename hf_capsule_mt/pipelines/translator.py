@@ -15,7 +15,9 @@ from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines.backends import choose_backend
 from hf_capsule_mt.pipelines.coverage import coverage_of
 from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses
+from hf_capsule_mt.pipelines.deletion import deletion_effects
 from hf_capsule_mt.pipelines.ensemble import load_members
+from hf_capsule_mt.pipelines.keeping import Keeper
 from hf_capsule_mt.pipelines.limits import (
     end_token_ids,
     generated_lengths,
@@ -26,6 +28,7 @@ from hf_capsule_mt.pipelines.segments import (
     LONE_SURROGATES,
     Document,
     Piece,
+    PrefixedText,
     Segmenter,
     TranslationIterator,
     batches_of,
@@ -35,7 +38,7 @@ from hf_capsule_mt.pipelines.segments import (
 from hf_capsule_mt.pipelines.sentences import Span
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens, sequence_log_probs
 from hf_capsule_mt.pipelines.word_coverage import coverage_method
-from hf_capsule_mt.pipelines.words import token_offsets, words_of
+from hf_capsule_mt.pipelines.words import target_ends, token_offsets, words_of
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
 # of FUTURE against the mean log-probability of a token, where nobody sets another
@@ -134,6 +137,7 @@ class Translator:
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         clean_up_tokenization_spaces: bool | None = None,
+        keep: Sequence[str] = (),
         **generate_kwargs: object,
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
         """Translate one string, a list of strings, or lazily any other iterable of strings.
@@ -153,6 +157,7 @@ class Translator:
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
             clean_up_tokenization_spaces: for the tokenizer.
+            keep: of "tags", "urls", "placeholders" and "numbers": those that a translation has as its source does.
             generate_kwargs: for `generate()`: `num_beams`, `max_new_tokens`, ... Without a limit among them, a
                 translation has at most three times the tokens of its source and thirty more, and what the checkpoint
                 allows.
@@ -172,6 +177,7 @@ class Translator:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+            keep=keep,
             generate_kwargs=generate_kwargs,
         )
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
@@ -187,12 +193,49 @@ class Translator:
 
     def translate(self, texts: list[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
+        if options.keep:
+            return [[translation] for translation in self._keeping(texts, options)]
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
         pieces = [piece for document in documents for piece in document.pieces]
         self._translate_pieces(batches_of(pieces, options.batch_size, options.batch_tokens), options)
         num_returned = self._decoder.num_returned(self._generate_kwargs(options))
         return [[self._translation(document, rank, options) for rank in range(num_returned)] for document in documents]
+
+    def _keeping(self, texts: list[str], options: TranslationOptions) -> list[Translation]:
+        """Translate texts, and keep what `options.keep` names."""
+        returned = self._decoder.num_returned(self._generate_kwargs(options))
+        if returned > 1:
+            raise ValueError(
+                f"`keep` goes with one translation of each text, got `num_return_sequences` of {returned}"
+            )
+        for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"a text must be a string, got a {type(text).__name__}")
+            if isinstance(text, PrefixedText):
+                raise TypeError("`keep` does not go with a `PrefixedText`: leave one of them out")
+        plain = replace(options, keep=())
+        segmenter, clean_up = self._segmenter(options), options.clean_up_tokenization_spaces
+        keeper = Keeper(
+            options.keep,
+            lambda sentences: [found for (found,) in self.translate(sentences, plain)],
+            self._effects,
+            lambda segment: target_ends(self.tokenizer, segment.target_ids, clean_up),
+            split=options.split_sentences,
+            language=segmenter.src_lang,
+        )
+        return keeper(LONE_SURROGATES.sub("\ufffd", text) for text in texts)
+
+    def _effects(self, source: str, segment: Segment, spans: list[Span]) -> torch.Tensor:
+        """Return how many nats each token of a translation loses without each span of its source: [N, T]."""
+        ids, device = list(segment.source_ids), self.model.device
+        offsets = token_offsets(self.tokenizer, source[segment.start : segment.end], ids, self.source_prefix)
+        middles = [None if place is None else segment.start + sum(place) / 2 for place in offsets]
+        deleted = [[at is not None and start <= at < end for at in middles] for start, end in spans]
+        input_ids = torch.tensor([ids], device=device)
+        batch = SourceBatch(input_ids, torch.ones_like(input_ids), {})
+        sequence = torch.tensor([segment.target_ids], device=device)
+        return deletion_effects(self.model, batch, sequence, torch.tensor(deleted, device=device)).cpu()
 
     def cover(
         self,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines.sentences import Span
 
 # words, and each mark by itself
@@ -69,6 +70,15 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list
         if list(encoded["input_ids"])[: len(token_ids)] == token_ids:
             return without_prefix(encoded["offset_mapping"][: len(token_ids)], prefix)
     return _offsets_by_search(tokenizer, prefix + text, token_ids, len(prefix))
+
+
+def target_ends(tokenizer: PreTrainedTokenizerBase, sequence: Sequence[int], clean_up: bool | None) -> list[int]:
+    """Return where each token of a translation ends in its text, after the decoder's start token."""
+    ends = [0]
+    for length in range(2, len(sequence) + 1):
+        text = decode_target(tokenizer, sequence[:length], clean_up_tokenization_spaces=clean_up)
+        ends.append(max(ends[-1], len(text)))
+    return ends[1:]
 
 
 def without_prefix(offset_mapping: Sequence[tuple[int, int]], prefix: str) -> Offsets:
