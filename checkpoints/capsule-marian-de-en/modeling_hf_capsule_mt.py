@@ -4315,6 +4315,8 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
 # -------------------- hf_capsule_mt.pipelines.results
 
 CoverageMethod = Literal["auto", "attention", "guided", "deletion"]
+# what a translation may keep as it is in the source
+KEPT = ("tags", "urls", "placeholders", "numbers")
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
@@ -4367,6 +4369,7 @@ class TranslationOptions:
     src_lang: str | None = None
     tgt_lang: str | None = None
     clean_up_tokenization_spaces: bool | None = None
+    keep: Sequence[str] = ()
     generate_kwargs: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -4377,6 +4380,10 @@ class TranslationOptions:
         num_beams = self.generate_kwargs.get("num_beams")
         if isinstance(num_beams, int) and num_beams < 1:
             raise ValueError(f"`num_beams` must be at least 1, got {num_beams}")
+        if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
+            raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
+        if self.keep and self.coverage is not None:
+            raise ValueError(f"`keep` ({', '.join(self.keep)}) and `coverage` exclude each other: leave one out")
 
     @property
     def window(self) -> int:
@@ -4918,6 +4925,9 @@ TRANSFORMERS_MAX_LENGTH = 20
 # a tokenizer's `model_max_length` above this says that it knows none
 NO_LIMIT = 1_000_000
 
+# where transformers has moved constrained beam search
+CONSTRAINED_SEARCH = "transformers-community/constrained-beam-search"
+
 
 class SourceLengthLimit(LogitsProcessor):
     """Ends each translation at a limit of its own, by leaving nothing but the end token.
@@ -5035,6 +5045,18 @@ def with_limits(
             [*processors, SourceLengthLimit(by_source, of_checkpoint, ends[0])]
         )
     return settings
+
+
+def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
+    """Refuse words that a translation must contain, which transformers leaves to code from the Hub."""
+    for name in ("force_words_ids", "constraints"):
+        given = generate_kwargs.get(name) or getattr(generate_kwargs.get("generation_config"), name, None)
+        if given and generate_kwargs.get("custom_generate") is None:
+            raise ValueError(
+                f"`{name}` is no longer a part of transformers: with a network, add "
+                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. '
+                "What a translation begins with needs no such code: give a `PrefixedText`"
+            )
 
 
 def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
@@ -5300,6 +5322,15 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list
     return _offsets_by_search(tokenizer, prefix + text, token_ids, len(prefix))
 
 
+def target_ends(tokenizer: PreTrainedTokenizerBase, sequence: Sequence[int], clean_up: bool | None) -> list[int]:
+    """Return where each token of a translation ends in its text, after the decoder's start token."""
+    ends = [0]
+    for length in range(2, len(sequence) + 1):
+        text = decode_target(tokenizer, sequence[:length], clean_up_tokenization_spaces=clean_up)
+        ends.append(max(ends[-1], len(text)))
+    return ends[1:]
+
+
 def without_prefix(offset_mapping: Sequence[tuple[int, int]], prefix: str) -> Offsets:
     """Count characters from the end of the prefix; `None` for the tokens before it and for special ones."""
     moved = [(start - len(prefix), end - len(prefix)) for start, end in offset_mapping]
@@ -5407,6 +5438,19 @@ class SourceBatch:
 
 
 @torch.no_grad()
+def target_log_probs(model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor) -> torch.Tensor:
+    """Return the log-probability of each token of translations [B * R, T] after the start token: [B * R, T - 1]."""
+    copies = len(sequences) // len(batch.input_ids)
+    logits = model(
+        encoder_outputs=batch.encoded(model, copies),
+        attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
+        decoder_input_ids=sequences[:, :-1],
+        use_cache=False,
+    ).logits.float()
+    return token_log_probs(logits, sequences[:, 1:])
+
+
+@torch.no_grad()
 def sequence_log_probs(
     model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
@@ -5417,14 +5461,7 @@ def sequence_log_probs(
         sequences: the translations [B * R, T], each after its start token; those of a source stand together.
         lengths: how many tokens after the start token count [B * R].
     """
-    copies = len(sequences) // len(batch.input_ids)
-    logits = model(
-        encoder_outputs=batch.encoded(model, copies),
-        attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
-        decoder_input_ids=sequences[:, :-1],
-        use_cache=False,
-    ).logits.float()
-    log_probs = token_log_probs(logits, sequences[:, 1:])  # [B * R, T - 1]
+    log_probs = target_log_probs(model, batch, sequences)
     counts = torch.arange(log_probs.shape[1], device=log_probs.device) < lengths.to(log_probs.device)[:, None]
     return log_probs.masked_fill(~counts, 0.0).sum(dim=1)
 
@@ -5551,6 +5588,20 @@ def deletion_log_probs(
         found = sequence_log_probs(model, shortened, sequences[rows].flatten(0, 1), lengths[rows].flatten())
         without[rows, :, deleted] = found.unflatten(0, (-1, copies))
     return whole, without
+
+
+@torch.no_grad()
+def deletion_effects(
+    model: PreTrainedModel, batch: SourceBatch, sequence: torch.Tensor, deleted: torch.Tensor
+) -> torch.Tensor:
+    """Return how many nats each token of a translation [1, T] of one source loses without some tokens.
+
+    The tokens are those where `deleted` [N, S] is True, in N ways: [N, T - 1].
+    """
+    rows = torch.zeros(len(deleted), dtype=torch.long, device=deleted.device)
+    shortened = without_tokens(batch, rows, deleted, model.config.pad_token_id or 0)
+    without = target_log_probs(model, shortened, sequence.expand(len(deleted), -1))
+    return target_log_probs(model, batch, sequence) - without
 
 
 def without_tokens(batch: SourceBatch, rows: torch.Tensor, deleted: torch.Tensor, pad_token_id: int) -> SourceBatch:
@@ -5818,6 +5869,7 @@ class BatchDecoder:
         coverage: CoverageOptions | None = None,
     ) -> Hypotheses:
         """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave in FUTURE."""
+        check_constraints(generate_kwargs)
         weight = None if coverage is None else coverage.weight
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         settings = with_limits(self.model, inputs, generate_kwargs)
@@ -6197,6 +6249,499 @@ def _doubled(text: str) -> Counter[str]:
     return found
 
 
+# -------------------- hf_capsule_mt.pipelines.keeping
+
+KEPT_PATTERNS = {
+    "tags": r"<!--.*?-->|</?[A-Za-z][^<>]*>",
+    "urls": r"(?:https?://|www\.)[^\s<>\"']*[\w/]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "placeholders": r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%",
+    "numbers": r"(?<!\w)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
+}
+TAG = re.compile(r"<(/?)([\w:-]+)")
+# a sentence ends at these
+BLOCK_TAG = re.compile(
+    r"</?(?:p|div|br|hr|h[1-6]|[uod]l|li|d[td]|table|thead|tbody|tr|t[dh]|pre|blockquote|section|article)\b", re.I
+)
+# the more a model has seen of them, the better it copies them
+STAND_INS = {
+    "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),
+    "year": ("2013", "1999", "2005", "1980", "2000", "1970"),
+    "amount": ("20", "30", "10", "50", "40", "100", "15", "60", "5", "7"),
+}
+YEAR = re.compile(r"(?:1[5-9]|20)\d\d")
+MOST_ATTEMPTS = 5
+MOST_EVIDENCE = 8.0  # nats that one token may count for
+EVIDENCE_OF_MARK = -0.01  # a mark goes with the words on both sides of it
+
+# of a source, its segment, and N spans of the source: how many nats each of the T tokens after the start token of its
+# translation loses without each of them [N, T]
+Effects = Callable[[str, Segment, list[Span]], torch.Tensor]
+
+
+class Item(str):
+    """A part of a text that is kept; its `kind` is one of `KEPT`."""
+
+    kind: str
+
+    def __new__(cls, text: str, kind: str) -> "Item":
+        item = super().__new__(cls, text)
+        item.kind = kind
+        return item
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        if self.kind != "numbers":
+            return STAND_INS["name"]
+        return STAND_INS["year" if YEAR.fullmatch(self) else "amount"]
+
+
+def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
+    """Cut a text into strings and `Item`s of these kinds, which joined give the text."""
+    pattern = "|".join(f"(?P<{kind}>{KEPT_PATTERNS[kind]})" for kind in KEPT if kind in kinds)
+    parts: list[str] = []
+    place = 0
+    for match in re.finditer(pattern, text, re.DOTALL):
+        parts += [text[place : match.start()], Item(match[0], str(match.lastgroup))]
+        place = match.end()
+    return [part for part in [*parts, text[place:]] if part]
+
+
+def is_kind(part: str, kind: str) -> bool:
+    return isinstance(part, Item) and part.kind == kind
+
+
+def overlaps(span: Span, others: Iterable[Span]) -> bool:
+    return any(span.start < end and start < span.end for start, end in others)
+
+
+def partners_of(parts: Sequence[str]) -> dict[int, int]:
+    """Return the index of the end tag of each start tag among the parts that has one."""
+    opened: list[tuple[int, str]] = []
+    partners = {}
+    for number, part in enumerate(parts):
+        tag = TAG.match(part) if is_kind(part, "tags") else None
+        if tag is None or part.endswith("/>"):
+            continue
+        if not tag[1]:
+            opened.append((number, tag[2].lower()))
+            continue
+        fitting = [place for place, (_, name) in enumerate(opened) if name == tag[2].lower()]
+        if fitting:
+            partners[opened[fitting[-1]][0]] = number
+            del opened[fitting[-1] :]
+    return partners
+
+
+@dataclass
+class Sentence:
+    """The parts of a sentence, the stand-ins of some of them by their index, and what becomes of it."""
+
+    parts: list[str]
+    stand_ins: dict[int, str] = field(default_factory=dict)
+    attempts: int = 0
+    is_part: bool = False  # of a sentence that was cut
+    text: str = ""
+    translations: list[Translation] = field(default_factory=list)
+
+    @property
+    def source(self) -> str:
+        """What the model translates: stand-ins, and no tags."""
+        return "".join(text for _, text in self.written)
+
+    @property
+    def written(self) -> list[tuple[int, str]]:
+        """The index and the text of each part but the tags."""
+        parts = enumerate(self.parts)
+        return [(n, self.stand_ins.get(n, part)) for n, part in parts if not is_kind(part, "tags")]
+
+    def places(self, translation: str) -> tuple[dict[int, Span], list[int]]:
+        """Return where the items, or their stand-ins, are in a translation, and which are not there as often."""
+        of_text: dict[str, list[int]] = {}
+        for number, text in self.written:
+            if isinstance(self.parts[number], Item):
+                of_text.setdefault(text, []).append(number)
+        found: dict[int, Span] = {}
+        lost: list[int] = []
+        numbers: list[int] = []
+        taken: list[Span] = []
+        for text, wanted in sorted(of_text.items(), key=lambda item: -len(item[0])):  # one may begin as another does
+            if is_kind(self.parts[wanted[0]], "numbers"):
+                numbers += wanted
+                continue
+            before, after = ("(?<!\\w)" if text[0].isalnum() else "", "(?!\\w)" if text[-1].isalnum() else "")
+            spans = [Span(*match.span()) for match in re.finditer(before + re.escape(text) + after, translation)]
+            spans = [span for span in spans if not overlaps(span, taken)]
+            taken += spans
+            found.update(zip(wanted, spans, strict=False))
+            lost += wanted if len(spans) != len(wanted) else []
+        matches = re.finditer(KEPT_PATTERNS["numbers"], translation)
+        free = [match for match in matches if not overlaps(Span(*match.span()), taken)]
+        if numbers:
+            count = Counter(match[0] for match in free)
+            missing = [n for n in numbers if count[self.written_as(n)] != len(of_text[self.written_as(n)])]
+            lost += missing or (numbers if len(free) != len(numbers) else [])  # one too many
+        for number in numbers:
+            place = next((match for match in free if match[0] == self.written_as(number)), None)
+            if place is not None:
+                free.remove(place)
+                found[number] = Span(*place.span())
+        return found, lost
+
+    def written_as(self, number: int) -> str:
+        return self.stand_ins.get(number, self.parts[number])
+
+    def stand_in(self, lost: Iterable[int]) -> bool:
+        """Give the lost items other stand-ins; return whether there are any left."""
+        self.attempts += 1
+        for number in lost:
+            item = self.parts[number]
+            if not isinstance(item, Item):
+                raise TypeError(f"{item!r} is no item")
+            first = item.stand_ins.index(self.stand_ins[number]) + 1 if number in self.stand_ins else 0
+            free = next((one for one in item.stand_ins[first:] if one not in self.source), None)
+            if free is None:
+                return False
+            self.stand_ins[number] = free
+        return self.attempts < MOST_ATTEMPTS
+
+
+def without_edges(parts: list[str]) -> list["str | Sentence"]:
+    """Return a sentence between the tags and spaces at its ends, or nothing but its parts if it has no words."""
+    first, last = 0, len(parts)
+    partner = partners_of(parts)
+    partner |= {end: start for start, end in partner.items()}
+
+    def is_edge(number: int) -> bool:
+        part = parts[number]
+        return not part.strip() or (is_kind(part, "tags") and number not in partner)
+
+    while first < last:
+        if is_edge(first):
+            first += 1
+        elif is_edge(last - 1):
+            last -= 1
+        elif partner.get(first) == last - 1:
+            first, last = first + 1, last - 1
+        else:
+            break
+    inner = parts[first:last]
+    if not any(not isinstance(part, Item) and any(map(str.isalpha, part)) for part in inner):
+        return list(parts)
+    before, after = "", ""
+    if not isinstance(inner[0], Item):
+        before, inner[0] = inner[0][: len(inner[0]) - len(inner[0].lstrip())], inner[0].lstrip()
+    if not isinstance(inner[-1], Item):
+        after, inner[-1] = inner[-1][len(inner[-1].rstrip()) :], inner[-1].rstrip()
+    return [*parts[:first], before, Sentence(inner), after, *parts[last:]]
+
+
+def cut_at(parts: list[str], places: Iterable[int]) -> list["str | Sentence"]:
+    """Cut a sentence at some of its parts, which stay as they are."""
+    found: list[str | Sentence] = []
+    first = 0
+    for place in [*sorted(places), len(parts)]:
+        inner = parts[first:place]
+        marks = re.match(r"\W*", inner[0]) if inner and not isinstance(inner[0], Item) else None
+        if marks and marks.end() < len(inner[0]):
+            found, inner = [*found, marks[0]], [inner[0][marks.end() :], *inner[1:]]
+        found += [*without_edges(inner), *parts[place : place + 1]]
+        first = place + 1
+    for piece in found:
+        if isinstance(piece, Sentence):
+            piece.is_part = True
+    return found
+
+
+def joined(parts: Iterable["str | Sentence"]) -> str:
+    """Join what a text or a sentence was cut into; items stay apart from the words around them."""
+    text = ""
+    for part in parts:
+        new = part.text if isinstance(part, Sentence) else part
+        is_word = isinstance(part, (Sentence, Item))
+        text += " " if is_word and text[-1:].isalnum() and new[:1].isalnum() else ""
+        text += new
+    return text
+
+
+class Layout:
+    """Where the tags of a sentence go in its translation.
+
+    `runs` are the spans of the source between the tags, those with words; `sources` are the words of the source,
+    `words` those of the translation, where an item is one; `evidence` [runs, words] is how much each word depends on
+    each run.
+    """
+
+    def __init__(self, sentence: Sentence, translation: str, items: Iterable[Span]) -> None:
+        self.parts = sentence.parts
+        self.partners = partners_of(self.parts)
+        self.runs: list[Span] = []
+        self.runs_before: dict[int, int] = {}  # of each tag
+        begin = end = 0
+        texts = dict(sentence.written)
+        for number in range(len(self.parts) + 1):
+            if number in texts:
+                end += len(texts[number])
+                continue
+            if any(map(str.isalnum, sentence.source[begin:end])):
+                self.runs.append(Span(begin, end))
+            self.runs_before[number], begin = len(self.runs), end
+        taken = list(items)
+        words = [Span(*match.span()) for match in WORDS.finditer(translation)]
+        self.words = sorted([*(word for word in words if not overlaps(word, taken)), *taken])
+        self.sources = [
+            Span(*match.span()) for match in WORDS.finditer(sentence.source) if any(map(str.isalnum, match[0]))
+        ]
+        self.is_mark = torch.tensor([not any(map(str.isalnum, translation[start:end])) for start, end in self.words])
+        self.evidence = torch.ones(len(self.runs), len(self.words)).masked_fill(self.is_mark, 0.0)
+
+    def measure(self, effects: torch.Tensor, ends: list[int]) -> None:
+        """Set the evidence from the effect of each of `sources` on each token [N, T], and where each token ends."""
+        words_of_runs = [[n for n, word in enumerate(self.sources) if overlaps(word, [run])] for run in self.runs]
+        of_run = [effects[words].amax(dim=0) for words in words_of_runs]
+        effects = torch.stack(of_run).clamp(0.0, MOST_EVIDENCE)
+        for number, (start, end) in enumerate(self.words):
+            tokens = [t for t, at in enumerate(ends) if at > start and ([0, *ends][t]) < end]
+            self.evidence[:, number] = effects[:, tokens].sum(dim=1) if not self.is_mark[number] else 0.0
+
+    def tags(self) -> list[tuple[int, str]] | None:
+        """Return each tag and before which character it goes, in their order; `None` if they do not fit."""
+        paired = {*self.partners, *self.partners.values()}
+        loose = [n for n, part in enumerate(self.parts) if is_kind(part, "tags") and n not in paired]
+        names = [TAG.match(self.parts[n]) for n in loose]
+        opened = {name[2].lower() for name in names if name and not name[1]}
+        if opened & {name[2].lower() for name in names if name and name[1]}:
+            return None  # they overlap: no order of words says which comes first
+        if not self.words:
+            return None
+        least, found = 0, []
+        for at, number in self._placed(range(len(self.parts)), 0, len(self.words)):
+            least = max(least, at)
+            found.append((least, self._spaced(number, least)))
+        return found
+
+    def _spaced(self, number: int, at: int) -> str:
+        """Return a tag, with a space if it stands between two, and no end of anything."""
+        tag, around = self.parts[number], self.parts[max(0, number - 1) : number + 2]
+        alone = number not in self.partners and number not in self.partners.values()
+        if not alone or len(around) < 3 or not (around[0][-1:].isspace() and around[2][:1].isspace()):
+            return tag
+        return f"{tag} " if any(at == word.start for word in self.words) else f" {tag}"
+
+    def _placed(self, numbers: Iterable[int], first: int, last: int) -> list[tuple[int, int]]:
+        """Return the character and the index of each tag among some parts, all of it in words first ... last - 1."""
+        elements: list[tuple[int, int, int]] = []  # first word, start tag, the word after the last
+        end = -1
+        least = first  # points keep their order
+        for number in numbers:
+            if number <= end or not is_kind(self.parts[number], "tags"):
+                continue
+            end = self.partners.get(number, number)
+            begin, stop = self._interval(self.runs_before[number], self.runs_before[end])
+            if begin == stop:
+                begin = stop = least = max(begin, least)
+            elements.append((min(max(begin, first), last), number, min(stop, last)))
+        found: list[tuple[int, int]] = []
+        place = first
+        for begin, number, stop in sorted(elements):
+            begin = max(begin, place)  # what comes before is another tag's
+            place, end = max(begin, stop), self.partners.get(number, number)
+            if begin < stop:
+                inner = self._placed(range(number + 1, end), begin, stop)
+                found += [(self.words[begin].start, number), *inner, (self.words[stop - 1].end, end)]
+            else:
+                after = begin == last or (begin > 0 and self.parts[number].startswith("</"))
+                at = self.words[begin - 1].end if after else self.words[begin].start
+                found += [(at, n) for n in range(number, end + 1) if is_kind(self.parts[n], "tags")]
+        return found
+
+    def _point(self, run: int) -> int:
+        """Return before which word what comes after some runs of the source begins."""
+        spoken = (~self.is_mark).nonzero().flatten().tolist() or [0]
+        if run == 0:
+            return int(spoken[0])
+        if run == len(self.runs):
+            return int(spoken[-1]) + 1
+        margin = self.evidence[:run].amax(dim=0) - self.evidence[run:].amax(dim=0)
+        before = torch.cat([torch.zeros(1), margin.cumsum(dim=0)])
+        return int((2 * before - before[-1]).argmax())
+
+    def _interval(self, first: int, last: int) -> tuple[int, int]:
+        """Return the first, and the one after the last, of the words in a row that depend most on some runs.
+
+        Both are the same if there are no such runs, or if no word depends on them.
+        """
+        if first == last or not self.evidence[first:last].any():
+            return self._point(first), self._point(first)
+        inside = self.evidence[first:last].amax(dim=0)
+        others = torch.cat([self.evidence[:first], self.evidence[last:]])
+        outside = others.amax(dim=0) if len(others) else torch.full_like(inside, -1.0)
+        margin = (inside - outside).masked_fill(self.is_mark, EVIDENCE_OF_MARK).tolist()
+        strongest = int(inside.argmax())
+        best, found, total, begin = 0.0, (strongest, strongest + 1), 0.0, 0
+        for place, value in enumerate(margin):
+            if total <= 0.0:
+                total, begin = 0.0, place
+            total += value
+            if total > best:
+                best, found = total, (begin, place + 1)
+        return found
+
+
+class Keeper:
+    """Translates texts, and keeps the items of some kinds.
+
+    Args:
+        kinds: of `KEPT`.
+        translate: translates sentences.
+        effects: see `Effects`.
+        ends: the end in the translation of each of the tokens of a segment after the start token.
+        split: cut texts into sentences, by the rules of `language`.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        translate: Callable[[list[str]], list[Translation]],
+        effects: Effects,
+        ends: Callable[[Segment], list[int]],
+        *,
+        split: bool = True,
+        language: str | None = None,
+    ) -> None:
+        self.kinds, self.translate, self.effects, self.ends = kinds, translate, effects, ends
+        self.split, self.language = split, language
+
+    def __call__(self, texts: Iterable[str]) -> list[Translation]:
+        """Translate texts. The `segments` of a translation have the place of their sentence in the text."""
+        found = [self._sentences(text) for text in texts]
+        self._translate([part for parts in found for part, _ in parts if isinstance(part, Sentence)])
+        results = []
+        for parts in found:
+            text = joined(part for part, _ in parts)
+            segments: list[Segment] = []
+            total, num_tokens, is_scored = 0.0, 0, True
+            for part, span in parts:
+                for translation in part.translations if isinstance(part, Sentence) else ():
+                    own = [replace(one, start=span.start, end=span.end) for one in translation.segments]
+                    length = sum(len(one.target_ids) - 1 for one in own)
+                    is_scored &= translation.score is not None or not own
+                    total, num_tokens = total + (translation.score or 0.0) * length, num_tokens + length
+                    segments += own
+            score = total / num_tokens if num_tokens and is_scored else None
+            results.append(Translation(text, score, None, tuple(segments)))
+        return results
+
+    def _sentences(self, text: str) -> list[tuple["Sentence | str", Span]]:
+        """Cut a text into sentences and what stands between them, each with its place in the text."""
+        blocks, place = [Span(0, 0)], 0
+        for part in parts_of(text, self.kinds):
+            end = place + len(part)
+            if is_kind(part, "tags") and BLOCK_TAG.match(part):
+                blocks.append(Span(end, end))
+            else:
+                blocks[-1] = Span(blocks[-1].start, end)
+            place = end
+        found: list[tuple[Sentence | str, Span]] = []
+        place = 0
+        for block in blocks:
+            for span in self._spans(text, block):
+                found.append((text[place : span.start], Span(place, span.start)))
+                own = parts_of(text[span.start : span.end], self.kinds)
+                found += ((part, span) for part in without_edges(own))
+                place = span.end
+        return [*found, (text[place:], Span(place, len(text)))]
+
+    def _spans(self, text: str, block: Span) -> list[Span]:
+        """Return the sentences of a part of a text, with the tags that touch them."""
+        plain, place = "", block.start  # without tags, and with items that hold no marks
+        places: list[int] = []  # of its characters in the text
+        for part in parts_of(text[block.start : block.end], self.kinds):
+            if not is_kind(part, "tags"):
+                if isinstance(part, Item):
+                    plain += ("1" if part.kind == "numbers" else "x") * len(part)
+                else:
+                    plain += part
+                places += range(place, place + len(part))
+            place += len(part)
+        spans = split_sentences(plain, self.language) if self.split else [Span(0, len(plain))]
+        found: list[Span] = []
+        reached = block.start
+        for start, end in spans:
+            if not plain[start:end].strip():
+                continue
+            first, last = places[start], places[end - 1] + 1
+            if "tags" in self.kinds:
+                tags = f"(?:{KEPT_PATTERNS['tags']})"
+                before = re.search(f"{tags}*$", text[reached:first])
+                after = re.match(r"(?:</[^<>]*>)*", text[last : block.end])
+                first -= len(before[0]) if before else 0
+                last += len(after[0]) if after else 0
+            reached = last
+            found.append(Span(first, last))
+        return found
+
+    def _translate(self, sentences: list[Sentence]) -> None:
+        """Translate sentences, and cut those in which something finds no place."""
+        waiting, pieces = sentences, []
+        while waiting:
+            translations = self.translate([sentence.source for sentence in waiting])
+            again = []
+            for sentence, translation in zip(waiting, translations, strict=True):
+                places, lost = sentence.places(translation.text)
+                if not lost:
+                    tags = self._tags(sentence, translation, places)
+                    if tags is not None:
+                        self._write(sentence, translation, places, tags)
+                        continue
+                    lost = [n for n, part in enumerate(sentence.parts) if is_kind(part, "tags")]
+                elif sentence.stand_in(lost):
+                    again.append(sentence)
+                    continue
+                pieces.append((sentence, cut_at(sentence.parts, lost)))
+            waiting = again
+        if not pieces:
+            return
+        self._translate([piece for _, own in pieces for piece in own if isinstance(piece, Sentence)])
+        for sentence, own in pieces:
+            sentence.text = joined(own)
+            sentence.translations = [found for one in own if isinstance(one, Sentence) for found in one.translations]
+
+    def _tags(
+        self, sentence: Sentence, translation: Translation, places: dict[int, Span]
+    ) -> list[tuple[int, str]] | None:
+        """Return before which characters of a translation the tags go; `None` if they do not fit."""
+        if not any(is_kind(part, "tags") for part in sentence.parts):
+            return []
+        layout = Layout(sentence, translation.text, places.values())
+        if len(layout.runs) > 1:
+            if len(translation.segments) != 1:
+                return None
+            (segment,) = translation.segments
+            layout.measure(self.effects(sentence.source, segment, layout.sources), self.ends(segment))
+        return layout.tags()
+
+    def _write(
+        self, sentence: Sentence, translation: Translation, places: dict[int, Span], tags: list[tuple[int, str]]
+    ) -> None:
+        """Put the items and the tags into a translation, and take out what the model has invented of their kinds."""
+        text = translation.text
+        edits = [(at, 0, order, at, tag) for order, (at, tag) in enumerate(tags)]
+        edits += [(start, 1, 0, end, sentence.parts[n]) for n, (start, end) in places.items()]
+        kinds = [kind for kind in self.kinds if kind != "numbers"]
+        for match in re.finditer("|".join(KEPT_PATTERNS[kind] for kind in kinds), text) if kinds else ():
+            if not overlaps(Span(*match.span()), places.values()):
+                edits.append((match.start(), 1, 0, match.end(), ""))
+        written, place = "", 0
+        for start, _, _, end, new in sorted(edits):
+            written += text[place:start] + new
+            place = max(place, end)
+        written += text[place:]
+        if sentence.is_part and sentence.source[-1:].isalnum():
+            written = re.sub(r"(?<=\w)[.!?]$", "", written)  # the model ends what it takes for a sentence
+        sentence.text = written
+        sentence.translations = [translation]
+
+
 # -------------------- hf_capsule_mt.pipelines.translator
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
@@ -6296,6 +6841,7 @@ class Translator:
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         clean_up_tokenization_spaces: bool | None = None,
+        keep: Sequence[str] = (),
         **generate_kwargs: object,
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
         """Translate one string, a list of strings, or lazily any other iterable of strings.
@@ -6315,6 +6861,7 @@ class Translator:
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
             clean_up_tokenization_spaces: for the tokenizer.
+            keep: of "tags", "urls", "placeholders" and "numbers": those that a translation has as its source does.
             generate_kwargs: for `generate()`: `num_beams`, `max_new_tokens`, ... Without a limit among them, a
                 translation has at most three times the tokens of its source and thirty more, and what the checkpoint
                 allows.
@@ -6334,6 +6881,7 @@ class Translator:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+            keep=keep,
             generate_kwargs=generate_kwargs,
         )
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
@@ -6349,12 +6897,49 @@ class Translator:
 
     def translate(self, texts: list[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
+        if options.keep:
+            return [[translation] for translation in self._keeping(texts, options)]
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
         pieces = [piece for document in documents for piece in document.pieces]
         self._translate_pieces(batches_of(pieces, options.batch_size, options.batch_tokens), options)
         num_returned = self._decoder.num_returned(self._generate_kwargs(options))
         return [[self._translation(document, rank, options) for rank in range(num_returned)] for document in documents]
+
+    def _keeping(self, texts: list[str], options: TranslationOptions) -> list[Translation]:
+        """Translate texts, and keep what `options.keep` names."""
+        returned = self._decoder.num_returned(self._generate_kwargs(options))
+        if returned > 1:
+            raise ValueError(
+                f"`keep` goes with one translation of each text, got `num_return_sequences` of {returned}"
+            )
+        for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"a text must be a string, got a {type(text).__name__}")
+            if isinstance(text, PrefixedText):
+                raise TypeError("`keep` does not go with a `PrefixedText`: leave one of them out")
+        plain = replace(options, keep=())
+        segmenter, clean_up = self._segmenter(options), options.clean_up_tokenization_spaces
+        keeper = Keeper(
+            options.keep,
+            lambda sentences: [found for (found,) in self.translate(sentences, plain)],
+            self._effects,
+            lambda segment: target_ends(self.tokenizer, segment.target_ids, clean_up),
+            split=options.split_sentences,
+            language=segmenter.src_lang,
+        )
+        return keeper(LONE_SURROGATES.sub("\ufffd", text) for text in texts)
+
+    def _effects(self, source: str, segment: Segment, spans: list[Span]) -> torch.Tensor:
+        """Return how many nats each token of a translation loses without each span of its source: [N, T]."""
+        ids, device = list(segment.source_ids), self.model.device
+        offsets = token_offsets(self.tokenizer, source[segment.start : segment.end], ids, self.source_prefix)
+        middles = [None if place is None else segment.start + sum(place) / 2 for place in offsets]
+        deleted = [[at is not None and start <= at < end for at in middles] for start, end in spans]
+        input_ids = torch.tensor([ids], device=device)
+        batch = SourceBatch(input_ids, torch.ones_like(input_ids), {})
+        sequence = torch.tensor([segment.target_ids], device=device)
+        return deletion_effects(self.model, batch, sequence, torch.tensor(deleted, device=device)).cpu()
 
     def cover(
         self,
@@ -6604,7 +7189,7 @@ class TranslationPipeline(Pipeline):
 
     `Translator` explains how texts are translated, and these parameters, which may be given at construction or at a
     call: `batch_size`, `batch_tokens`, `src_lang`, `tgt_lang`, `split_sentences`, `max_source_tokens`, `truncation`,
-    `clean_up_tokenization_spaces`, and all of `generate()`. The pipeline has further:
+    `keep`, `clean_up_tokenization_spaces`, and all of `generate()`. The pipeline has further:
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
@@ -6670,6 +7255,7 @@ class TranslationPipeline(Pipeline):
         max_source_tokens: int | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        keep: Sequence[str] | None = None,
         **generate_kwargs: object,
     ) -> tuple[dict[str, object], dict[str, object], dict[str, object]]:
         """Sort the parameters: of the source, of decoding, of the records."""
@@ -6685,6 +7271,7 @@ class TranslationPipeline(Pipeline):
             "max_source_tokens": max_source_tokens,
             "src_lang": src_lang,
             "tgt_lang": tgt_lang,
+            "keep": keep,
         }
         decoding = {
             "return_scores": return_scores,
