@@ -98,14 +98,14 @@ def show_released(checkpoint: Path) -> None:
     print(f"Translating with the released model {checkpoint.name}:")
     translator = Translator.from_pretrained(checkpoint)
     for source, translation in zip(GERMAN, translator(GERMAN, num_beams=4, coverage=CoverageOptions()), strict=True):
-        print(f"\n{source}\n  {translation.text}")
-        print_coverage(translation.coverage)
+        print_coverage(source, translation.text, translation.coverage)
     source, target = WITH_A_GAP
-    print(f"\n{source}\n  {target}    (this translation was shortened by hand)")
-    print_coverage(translator.cover([source], [target])[0])
+    (coverage,) = translator.cover([source], [target])
+    print_coverage(source, f"{target}    (this translation was shortened by hand)", coverage)
 
 
-def print_coverage(coverage: Coverage | None) -> None:
+def print_coverage(source: str, translation: str, coverage: Coverage | None) -> None:
+    print(f"\n{source}\n  {translation}")
     if coverage is not None:
         missing = ", ".join(word.text for word in coverage.untranslated)
         print(f"  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
@@ -113,16 +113,14 @@ def print_coverage(coverage: Coverage | None) -> None:
 
 def show_coverage(recipe: Recipe) -> None:
     """Print the coverage of a whole translation and of one that is cut short, if the model has coverage."""
-    model, tokenizer = load_checkpoint(recipe.output_dir)
-    if not getattr(model, "has_coverage", False):
+    translator = Translator.from_pretrained(recipe.output_dir)
+    if not getattr(translator.model, "has_coverage", False):
         return
     pair = load_corpus(recipe)["test"]["translation"][0]
     words = pair["de"].split()
-    for target in (pair["de"], " ".join(words[: len(words) // 2]) + "."):
-        batch = tokenizer([pair["en"]], text_target=[target], return_tensors="pt")
-        coverage = model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
-        missing = tokenizer.decode(batch["input_ids"][coverage.untranslated])
-        print(f"\nCoverage {coverage.score.item():.2f}: {pair['en']} -> {target}\n  left out: {missing or 'nothing'}")
+    given = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
+    for target, coverage in zip(given, translator.cover([pair["en"]] * len(given), given), strict=True):
+        print_coverage(pair["en"], target, coverage)
 
 
 def draw(recipe: Recipe) -> None:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ import capsule_mt
 from hf_capsule_mt import commands, extras
 from hf_capsule_mt.commands import quickstart, recipes
 from hf_capsule_mt.training import load_recipe, recipe_names
+from tests.fixtures.tiny import save_tiny_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"__init__"}
@@ -170,6 +173,20 @@ def test_quickstart_shows_what_the_released_model_left_out(word_for_word, monkey
     whole, shortened = capsys.readouterr().out.split("shortened by hand")
     assert "balu bamo\n  ULAB OMAB" in whole
     assert "left out: bani" in shortened
+
+
+def test_quickstart_shows_what_a_shortened_translation_leaves_out(word_for_word, tmp_path, monkeypatch, capsys):
+    corpus = {"test": {"translation": [{"en": "balu bamo bani", "de": "ULAB OMAB INAB"}]}}
+    monkeypatch.setattr(quickstart, "load_corpus", lambda recipe: corpus)
+    quickstart.show_coverage(SimpleNamespace(output_dir=str(word_for_word)))
+    whole, short = capsys.readouterr().out.split("\n\n")
+    assert whole.startswith("\nbalu bamo bani\n  ULAB OMAB INAB\n  coverage ")
+    assert short.startswith("balu bamo bani\n  ULAB.\n  coverage ")
+    scores = [float(re.search(r"coverage (\S+), left out: ", text)[1]) for text in (whole, short)]
+    assert scores[0] > scores[1] + 0.3
+    save_tiny_checkpoint(tmp_path / "plain")
+    quickstart.show_coverage(SimpleNamespace(output_dir=str(tmp_path / "plain")))
+    assert capsys.readouterr().out == ""
 
 
 @pytest.fixture
