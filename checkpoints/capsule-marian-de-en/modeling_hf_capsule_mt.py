@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Sized
 from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict
 from dataclasses import dataclass
 from dataclasses import field
@@ -23,6 +24,7 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from itertools import islice
 from itertools import takewhile
 from pathlib import Path
+from threading import get_ident
 from torch import nn
 from torch.nn.functional import linear
 from torch.utils.data import Dataset
@@ -5468,6 +5470,9 @@ def sequence_log_probs(
 
 # -------------------- hf_capsule_mt.pipelines.attention
 
+PROJECTIONS = ("q_proj", "k_proj")  # of queries and keys
+
+
 def cross_attentions(model: PreTrainedModel) -> list[nn.Module]:
     """Return the attention of each decoder layer to the encoder; none if it is not built like Marian's."""
     layers = getattr(model.get_decoder(), "layers", ())
@@ -5504,13 +5509,13 @@ def received_attention(
         sequences: [B * R, T], each after its start token; those of a source stand together.
         lengths: how many tokens after the start token count [B * R].
         place: the layer and the head.
-        log_probs: [B * R], where they are known: the model's head then does not run.
+        log_probs: [B * R], where they are known: the decoder then stops as soon as queries and keys are there.
     """
     if batch.words is None:
         raise RuntimeError("the batch has no words")
     layer, head = place
     copies = len(sequences) // len(batch.input_ids)
-    with _queries_and_keys(cross_attentions(model)[layer]) as found:
+    with _queries_and_keys(cross_attentions(model)[layer], stop=log_probs is not None) as found:
         if log_probs is None:
             log_probs = sequence_log_probs(model, batch, sequences, lengths)
             log_probs = log_probs / lengths.clamp(min=1).to(log_probs.device)
@@ -5523,7 +5528,7 @@ def received_attention(
             )
     width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
     own = slice(head * width, (head + 1) * width)
-    queries, keys = (found[name][..., own].float() for name in ("q_proj", "k_proj"))
+    queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
     scores = queries @ keys.transpose(1, 2) * width**-0.5  # [B * R, T, S]
     scores = scores.unflatten(0, (-1, copies)).masked_fill(~batch.attention_mask.bool()[:, None, None], -torch.inf)
     given = torch.arange(scores.shape[2], device=scores.device) < lengths.to(scores.device)[:, None]
@@ -5534,19 +5539,29 @@ def received_attention(
     return log_probs, of_words
 
 
+class _Found(Exception):  # noqa: N818  it is no error
+    """Leave a decoder that has computed what was asked for."""
+
+
 @contextmanager
-def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
-    """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections."""
+def _queries_and_keys(attention: nn.Module, stop: bool) -> Iterator[dict[str, torch.Tensor]]:
+    """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections.
+
+    Calls of the model by other threads are not looked at. With `stop`, the body ends once both are there.
+    """
     found: dict[str, torch.Tensor] = {}
+    thread = get_ident()
 
     def keep(name: str, module: nn.Module, inputs: object, output: torch.Tensor) -> None:
-        found[name] = output
+        if get_ident() == thread:
+            found[name] = output
+            if stop and len(found) == len(PROJECTIONS):
+                raise _Found
 
-    handles = [
-        attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in ("q_proj", "k_proj")
-    ]
+    handles = [attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in PROJECTIONS]
     try:
-        yield found
+        with suppress(_Found):
+            yield found
     finally:
         for handle in handles:
             handle.remove()
