@@ -253,6 +253,7 @@ def test_line_breaks_stay_within_their_field(tmp_path):
     [
         ("Helsinki-NLP/opus-mt-en-de", "Helsinki-NLP/opus-mt-en-de", "Started from `Helsinki-NLP/opus-mt-en-de`."),
         ("/home/me/plain-seed1", None, "Started from `plain-seed1`."),
+        ("/home/me/a `folder`", None, "Started from `a 'folder'`."),  # a backtick would end the code
     ],
 )
 def test_the_model_that_training_started_from(tmp_path, init_from, base_model, said):

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from transformers import DynamicCache, GenerationConfig
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
+from hf_capsule_mt.modeling.sentence_cache import GuidedCache, guided_cache
 
 NUM_LAYERS, BATCH_SIZE, WIDTH = 2, 3, 4
 
@@ -220,3 +221,27 @@ def test_beams_leave_the_constants_of_their_sentence_where_they_are():
     assert cache.constants["sentences"].tolist() == [1, 1, 1, 0, 0, 0]
     cache.batch_select_indices(torch.tensor([0, 5]))
     assert cache.constants["sentences"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "guided"])
+def test_a_reset_forgets_the_sentences(kind):
+    cache = RecurrentCache(1) if kind == "recurrent" else GuidedCache(DynamicCache(), DynamicCache())
+    cache.constants["source"] = source = torch.randn(2, 5, WIDTH)
+    cache.number_sentences(source)
+    cache.reset()
+    assert cache.constants == {}
+
+
+def test_a_guided_cache_shares_everything_with_the_cache_it_was_made_of():
+    given = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    given._is_user_defined = True  # as `generate()` notes, so that it does not throw the tensors away
+    cache = guided_cache(given)
+    assert guided_cache(cache) is cache
+    assert cache._is_user_defined
+    keys = torch.randn(2, 1, 5, WIDTH)
+    cache.cross_attention_cache.update(keys, keys, 0)
+    cache.is_updated[0] = True
+    assert given.is_updated == {0: True}
+    assert torch.equal(given.cross_attention_cache.layers[0].keys, keys)
+    other = guided_cache(EncoderDecoderCache(DynamicCache(), DynamicCache()))
+    assert not getattr(other, "_is_user_defined", False)
