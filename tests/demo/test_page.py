@@ -214,18 +214,88 @@ def test_limits_and_loopback(guided, monkeypatch):
         page.close()
 
 
+@pytest.fixture
+def chromium():
+    """The path of a browser for playwright, whose module is `playwright.sync_api`."""
+    pytest.importorskip("playwright.sync_api")
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    return path or pytest.skip("no chromium here; CHROMIUM names one")
+
+
+@pytest.fixture
+def screenshots(tmp_path):
+    folder = Path(os.environ.get("PAGE_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+# of each piece of text on the page, its contrast with what is behind it, as WCAG 2 defines it
+CONTRASTS = """() => {
+  const light = ([r, g, b]) => { const [R, G, B] = [r, g, b].map(v => (v /= 255) <= 0.03928 ? v / 12.92
+    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * R + 0.7152 * G + 0.0722 * B; };
+  const numbers = colour => colour.match(/[0-9.]+/g).map(Number);
+  const behind = node => { for (; node; node = node.parentElement) {
+    const colour = numbers(getComputedStyle(node).backgroundColor);
+    if (colour.length < 4 || colour[3] == 1) return colour; } return [255, 255, 255]; };
+  return [...document.querySelectorAll("#said, #source-words .word, #target-words .read, .chart th, .chart p, .step")]
+    .filter(node => node.innerText.trim()).map(node => {
+      const [a, b] = [light(numbers(getComputedStyle(node).color)), light(behind(node))].sort((x, y) => y - x);
+      return [node.innerText, (a + 0.05) / (b + 0.05)]; });
+}"""
+
+
 @pytest.mark.slow
-def test_in_a_browser(guided, plain, tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no chromium here; CHROMIUM names one")
-    screenshots = Path(os.environ.get("PAGE_SCREENSHOTS", tmp_path))
-    screenshots.mkdir(parents=True, exist_ok=True)
+def test_the_picture_of_the_readme(chromium, screenshots):
+    """A shortened translation is checked by the released model, and all is readable, in light and dark.
+
+    PAGE_SCREENSHOTS=docs pytest -m slow tests/demo -k picture     # takes docs/page.png anew
+    """
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    root = Path(__file__).resolve().parents[2]
+    checkpoint = str(root / "checkpoints" / "capsule-marian-de-en")
+    source, given = "Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing."
+    missing = [word.text for word in Translator.from_pretrained(checkpoint).cover([source], [given])[0].untranslated]
+    assert "Großmutter" in missing
+    app = serve({"capsule-marian-de-en": checkpoint}, prevent_thread_lock=True, quiet=True)
+    try:
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            for scheme, width in itertools.product(("dark", "light"), (375, 1100)):
+                page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+                page.goto(app.local_url)
+                page.wait_for_selector("#source-words .word", timeout=120_000)
+                page.locator("#sentence textarea").fill(source)
+                page.locator("#translation textarea").fill(given)
+                page.locator("#check").click()
+                page.wait_for_function("document.querySelector('#said').innerText.includes('Großmutter')")
+                page.wait_for_function("document.querySelector('#words').innerText.includes('after 4 of 4')")
+                assert page.locator("#source-words .untranslated").all_inner_texts() == missing
+                assert {text: ratio for text, ratio in page.evaluate(CONTRASTS) if ratio < 4.5} == {}
+                page.locator("h1").click()  # away from the button
+                page.wait_for_timeout(1000)
+                end = page.locator("#words").bounding_box()
+                clip = {"x": 0, "y": 0, "width": width, "height": end["y"] + end["height"] + 14}
+                page.screenshot(path=screenshots / "page.png", clip=clip, full_page=True)  # the last one stays
+                page.close()
+            browser.close()
+    finally:
+        app.close()
+    with Image.open(screenshots / "page.png") as picture:
+        few_colours = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    few_colours.save(screenshots / "page.png", optimize=True)
+    assert (screenshots / "page.png").stat().st_size <= 65_000
+
+
+@pytest.mark.slow
+def test_in_a_browser(guided, plain, chromium, screenshots):
+    from playwright.sync_api import sync_playwright
+
     page_app = serve({"guided": guided, "plain": plain}, prevent_thread_lock=True, quiet=True)
     problems, outside = [], []
     try:
-        with playwright.sync_playwright() as driver:
+        with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             for width, height in ((1280, 900), (375, 800)):
                 page = browser.new_page(viewport={"width": width, "height": height})
