@@ -3,10 +3,11 @@
     capsule-mt convert outputs/demo converted --to marian        # transformers' MarianMTModel
     capsule-mt convert outputs/demo converted --to ctranslate2 --int8
     capsule-mt convert outputs/demo converted --to onnx --int8   # onnxruntime, transformers.js
+    capsule-mt convert outputs/demo converted --to int8          # smaller, for this package
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-Every model becomes ONNX. Marian and CTranslate2 take a Capsule Marian whose capsules are off. `--from marian` keeps
-all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
+Every model becomes ONNX or int8. Marian and CTranslate2 take a Capsule Marian whose capsules are off. `--from marian`
+keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
 """
 
 import argparse
@@ -15,11 +16,11 @@ from typing import Any
 
 import yaml
 
-from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint
 from hf_capsule_mt.modeling.loading import check_tokenizer, load_model, load_tokenizer
 
-TARGETS = ("marian", "ctranslate2", "onnx")
+TARGETS = ("marian", "ctranslate2", "onnx", "int8")
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -66,6 +67,9 @@ def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) ->
     check_tokenizer(model, tokenizer)
     if target == "marian":
         to_marian(model).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    elif target == "int8":
+        to_fast(model).save(folder)
         tokenizer.save_pretrained(folder)
     elif target == "ctranslate2":
         convert_to_ctranslate2(model, tokenizer, folder, int8=int8)

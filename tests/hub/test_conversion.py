@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from huggingface_hub import load_state_dict_from_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
-from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
-from tests.fast.models import batch, build
+from hf_capsule_mt.modeling.loading import CheckpointError, load_model
+from tests.fast.models import NAMES, batch, build
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
 
@@ -89,3 +91,48 @@ def test_ctranslate2_translates_the_same(tmp_path):
         found = [token for token in result.hypotheses[0] if token != tokenizer.eos_token]
         kept = [token for token in tokenizer.convert_ids_to_tokens(expected) if token != tokenizer.eos_token]
         assert found == kept
+
+
+@pytest.mark.parametrize("mix", NAMES)
+def test_an_int8_checkpoint_translates_the_same(mix, tmp_path):
+    """Bit for bit, on the native engine, also where EM's maps are multiplied out before they are rounded."""
+    model = build(mix)
+    to_fast(model).save(tmp_path)
+    loaded = load_model(tmp_path)
+    settings = {"num_beams": 3, "max_new_tokens": 12, "return_dict_in_generate": True}
+    expected, found = (to_fast(one, backend="native").generate(**batch(), **settings) for one in (model, loaded))
+    assert torch.equal(found.sequences, expected.sequences)
+    assert torch.equal(found.sequences_scores, expected.sequences_scores)
+    saved = load_state_dict_from_file(tmp_path / "int8.safetensors")
+    rounded = [name for name, tensor in saved.items() if tensor.dtype == torch.int8]
+    assert len(rounded) >= 5
+    assert any(not tensor.equal(model.state_dict()[name]) for name, tensor in loaded.state_dict().items())
+
+
+def test_int8_by_the_command_and_its_errors(convert, tmp_path):
+    stock, folder = save_tiny_marian(tmp_path / "stock"), tmp_path / "int8"
+    convert(stock, folder, "--to", "int8")
+    before, after = Translator.from_pretrained(stock, int8=True), Translator.from_pretrained(folder, int8=True)
+    texts = ["The old man buys a red hat.", "A woman sleeps."]
+    assert [(one.text, one.score) for one in after(texts, max_new_tokens=8)] == [
+        (one.text, one.score) for one in before(texts, max_new_tokens=8)
+    ]
+    with pytest.raises(ValueError, match="`int8` is False"):
+        to_fast(before.model, int8=False).save(tmp_path / "x")
+    with pytest.raises(ValueError, match="has weights already"):
+        to_fast(before.model).save(stock)
+    file, facts = folder / "int8.safetensors", folder / "int8.json"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(CheckpointError, match=r"int8\.safetensors: its SHA-256 is"):
+        load_model(folder)
+    file.write_bytes(content[:-7])
+    with pytest.raises(CheckpointError, match="bytes long, but its header describes"):
+        load_model(folder)
+    file.write_bytes(content)
+    facts.write_text('{"format": 2}')
+    with pytest.raises(CheckpointError, match="`format` must be 1, got 2"):
+        load_model(folder)
+    facts.unlink()
+    with pytest.raises(CheckpointError, match=r"int8\.json is missing"):
+        load_model(folder)
