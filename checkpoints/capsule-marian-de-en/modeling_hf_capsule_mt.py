@@ -18,6 +18,8 @@ from dataclasses import field
 from dataclasses import fields
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
+from huggingface_hub import load_state_dict_from_file
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from huggingface_hub.errors import StrictDataclassFieldValidationError
@@ -28,6 +30,7 @@ from threading import get_ident
 from torch import nn
 from torch.nn.functional import linear
 from torch.utils.data import Dataset
+from transformers import AutoConfig
 from transformers import AutoModelForSeq2SeqLM
 from transformers import AutoTokenizer
 from transformers import GenerationConfig
@@ -4564,6 +4567,12 @@ NameOrPath = str | os.PathLike[str]
 # of other families, weights without a place are common and harmless
 STRICT_FAMILIES = frozenset({"marian", "capsule_marian", "capsule_rnmt", "capsnmt"})
 WEIGHTS_FILE = "model.safetensors"
+# what `to_fast(model).save` writes: rounded matrices as `NAME.codes` [out, in] and `NAME.largest` [out], others as
+# they are; and the SHA-256 of that file
+INT8_FILE = "int8.safetensors"
+INT8_FACTS = "int8.json"
+INT8_FORMAT = 1
+LARGEST_CODE = 127
 WEIGHTS_INDEX = "model.safetensors.index.json"
 FLOATING_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
@@ -4685,7 +4694,19 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
         _check_family(folder / "config.json", kwargs)
     # only the mode without an error tells which tensors have another shape
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
-    model, found = _named(name_or_path, lambda: AutoModelForSeq2SeqLM.from_pretrained(name_or_path, *args, **settings))
+    source: NameOrPath | None = name_or_path
+    model_class: Any = AutoModelForSeq2SeqLM
+    if (folder / INT8_FILE).is_file():
+        if kwargs.get("dtype") == "auto":
+            settings["dtype"] = torch.float32
+        config = settings.get("config") or _named(name_or_path, lambda: AutoConfig.from_pretrained(folder))
+        source, settings = None, settings | {"config": config, "state_dict": _int8_state(folder)}
+        model_class = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
+    model, found = _named(name_or_path, lambda: model_class.from_pretrained(source, *args, **settings))
+    if source is None:
+        model.name_or_path = model.config.name_or_path = os.fspath(name_or_path)
+        if (folder / "generation_config.json").is_file():
+            model.generation_config = _named(name_or_path, lambda: GenerationConfig.from_pretrained(folder))
     if (folder / "generation_config.json").is_file():  # transformers takes the defaults for one that it cannot read
         _named(name_or_path, lambda: GenerationConfig.from_pretrained(folder))
     problem = _loading_problem(model, found, name_or_path)
@@ -4694,6 +4715,38 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     if problem is None and folder.is_dir():
         problem = _type_problem(model, folder)
     return model.eval(), problem
+
+
+def from_codes(codes: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    """Return the weight [out, in] whose rows have these codes of int8 and this largest magnitude [out].
+
+    Rounding it again gives the same codes and the same largest magnitude, bit for bit.
+    """
+    weight = codes.float() * (largest / LARGEST_CODE)[:, None]
+    return torch.where(codes.abs() == LARGEST_CODE, largest[:, None] * codes.sign(), weight)
+
+
+def _int8_state(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of an int8 checkpoint in float32."""
+    file, facts_file = folder / INT8_FILE, folder / INT8_FACTS
+    if not facts_file.is_file():
+        raise CheckpointError(f"{facts_file} is missing, which has the digest of {INT8_FILE}")
+    facts = _json(facts_file, facts_file.read_bytes())
+    if facts.get("format") != INT8_FORMAT:
+        raise CheckpointError(f"{facts_file}: `format` must be {INT8_FORMAT}, got {facts.get('format')!r}")
+    found = sha256()
+    with open(file, "rb") as stream:
+        while block := stream.read(1 << 20):
+            found.update(block)
+    if found.hexdigest() != facts.get("sha256"):
+        raise CheckpointError(
+            f"{file}: its SHA-256 is {found.hexdigest()}, but {INT8_FACTS} says {facts.get('sha256')}"
+        )
+    saved = cast("dict[str, torch.Tensor]", load_state_dict_from_file(file))
+    state = {name: tensor.float() for name, tensor in saved.items() if not name.endswith((".codes", ".largest"))}
+    for name in [name.removesuffix(".codes") for name in saved if name.endswith(".codes")]:
+        state[name] = from_codes(saved[f"{name}.codes"], saved[f"{name}.largest"])
+    return state
 
 
 def _check_family(file: Path, kwargs: Mapping[str, Any]) -> None:
@@ -4761,7 +4814,7 @@ def _header_length(file: Path) -> int:
 
 def _headers(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
     """Yield the safetensors files of a folder that transformers loads, each with the entries of its header."""
-    names = [WEIGHTS_FILE]
+    names = [WEIGHTS_FILE, INT8_FILE]
     if not (folder / WEIGHTS_FILE).exists() and (folder / WEIGHTS_INDEX).exists():
         names = sorted(set(_weight_map(folder).values()))
     for file in (folder / name for name in names):
@@ -4819,8 +4872,9 @@ def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], what: str = "th
 def _file_of(name_or_path: NameOrPath, tensor: str | None = None) -> str:
     """Return the file that has a tensor, or should have it; the checkpoint's name if there is no such file."""
     folder = Path(name_or_path)
-    if (folder / WEIGHTS_FILE).exists():
-        return str(folder / WEIGHTS_FILE)
+    for file in (WEIGHTS_FILE, INT8_FILE):
+        if (folder / file).exists():
+            return str(folder / file)
     if (folder / WEIGHTS_INDEX).exists():
         return str(folder / _weight_map(folder).get(tensor or "", WEIGHTS_INDEX))
     return str(name_or_path)
