@@ -2,7 +2,8 @@
 
 `embedded`, `multi30k` and `tatoeba` hold the runs of a setting, by `run` and `seed`, and its other measurements, by
 `name`; `studies` holds everything else by `name`. A line has all that `write_result` keeps: the command, the date, the
-machine, the software and the commit. A small file is `NAME.jsonl`, a large one `NAME.jsonl.xz`.
+machine, the software and the commit. Numbers have eight digits. A small file is `NAME.jsonl`, a large one
+`NAME.jsonl.xz`.
 
 `SETTING.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
 of them. Git ignores it: only the machine that trained a run has its translations."""
@@ -61,7 +62,7 @@ class Records:
 
     def keep(self, file: str, record: Mapping[str, Any]) -> None:
         """Add a record in its place, or replace the one of the same run and seed or name."""
-        new = stamped(record)
+        new = _rounded(stamped(record))
         with self._locked(file):
             records = {_key(one): one for one in self.read(file)} | {_key(new): new}
             lines = (json.dumps(records[key], ensure_ascii=False) + "\n" for key in sorted(records))
@@ -105,6 +106,15 @@ def _lines(content: bytes) -> list[Any]:
     return [json.loads(line) for line in content.decode().removesuffix("\n").split("\n")]
 
 
+def _rounded(value: Any) -> Any:
+    """Return a value with its numbers as eight digits say them: more of them only fill the repository."""
+    if isinstance(value, dict):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.8g}") if isinstance(value, float) and abs(value) < 1e6 else value
+
+
 def _key(record: Mapping[str, Any]) -> tuple[bool, str, int]:
     """Return what records are sorted by: first the runs, then by name."""
     return ("name" in record, record["name"], 0) if "name" in record else (False, record["run"], record["seed"])
@@ -118,7 +128,7 @@ def _content(path: Path) -> bytes:
 def _replace(path: Path, content: bytes) -> None:
     """Write a file at once; compressed, the same bytes for the same content."""
     if path.suffix == ".xz":
-        filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 25}]
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 25, "pb": 0}]
         content = lzma.compress(content, filters=filters)
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)

@@ -55,6 +55,12 @@ def test_a_result_names_its_origin_and_keeps_it(records):
     assert records.run("embedded", "em", 1) == first | {"command": "python -m lab.reproduce"}
 
 
+def test_numbers_have_eight_digits(records):
+    values = [1 / 3, 12345678.9012, 7, {"score": 2.000000004}]
+    records.keep("embedded", {"name": "numbers", "values": values})
+    assert records.named("embedded")["numbers"]["values"] == [0.33333333, 12345678.9012, 7, {"score": 2.0}]
+
+
 def test_a_compressed_file_stays_compressed(records):
     records.keep("embedded", run_of("em", 1, 3.0))
     plain = records.path("embedded")

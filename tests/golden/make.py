@@ -175,7 +175,8 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
     halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save_pretrained(folder)
-    compact = json.dumps(json.loads((folder / "tokenizer.json").read_text(encoding="utf-8")), ensure_ascii=False)
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     (folder / "tokenizer.json").write_text(compact, encoding="utf-8")
 
 
