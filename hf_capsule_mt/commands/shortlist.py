@@ -58,8 +58,8 @@ def main() -> None:
     parser.add_argument("model", type=checkpoint, help="a checkpoint")
     parser.add_argument("source", type=Path, help="source sentences, one a line")
     parser.add_argument("target", type=Path, help="their translations")
-    parser.add_argument("--best", type=positive, default=50, help="translations of each source token")
-    parser.add_argument("--frequent", type=positive, default=100, help="target tokens that every translation may have")
+    parser.add_argument("--best", type=positive, default=100, help="translations of each source token")
+    parser.add_argument("--frequent", type=positive, default=1000, help="target tokens for every translation")
     parser.add_argument("--output", type=Path, help="the file (default: shortlist.safetensors in the checkpoint)")
     arguments = parser.parse_args()
     output = arguments.output or Path(arguments.model) / FILE_NAME
