@@ -43,9 +43,12 @@ FORMS = ("plain", "chunked", "compiled", "triton")
 # the models with a routing of several forms
 ROUTED = ("dynamic_routing", "em_routing", "heads_em_6", "guided", "guided_bow_bca")
 CHUNK_POWERS = (18, 20, 21, 22, 23, 25, 27)
+TEST_FILES = ("tests/gpu/test_routing.py", "tests/gpu/test_models.py")  # kernels first
 OWN_FILES = r"(hf_capsule_mt|transformers)/[a-z_/]+\.py$"
 SECONDS_IN_RESERVE = 20.0  # without which no measurement begins
 COMPILING_TESTS = "compiled or static"  # these take minutes, and come last
+# what is compiled for each model, first
+STATIC_SYSTEMS = sorted(SYSTEMS, key=lambda system: system not in ("stock", "em_routing", "guided", "capsnmt"))
 # the sections, and their shares of the time
 SECTIONS = {
     "tests": 4, "kernels": 3, "waits": 1, "train": 6, "decode": 4, "fast": 1, "static": 3, "compiling_tests": 3,
@@ -90,9 +93,9 @@ class Measurements:
         self.write()
         print(f"{section} {name}", flush=True)
 
-    def seconds(self, function: Callable[[], Any], repeats: int = 5) -> float:
+    def seconds(self, function: Callable[[], Any], repeats: int = 5, warmup: int = 2) -> float:
         synchronize = torch.cuda.synchronize if self.device == "cuda" else None
-        repeats, warmup = (1, 1) if self.tiny else (repeats, 2)
+        repeats, warmup = (1, 1) if self.tiny else (repeats, warmup)
         return time_in_turns({"": function}, repeats, warmup=warmup, synchronize=synchronize)[""].median
 
     def forms(self) -> tuple[str, ...]:
@@ -111,7 +114,7 @@ class Measurements:
         self.keep("tests", "compiling tests/gpu", self.run_tests, "static" if self.tiny else COMPILING_TESTS)
 
     def run_tests(self, which: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "tests/gpu", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *TEST_FILES]
         command += ["-k", which] + ([] if self.device == "cuda" else ["--tiny"])
         with (self.folder / "tests.txt").open("w+", encoding="utf-8") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -119,7 +122,11 @@ class Measurements:
                 process.wait(max(60.0, self.deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGINT)  # pytest then reports what it has
-                process.wait(60)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(SECONDS_IN_RESERVE)
+            finally:
+                process.kill()  # a compilation may not hear the signal
+                process.wait()
             output.seek(0)
             said = output.read()
         counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", said)}
@@ -128,16 +135,22 @@ class Measurements:
     def kernels(self) -> None:
         """Forward and backward of each routing form, as a share of the bandwidth of a copy; chunk sizes swept."""
         self.keep("kernels", "copy", self.copy_bandwidth)
-        for dtype in (torch.float32, torch.bfloat16):
-            for routing in ("em", "dynamic"):
-                for form in self.forms():
-                    powers = CHUNK_POWERS if form == "chunked" and not self.tiny else (25,)
-                    for power in powers:
-                        name = f"{routing} {dtype_name(dtype)} {form}" + (f" 2^{power}" if len(powers) > 1 else "")
-                        self.keep("kernels", name, self.routing_kernel, routing, dtype, form, power)
-        for form in self.forms():
-            if form not in ("plain", "compiled"):
-                self.keep("kernels", f"scores float32 {form}", self.scores_kernel, form)
+        forms = self.forms()[::-1]  # kernels first
+        cases = [(dtype, routing) for dtype in (torch.bfloat16, torch.float32) for routing in ("em", "dynamic")]
+        for form in (form for form in forms if form != "compiled"):
+            for dtype, routing in cases:
+                self.keep_kernel(routing, dtype, form, None)
+        for form in (form for form in forms if form not in ("plain", "compiled")):
+            self.keep("kernels", f"scores float32 {form}", self.scores_kernel, form)
+        for dtype, routing in cases:
+            for power in CHUNK_POWERS[:1] if self.tiny else CHUNK_POWERS:
+                self.keep_kernel(routing, dtype, "chunked", power)
+        for dtype, routing in cases if "compiled" in forms else ():
+            self.keep_kernel(routing, dtype, "compiled", None)
+
+    def keep_kernel(self, routing: str, dtype: torch.dtype, form: str, power: int | None) -> None:
+        name = f"{routing} {dtype_name(dtype)} {form}" + ("" if power is None else f" 2^{power}")
+        self.keep("kernels", name, self.routing_kernel, routing, dtype, form, power)
 
     def copy_bandwidth(self) -> dict[str, float]:
         source = torch.empty(2**16 if self.tiny else 2**28, device=self.device)
@@ -145,7 +158,8 @@ class Measurements:
         moved = 2 * source.numel() * source.element_size()
         return {"bytes_per_second": moved / self.seconds(lambda: target.copy_(source))}
 
-    def routing_kernel(self, routing: str, dtype: torch.dtype, form: str, power: int) -> dict[str, float]:
+    def routing_kernel(self, routing: str, dtype: torch.dtype, form: str, power: int | None) -> dict[str, float]:
+        """Measure a form, with chunks of 2^power numbers or of the size that it chooses."""
         positions, layers, width = (64, 2, 32) if self.tiny else (32768, 6, 512)
         votes = torch.randn(positions, layers, width, 1, device=self.device).to(dtype).requires_grad_()
         betas = torch.zeros(2, width, device=self.device, requires_grad=True)
@@ -162,7 +176,7 @@ class Measurements:
 
         # votes are read twice and their gradient is written; capsules are written and their gradient is read
         least = (3 * votes.numel() + 2 * grad.numel()) * votes.element_size()
-        with routing_form(form), chunks_of(2**power):
+        with routing_form(form), contextlib.nullcontext() if power is None else chunks_of(2**power):
             return self.kernel(both, least)
 
     def scores_kernel(self, form: str) -> dict[str, float]:
@@ -255,11 +269,11 @@ class Measurements:
     def decode(self) -> None:
         """Sentences a second of `generate()`, 32 words to 40 words."""
         for dtype in (torch.bfloat16, torch.float32) if self.device == "cuda" else (torch.float32,):
-            for rows in (2, 1) if self.tiny else (128, 1, 16, 512):
-                for beams in (1, 5):
-                    for system in SYSTEMS:
-                        name = f"{system} {dtype_name(dtype)} {rows} rows {beams} beams"
-                        self.keep("decode", name, self.decoding_speed, system, dtype, rows, beams)
+            some, others = ((2, 1), ()) if self.tiny else ((128, 1), (16, 512))  # the table has some, greedy
+            for rows, beams in [(rows, beams) for part in (some, others) for beams in (1, 5) for rows in part]:
+                for system in SYSTEMS:
+                    name = f"{system} {dtype_name(dtype)} {rows} rows {beams} beams"
+                    self.keep("decode", name, self.decoding_speed, system, dtype, rows, beams)
 
     def fast(self) -> None:
         """The same of `to_fast`, which decodes in float32."""
@@ -284,11 +298,11 @@ class Measurements:
         start = time.perf_counter()
         decoding()
         first = time.perf_counter() - start
-        return {"first_seconds": first, "sentences_per_second": rows / self.seconds(decoding, 2)}
+        return {"first_seconds": first, "sentences_per_second": rows / self.seconds(decoding, 2, 1)}
 
     def static(self) -> None:
         """The same at batch 1 with a static cache, whose step transformers compiles to a CUDA graph."""
-        for system in SYSTEMS:
+        for system in STATIC_SYSTEMS:
             self.keep("static", system, self.static_speed, system)
 
     def static_speed(self, system: str) -> dict[str, float]:
@@ -309,7 +323,7 @@ def generation(
 @contextlib.contextmanager
 def chunks_of(numbers: int) -> Iterator[None]:
     """Let chunks hold so many numbers."""
-    before, chunks.chunk_numbers = chunks.chunk_numbers, lambda tensor: numbers
+    before, chunks.chunk_numbers = chunks.chunk_numbers, lambda tensor, total=None: numbers
     try:
         yield
     finally:

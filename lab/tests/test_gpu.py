@@ -42,7 +42,7 @@ def test_what_has_no_time_left_is_named(tmp_path, monkeypatch):
 
 
 def test_an_error_ends_no_section(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "SYSTEMS", ("stock", "no such system"))
+    monkeypatch.setattr(gpu, "STATIC_SYSTEMS", ("stock", "no such system"))
     run(monkeypatch, "--tiny", "--sections", "static", "--output", tmp_path)
     result = result_of(tmp_path)
     assert list(result["static"]) == ["stock"]

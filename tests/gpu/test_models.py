@@ -25,10 +25,16 @@ CASES = [
     (test_capsnmt.TestCapsNMT, "capsules"),
     (test_capsnmt.TestCapsNMT, "hybrid"),
 ]
+# a compilation takes up to a minute on a GPU
+COMPILED_CASES = [CASES[1], CASES[3], CASES[4]]
 FLOAT32 = {"atol": 1e-4, "rtol": 1e-4}
 
 
-@pytest.fixture(params=CASES, ids=[f"{checks.__name__[4:]}, {name}" for checks, name in CASES])
+def case_name(case):
+    return f"{case[0].__name__[4:]}, {case[1]}"
+
+
+@pytest.fixture(params=CASES, ids=case_name)
 def case(request):
     """A model and a batch with labels, both on the CPU."""
     family, name = request.param
@@ -113,6 +119,7 @@ def test_the_fast_path_equals_the_cpu(case, device, num_beams):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("case", COMPILED_CASES, ids=case_name, indirect=True)
 def test_compiled(case, device, on_cpu):
     model, batch = case
     torch._dynamo.reset()
@@ -121,7 +128,12 @@ def test_compiled(case, device, on_cpu):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize(
+    ("case", "num_beams"),
+    [*((case, 1) for case in COMPILED_CASES), (CASES[1], 3)],
+    ids=lambda value: case_name(value) if isinstance(value, tuple) else f"beam {value}",
+    indirect=["case"],
+)
 def test_static_cache_with_cuda_graphs(case, device, num_beams):
     model, batch = case
     source = moved({name: batch[name] for name in ("input_ids", "attention_mask")}, device)

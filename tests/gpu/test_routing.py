@@ -46,6 +46,8 @@ def test_forms_agree(device, form, function, shape, dtype):
         pytest.skip("a CPU cannot do this")
     if form == "triton" and not triton_routing.is_installed():
         pytest.skip("needs Triton")
+    if form == "compiled" and (dtype != torch.float32 or shape[1:] not in ((512, 1), (8, 64))):
+        pytest.skip("each compilation takes half a minute")
     positions = 1000 if device.type == "cuda" else 20
     votes = torch.randn(positions, *shape, device=device).to(dtype)
     check(form, function, [votes, *torch.randn(2, shape[1], device=device)])
