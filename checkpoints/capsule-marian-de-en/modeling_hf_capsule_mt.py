@@ -718,12 +718,17 @@ def check_shape(name: str, tensor: torch.Tensor, expected: torch.Size, votes: to
         )
 
 
+def is_on_host(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is in the memory of the CPU."""
+    return tensor.device.type == HOST
+
+
 def reads_are_free(tensor: torch.Tensor) -> bool:
     """Return whether a decision may depend on the values of a tensor.
 
     Not on an accelerator, where the host would wait for all work that is queued, and not while a compiler traces.
     """
-    return tensor.device.type == HOST and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+    return is_on_host(tensor) and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
 def iteration_dtype(votes: torch.Tensor) -> torch.dtype:
@@ -740,12 +745,17 @@ def without_autocast(tensor: torch.Tensor) -> contextlib.AbstractContextManager[
 
 # -------------------- hf_capsule_mt.routing.chunks
 
-def chunk_numbers(tensor: torch.Tensor) -> int:
-    """Return how many numbers an elementwise pass should hold at once.
+def chunk_numbers(tensor: torch.Tensor, total: int | None = None) -> int:
+    """Return how many numbers an elementwise pass should hold at once, of the `total` that it goes through.
 
-    On a CPU about 2^18 numbers (one MiB) stay in the cache; on a GPU a chunk has to be large enough to keep it busy.
+    On a CPU about 2^18 numbers (one MiB) stay in the cache. On a GPU a chunk has to be large enough to keep it busy,
+    and the dozen buffers of one chunk small beside the whole: a sixteenth, from 2^22 to 2^25 numbers. Only powers of
+    two, because each size is a compilation of its own. By default the total is the size of the tensor.
     """
-    return 2**18 if tensor.device.type == "cpu" else 2**25
+    if is_on_host(tensor):
+        return 2**18
+    sixteenth = (tensor.numel() if total is None else total) // 16
+    return min(max(1 << sixteenth.bit_length(), 2**22), 2**25)
 
 
 def product_numbers(tensor: torch.Tensor) -> int:
@@ -753,7 +763,7 @@ def product_numbers(tensor: torch.Tensor) -> int:
 
     More than in an elementwise pass: each product reads the whole matrix again.
     """
-    return 2**22 if tensor.device.type == "cpu" else 2**26
+    return 2**22 if is_on_host(tensor) else 2**26
 
 
 def chunk_rows(votes: torch.Tensor) -> int:
@@ -1462,6 +1472,42 @@ def get_initial_std(linear: nn.Linear) -> float | None:
     return std
 
 
+# -------------------- hf_capsule_mt.modeling.matrices
+
+def is_plain(linear: nn.Linear) -> bool:
+    """Return whether no library has quantised a linear layer or put an adapter (LoRA) around it."""
+    return isinstance(linear, nn.Linear) and type(linear.weight) is nn.Parameter and linear.weight.is_floating_point()
+
+
+def is_bare(linear: nn.Module) -> bool:
+    """Return whether a call of the module is the product with its weight, and nothing else."""
+    if not isinstance(linear, nn.Linear) or not is_plain(linear):
+        return False
+    return not (linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks)
+
+
+def matrix_of(linear: nn.Linear) -> torch.Tensor:
+    """Return the weight [out, in] of a linear layer as numbers.
+
+    A quantised layer may keep integers, or an object that only its own product understands, and the weight of a layer
+    with an adapter lacks the adapter's part. The matrix is then the product with the unit matrix.
+    """
+    weight = linear.weight
+    if is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear)):
+        return weight
+    device = getattr(weight, "device", None)  # of torch.ao's layers `weight` is a method
+    unit = torch.eye(linear.in_features, device=device if isinstance(device, torch.device) else None)
+    learns = any(parameter.requires_grad for parameter in linear.parameters())
+    with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+        return (linear(unit) - linear(torch.zeros_like(unit[:1]))).t()
+
+
+def vector_of(linear: nn.Linear) -> torch.Tensor:
+    """Return the bias [out] of a linear layer that has one."""
+    bias = linear.bias
+    return bias() if callable(bias) and not isinstance(bias, torch.Tensor) else bias
+
+
 # -------------------- hf_capsule_mt.modeling.outputs
 
 # The assignment probabilities [..., N, M] of one routing, one tensor per iteration
@@ -1760,7 +1806,8 @@ class _AdditiveScores(torch.autograd.Function):
         with without_autocast(query):
             for rows, steps, gates in _chunks_of_gates(query, keys):
                 grad = grad_scores[rows, steps]  # [R, T, N]
-                grad_weight += torch.mv(gates.view(-1, len(weight)).t(), grad.reshape(-1))
+                of_rows = torch.bmm(grad.reshape(len(grad), 1, -1), gates.flatten(1, 2))  # short sums
+                grad_weight += of_rows.sum(dim=(0, 1))
                 slopes = torch.ops.aten.sigmoid_backward(grad.unsqueeze(-1), gates)  # g r (1 - r) [R, T, N, D]
                 grad_query[rows, steps] = slopes.sum(dim=2)
                 grad_keys[rows] += slopes.sum(dim=1)
@@ -1774,7 +1821,7 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
     if query.numel() == 0 or keys.numel() == 0:
         return
     of_a_query = keys[0].numel()
-    numbers = chunk_numbers(keys)
+    numbers = chunk_numbers(keys, num_rows * num_queries * of_a_query)
     queries_at_once = min(num_queries, max(1, numbers // of_a_query))
     rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
     separable = reads_are_free(query) and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)
@@ -2043,6 +2090,7 @@ ENTROPY_CONSTANT = 1 + math.log(2 * math.pi)
 # dimension, so its density is at worst some e^-18 of the largest, to the power of the width, for votes up to 1e6.
 LARGEST_DIRECT_WIDTH = 4
 LARGEST_DIRECT_WIDTH_WITH_ACTIVATION = 2  # which may be 1e-20
+SMALLEST_ACTIVATION = 1e-20  # what is multiplied by 1 / A in a backward pass must not overflow
 
 
 def em_routing_chunked(
@@ -2172,7 +2220,7 @@ class _EMRouting(torch.autograd.Function):
         capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else input_activation[rows]
+            activation = _chunk_of_activation(rows, input_activation, values)
             run = on_chunk(_em_forward, len(values), votes)
             capsules[rows] = run(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
         return capsules
@@ -2187,16 +2235,24 @@ class _EMRouting(torch.autograd.Function):
         grad_beta_a, grad_beta_u = torch.zeros_like(beta_a), torch.zeros_like(beta_u)
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else input_activation[rows]
+            activation = _chunk_of_activation(rows, input_activation, values)
             grad_chunk = grad_capsules[rows].to(values.dtype)
             run = on_chunk(_em_backward, len(values), votes)
             grads = run(grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance)
             grad_votes[rows] = grads[0]
-            if grad_activation is not None and activation is not None:
-                grad_activation[rows] = grads[1]
+            if input_activation is not None and grad_activation is not None:
+                clamped = input_activation[rows].to(values.dtype) < SMALLEST_ACTIVATION
+                grad_activation[rows] = grads[1].masked_fill_(clamped, 0)
             grad_beta_a += grads[2]
             grad_beta_u += grads[3]
         return grad_votes, None, grad_activation, grad_beta_a, grad_beta_u, None, None
+
+
+def _chunk_of_activation(
+    rows: slice, input_activation: torch.Tensor | None, values: torch.Tensor
+) -> torch.Tensor | None:
+    """Return the input activation [P, N, M] of one chunk, in the dtype of its values, without copying the others."""
+    return None if input_activation is None else input_activation[rows].to(values.dtype).clamp(min=SMALLEST_ACTIVATION)
 
 
 def _em_forward(
@@ -2283,7 +2339,6 @@ def _em_backward(
 # -------------------- hf_capsule_mt.routing.em
 
 LOG_TWO_PI = math.log(2 * math.pi)
-SMALLEST_ACTIVATION = 1e-20  # what is multiplied by 1 / A in a backward pass must not overflow
 
 
 def em_lambda_schedule(num_iterations: int, lambda_final: float = 0.01) -> tuple[float, ...]:
@@ -2345,7 +2400,6 @@ def em_routing(
     for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
         check_shape(name, beta, torch.Size([num_outputs]), votes)
     if input_activation is not None:
-        input_activation = input_activation.to(iteration_dtype(votes)).clamp(min=SMALLEST_ACTIVATION)
         if input_activation.dim() == votes.dim() - 2:
             check_shape("input_activation", input_activation, votes.shape[:-2], votes)
             input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
@@ -2396,7 +2450,7 @@ def em_routing_plain(
         # M-step
         log_mass = log_assignment  # [..., N, M]
         if input_activation is not None:
-            log_mass = log_mass + input_activation.log()
+            log_mass = log_mass + input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()
         share = shares(log_mass, keep).unsqueeze(-1)  # R / sum R [..., N, M, 1]
         if keep is not None:
             log_mass = log_mass.masked_fill(~keep, -math.inf)
@@ -2796,6 +2850,11 @@ class Router(nn.Module):
 
 # -------------------- hf_capsule_mt.modeling.layer_aggregation
 
+# From so many positions for each unit of all layers a backward pass without the input capsules costs little: it saves
+# a product of P rows and takes up to four of L * d
+POSITIONS_PER_WIDTH = 2
+
+
 class TopLayer(nn.Module):
     """No aggregation: the output of the top layer."""
 
@@ -2901,15 +2960,78 @@ class RoutedCombination(LayerAggregation, Router):
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
-        input_capsules = self.input_capsules(torch.cat(layer_outputs, dim=-1))  # [B, S, L * d]
-        votes = self.votes(input_capsules).unflatten(-1, (self.num_layers, self.num_capsules, -1))
+        maps = [self.votes] if self.input_activation is None else [self.votes, self.input_activation]
+        if self._keeps_little(layer_outputs[0], maps):
+            linears = [tensor for one in (self.input_capsules, *maps) for tensor in (one.weight, one.bias)]
+            mapped = _VotesOfLayers.apply(self.num_layers, *layer_outputs, *linears)
+        else:
+            input_capsules = self.input_capsules(torch.cat(layer_outputs, dim=-1))  # [B, S, L * d]
+            mapped = [one(input_capsules) for one in maps]
+        votes = mapped[0].unflatten(-1, (self.num_layers, self.num_capsules, -1))
         activation = None
         if self.input_activation is not None:
-            activation = self.input_activation(input_capsules).sigmoid()  # [B, S, L * N], or [B, S, L] for a scalar
+            activation = mapped[1].sigmoid()  # [B, S, L * N], or [B, S, L] for a scalar
             if self.activates_each_output:
                 activation = activation.unflatten(-1, (self.num_layers, self.num_capsules))
         routed = self.route(votes, input_activation=activation, return_weights=output_routing_weights)
         return routed.capsules.flatten(-2), routed.weights
+
+    def _keeps_little(self, layer_output: torch.Tensor, maps: list[nn.Module]) -> bool:
+        """Return whether the backward pass should compute the input capsules' gradients without the input capsules."""
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return False
+        few = layer_output.shape[:-1].numel() < POSITIONS_PER_WIDTH * self.num_layers * self.width
+        if few or layer_output.device.type == "meta":
+            return False
+        return all(is_bare(linear) for linear in (self.input_capsules, *maps))
+
+
+class _VotesOfLayers(torch.autograd.Function):
+    """The maps W_k (F X + b) + b_k of the concatenated layers X [P, L * d], which keeps nothing of that size but X.
+
+    With the gradient g_k [P, out] by the result of map k, G_k = g_k^T X and s_k = sum_p g_k, the gradients are
+
+        by W_k: G_k F^T + s_k b^T       by F: sum_k W_k^T G_k       by b: sum_k W_k^T s_k       by b_k: s_k
+
+    so the input capsules F X + b are not needed: one product of P rows less, and two more of matrices for each map.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, num_layers: int, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        """L layers [B, S, d], F, b, and W_k, b_k of every map -> its result [B, S, out]."""
+        concatenated = torch.cat(tensors[:num_layers], dim=-1)  # type: ignore[arg-type]
+        device = concatenated.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else concatenated.dtype
+        # without autocast the layers keep their outputs anyway, else a copy in the dtype of the products
+        kept = tensors[:num_layers] if dtype == concatenated.dtype else (concatenated.to(dtype),)
+        ctx.save_for_backward(*kept, *tensors[num_layers:])
+        ctx.num_kept, ctx.dtype = len(kept), dtype
+        weight, bias, *maps = (None if tensor is None else tensor.to(dtype) for tensor in tensors[num_layers:])
+        capsules = nn.functional.linear(concatenated.to(dtype), weight, bias)  # type: ignore[arg-type]
+        return tuple(
+            nn.functional.linear(capsules, matrix, vector)  # type: ignore[arg-type]
+            for matrix, vector in zip(maps[::2], maps[1::2], strict=True)
+        )
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        kept, linears = ctx.saved_tensors[: ctx.num_kept], ctx.saved_tensors[ctx.num_kept :]
+        weight, bias = (tensor.to(ctx.dtype) for tensor in linears[:2])
+        grad_capsules: Any = 0
+        grad_weight: Any = 0
+        grad_bias: Any = 0
+        grads_of_maps: list[torch.Tensor | None] = []
+        concatenated = torch.cat(kept, dim=-1).flatten(0, -2)  # X [P, L * d]
+        for grad, map_weight, map_bias in zip(grads, linears[2::2], linears[3::2], strict=True):
+            matrix, by_rows = map_weight.to(ctx.dtype), grad.flatten(0, -2)  # [out, L * d], [P, out]
+            product, total = by_rows.t() @ concatenated, by_rows.sum(dim=0)  # G_k, s_k
+            grads_of_maps += [torch.addr(product @ weight.t(), total, bias), None if map_bias is None else total]
+            grad_weight = grad_weight + matrix.t() @ product
+            grad_bias = grad_bias + matrix.t() @ total
+            grad_capsules = grad_capsules + grad @ matrix
+        grad_layers = (grad_capsules @ weight).chunk(len(ctx.needs_input_grad) - len(linears) - 1, dim=-1)
+        return None, *grad_layers, grad_weight, grad_bias, *grads_of_maps
 
 
 class PerCapsuleLinear(nn.Module):
@@ -2952,35 +3074,6 @@ def build_layer_aggregation(config: CapsuleMarianConfig, num_layers: int, enable
     if not enabled:
         return TopLayer()
     return COMBINATIONS.get(config.layer_aggregation, RoutedCombination)(config, num_layers)
-
-
-# -------------------- hf_capsule_mt.modeling.matrices
-
-def is_plain(linear: nn.Linear) -> bool:
-    """Return whether no library has quantised a linear layer or put an adapter (LoRA) around it."""
-    return isinstance(linear, nn.Linear) and type(linear.weight) is nn.Parameter and linear.weight.is_floating_point()
-
-
-def matrix_of(linear: nn.Linear) -> torch.Tensor:
-    """Return the weight [out, in] of a linear layer as numbers.
-
-    A quantised layer may keep integers, or an object that only its own product understands, and the weight of a layer
-    with an adapter lacks the adapter's part. The matrix is then the product with the unit matrix.
-    """
-    weight = linear.weight
-    if is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear)):
-        return weight
-    device = getattr(weight, "device", None)  # of torch.ao's layers `weight` is a method
-    unit = torch.eye(linear.in_features, device=device if isinstance(device, torch.device) else None)
-    learns = any(parameter.requires_grad for parameter in linear.parameters())
-    with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
-        return (linear(unit) - linear(torch.zeros_like(unit[:1]))).t()
-
-
-def vector_of(linear: nn.Linear) -> torch.Tensor:
-    """Return the bias [out] of a linear layer that has one."""
-    bias = linear.bias
-    return bias() if callable(bias) and not isinstance(bias, torch.Tensor) else bias
 
 
 # -------------------- hf_capsule_mt.modeling.sentence_cache

@@ -15,6 +15,7 @@ import triton.language as tl
 
 LOWEST = tl.constexpr(-1e30)
 SQUASH_EPSILON = tl.constexpr(1e-9)
+SMALLEST_ACTIVATION = tl.constexpr(1e-20)  # as in routing/em_chunked.py
 
 
 @triton.jit
@@ -74,7 +75,8 @@ def _load_log_activation(activation, position, n, m, N, M, HAS_ACTIVATION: tl.co
     if HAS_ACTIVATION:
         exists = (n < N)[:, None] & (m < M)[None, :]
         places = tl.cast(position, tl.int64) * N * M + n[:, None] * M + m[None, :]
-        log_activation = tl.log(tl.load(activation + places, mask=exists, other=1.0).to(tl.float32))
+        values = tl.load(activation + places, mask=exists, other=1.0).to(tl.float32)
+        log_activation = tl.log(tl.maximum(values, SMALLEST_ACTIVATION))
     return log_activation
 
 
@@ -208,8 +210,10 @@ def em_backward(
         _store_votes(grad_votes, grad_values, position, n, m, d, N, M, D)
         if HAS_ACTIVATION:
             places = tl.cast(position, tl.int64) * N * M + n[:, None] * M + m[None, :]
-            grad = grad_log_activation * tl.exp(-log_activation)
-            tl.store(grad_activation + places, grad, mask=(n < N)[:, None] & outputs_exist[None, :])
+            exists = (n < N)[:, None] & outputs_exist[None, :]
+            given = tl.load(activation + places, mask=exists, other=1.0).to(tl.float32)
+            grad = tl.where(given < SMALLEST_ACTIVATION, 0.0, grad_log_activation * tl.exp(-log_activation))
+            tl.store(grad_activation + places, grad.to(grad_activation.dtype.element_ty), mask=exists)
     tl.store(grad_beta_a + tl.program_id(0) * M + m, grad_a, mask=outputs_exist)
     tl.store(grad_beta_u + tl.program_id(0) * M + m, grad_u, mask=outputs_exist)
 

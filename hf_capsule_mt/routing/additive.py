@@ -66,7 +66,8 @@ class _AdditiveScores(torch.autograd.Function):
         with without_autocast(query):
             for rows, steps, gates in _chunks_of_gates(query, keys):
                 grad = grad_scores[rows, steps]  # [R, T, N]
-                grad_weight += torch.mv(gates.view(-1, len(weight)).t(), grad.reshape(-1))
+                of_rows = torch.bmm(grad.reshape(len(grad), 1, -1), gates.flatten(1, 2))  # short sums
+                grad_weight += of_rows.sum(dim=(0, 1))
                 slopes = torch.ops.aten.sigmoid_backward(grad.unsqueeze(-1), gates)  # g r (1 - r) [R, T, N, D]
                 grad_query[rows, steps] = slopes.sum(dim=2)
                 grad_keys[rows] += slopes.sum(dim=1)
@@ -80,7 +81,7 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
     if query.numel() == 0 or keys.numel() == 0:
         return
     of_a_query = keys[0].numel()
-    numbers = chunk_numbers(keys)
+    numbers = chunk_numbers(keys, num_rows * num_queries * of_a_query)
     queries_at_once = min(num_queries, max(1, numbers // of_a_query))
     rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
     separable = reads_are_free(query) and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)

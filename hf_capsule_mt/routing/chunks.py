@@ -5,15 +5,20 @@ Legend: P positions of a chunk, N input capsules, M output capsules, D width of 
 
 import torch
 
-from hf_capsule_mt.routing.common import iteration_dtype
+from hf_capsule_mt.routing.common import is_on_host, iteration_dtype
 
 
-def chunk_numbers(tensor: torch.Tensor) -> int:
-    """Return how many numbers an elementwise pass should hold at once.
+def chunk_numbers(tensor: torch.Tensor, total: int | None = None) -> int:
+    """Return how many numbers an elementwise pass should hold at once, of the `total` that it goes through.
 
-    On a CPU about 2^18 numbers (one MiB) stay in the cache; on a GPU a chunk has to be large enough to keep it busy.
+    On a CPU about 2^18 numbers (one MiB) stay in the cache. On a GPU a chunk has to be large enough to keep it busy,
+    and the dozen buffers of one chunk small beside the whole: a sixteenth, from 2^22 to 2^25 numbers. Only powers of
+    two, because each size is a compilation of its own. By default the total is the size of the tensor.
     """
-    return 2**18 if tensor.device.type == "cpu" else 2**25
+    if is_on_host(tensor):
+        return 2**18
+    sixteenth = (tensor.numel() if total is None else total) // 16
+    return min(max(1 << sixteenth.bit_length(), 2**22), 2**25)
 
 
 def product_numbers(tensor: torch.Tensor) -> int:
@@ -21,7 +26,7 @@ def product_numbers(tensor: torch.Tensor) -> int:
 
     More than in an elementwise pass: each product reads the whole matrix again.
     """
-    return 2**22 if tensor.device.type == "cpu" else 2**26
+    return 2**22 if is_on_host(tensor) else 2**26
 
 
 def chunk_rows(votes: torch.Tensor) -> int:

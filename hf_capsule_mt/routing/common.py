@@ -50,12 +50,17 @@ def check_shape(name: str, tensor: torch.Tensor, expected: torch.Size, votes: to
         )
 
 
+def is_on_host(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is in the memory of the CPU."""
+    return tensor.device.type == HOST
+
+
 def reads_are_free(tensor: torch.Tensor) -> bool:
     """Return whether a decision may depend on the values of a tensor.
 
     Not on an accelerator, where the host would wait for all work that is queued, and not while a compiler traces.
     """
-    return tensor.device.type == HOST and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+    return is_on_host(tensor) and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
 def iteration_dtype(votes: torch.Tensor) -> torch.dtype:

@@ -7,11 +7,10 @@ import torch
 
 from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype
 from hf_capsule_mt.routing.dynamic import shares
-from hf_capsule_mt.routing.em_chunked import em_routing_chunked
+from hf_capsule_mt.routing.em_chunked import SMALLEST_ACTIVATION, em_routing_chunked
 from hf_capsule_mt.routing.forms import RoutingForm, choose_form, kernels_for
 
 LOG_TWO_PI = math.log(2 * math.pi)
-SMALLEST_ACTIVATION = 1e-20  # what is multiplied by 1 / A in a backward pass must not overflow
 
 
 def em_lambda_schedule(num_iterations: int, lambda_final: float = 0.01) -> tuple[float, ...]:
@@ -73,7 +72,6 @@ def em_routing(
     for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
         check_shape(name, beta, torch.Size([num_outputs]), votes)
     if input_activation is not None:
-        input_activation = input_activation.to(iteration_dtype(votes)).clamp(min=SMALLEST_ACTIVATION)
         if input_activation.dim() == votes.dim() - 2:
             check_shape("input_activation", input_activation, votes.shape[:-2], votes)
             input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
@@ -124,7 +122,7 @@ def em_routing_plain(
         # M-step
         log_mass = log_assignment  # [..., N, M]
         if input_activation is not None:
-            log_mass = log_mass + input_activation.log()
+            log_mass = log_mass + input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()
         share = shares(log_mass, keep).unsqueeze(-1)  # R / sum R [..., N, M, 1]
         if keep is not None:
             log_mass = log_mass.masked_fill(~keep, -math.inf)

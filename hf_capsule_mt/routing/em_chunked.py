@@ -26,6 +26,7 @@ ENTROPY_CONSTANT = 1 + math.log(2 * math.pi)
 # dimension, so its density is at worst some e^-18 of the largest, to the power of the width, for votes up to 1e6.
 LARGEST_DIRECT_WIDTH = 4
 LARGEST_DIRECT_WIDTH_WITH_ACTIVATION = 2  # which may be 1e-20
+SMALLEST_ACTIVATION = 1e-20  # what is multiplied by 1 / A in a backward pass must not overflow
 
 
 def em_routing_chunked(
@@ -155,7 +156,7 @@ class _EMRouting(torch.autograd.Function):
         capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else input_activation[rows]
+            activation = _chunk_of_activation(rows, input_activation, values)
             run = on_chunk(_em_forward, len(values), votes)
             capsules[rows] = run(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
         return capsules
@@ -170,16 +171,24 @@ class _EMRouting(torch.autograd.Function):
         grad_beta_a, grad_beta_u = torch.zeros_like(beta_a), torch.zeros_like(beta_u)
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            activation = None if input_activation is None else input_activation[rows]
+            activation = _chunk_of_activation(rows, input_activation, values)
             grad_chunk = grad_capsules[rows].to(values.dtype)
             run = on_chunk(_em_backward, len(values), votes)
             grads = run(grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance)
             grad_votes[rows] = grads[0]
-            if grad_activation is not None and activation is not None:
-                grad_activation[rows] = grads[1]
+            if input_activation is not None and grad_activation is not None:
+                clamped = input_activation[rows].to(values.dtype) < SMALLEST_ACTIVATION
+                grad_activation[rows] = grads[1].masked_fill_(clamped, 0)
             grad_beta_a += grads[2]
             grad_beta_u += grads[3]
         return grad_votes, None, grad_activation, grad_beta_a, grad_beta_u, None, None
+
+
+def _chunk_of_activation(
+    rows: slice, input_activation: torch.Tensor | None, values: torch.Tensor
+) -> torch.Tensor | None:
+    """Return the input activation [P, N, M] of one chunk, in the dtype of its values, without copying the others."""
+    return None if input_activation is None else input_activation[rows].to(values.dtype).clamp(min=SMALLEST_ACTIVATION)
 
 
 def _em_forward(

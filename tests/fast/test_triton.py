@@ -80,6 +80,21 @@ SHAPES = [(2, 6, 512, 1), (3, 2, 8, 1), (2, 8, 1024, 1), (3, 7, 9, 5), (2, 12, 8
 
 
 @needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_activations_that_vanish(in_form, dtype):
+    """The smallest activation stands for those below it, which get no gradient."""
+    activation = torch.rand(4, 3, 5, device=DEVICE) + 0.1
+    activation[:, 0, :2], activation[1, 1] = 0, 1e-25
+    tensors = [torch.randn(4, 3, 5, 1, device=DEVICE), *torch.zeros(2, 5, device=DEVICE), activation.to(dtype)]
+    plain, kernel = (in_form(form, em, tensors) for form in ("plain", "triton"))
+    assert (kernel[-1] == 0).sum() == (activation < 1e-20).sum()
+    for expected, actual in zip(plain, kernel, strict=True):
+        assert actual.dtype == expected.dtype
+        rounding = 2**-6 if actual.dtype == torch.bfloat16 else 1e-4  # the interpreter truncates
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=rounding)
+
+
+@needs_kernels
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("masked", [False, True])
 def test_em_routing(in_form, shape, masked):

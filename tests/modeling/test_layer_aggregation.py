@@ -1,17 +1,31 @@
-"""Layer aggregation: what tells its methods apart (properties 26 and 27)."""
+"""Layer aggregation: what tells its methods apart (properties 26 and 27), and its memory."""
+
+import copy
+import weakref
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt import CapsuleMarianConfig
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
+from hf_capsule_mt.modeling import layer_aggregation, matrices
 from hf_capsule_mt.modeling.layer_aggregation import (
     DynamicCombination,
     LinearCombination,
     TopLayer,
     build_layer_aggregation,
 )
+from hf_capsule_mt.routing import common
 
 WIDTH, LAYERS = 12, 3
+BASE = {
+    "vocab_size": 8000, "d_model": 512, "encoder_attention_heads": 8, "decoder_attention_heads": 8,
+    "encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048,
+    "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "activation_function": "relu",
+}  # fmt: skip
 
 
 def build(method, **settings):
@@ -91,3 +105,113 @@ def test_a_residual_starts_at_the_top_layer():
         module.layer_norm.reset_parameters()
         states = outputs()
         assert torch.equal(module(states)[0], states[-1])
+
+
+def result_and_gradients(module, states, autocast=None):
+    states = [state.detach().clone().requires_grad_() for state in states]
+    with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
+        result = module(states)[0]
+    grad = torch.randn(result.shape, generator=torch.Generator().manual_seed(1)).to(result)
+    return [result.detach(), *torch.autograd.grad(result, [*states, *module.parameters()], grad)]
+
+
+@pytest.fixture
+def keeping_little(monkeypatch):
+    """Call it to take the backward pass of many positions for few, too; it returns the shapes that were kept."""
+    kept = []
+
+    def start():
+        monkeypatch.setattr(layer_aggregation, "POSITIONS_PER_WIDTH", 0)
+        monkeypatch.setattr(
+            layer_aggregation._VotesOfLayers, "apply", lambda *given: kept.append(given) or original(*given)
+        )
+        return kept
+
+    original = layer_aggregation._VotesOfLayers.apply
+    return start
+
+
+@pytest.mark.parametrize("activation", ["none", "scalar", "vector"])
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_many_positions_give_the_same_gradients(activation, autocast, keeping_little):
+    config = CapsuleMarianConfig(
+        d_model=WIDTH, encoder_attention_heads=2, decoder_attention_heads=2, layer_aggregation="em_routing",
+        em_input_activation=activation,
+    )  # fmt: skip
+    module = build_layer_aggregation(config, LAYERS, enabled=True)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    states = outputs((2, 40))
+    exact = result_and_gradients(copy.deepcopy(module).eval().double(), [state.double() for state in states])
+    plain = result_and_gradients(module.eval(), states, autocast)
+    calls = keeping_little()
+    few = result_and_gradients(module, states, autocast)
+    assert len(calls) == 1
+    for truth, expected, actual in zip(exact, plain, few, strict=True):
+        assert actual.dtype == expected.dtype
+        error, least = ((found.double() - truth).norm() / truth.norm() for found in (actual, expected))
+        assert error <= 2 * least + 1e-6
+
+
+@pytest.mark.parametrize("reason", ["a hook", "own inputs", "no gradients"])
+def test_what_has_to_call_the_modules_does(reason, keeping_little):
+    module = build("em_routing", capsule_input="own" if reason == "own inputs" else "all")
+    seen = []
+    if reason == "a hook":
+        module.votes.register_forward_hook(lambda *given: seen.append(given))
+    calls = keeping_little()
+    with torch.set_grad_enabled(reason != "no gradients"):
+        module(outputs())
+    assert calls == []
+    assert len(seen) == (reason == "a hook")
+
+
+class PeakMemory(TorchDispatchMode):
+    """The largest number of bytes that tensors made inside hold at once."""
+
+    def __init__(self, held):
+        super().__init__()
+        self.sizes = {tensor.untyped_storage()._cdata: 0 for tensor in held}
+        self.now = self.peak = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            storage = tensor.untyped_storage() if isinstance(tensor, torch.Tensor) else None
+            if storage is not None and storage._cdata not in self.sizes:
+                self.sizes[storage._cdata] = storage.nbytes()
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self.free, storage._cdata)
+        self.peak = max(self.peak, self.now)
+        return result
+
+    def free(self, storage):
+        self.now -= self.sizes.pop(storage)
+
+
+@pytest.mark.parametrize(
+    ("method", "dtype"),
+    [("em_routing", torch.float32), ("em_routing", torch.bfloat16), ("dynamic_routing", torch.float32)],
+)
+def test_memory_of_a_training_step(method, dtype, monkeypatch):
+    """At most a tenth more than Marian's, at base size, by fake tensors on the paths of an accelerator."""
+    monkeypatch.setattr(common, "HOST", "another device")
+    monkeypatch.setattr(matrices, "is_plain", lambda linear: True)  # a fake parameter has another type
+    monkeypatch.setattr(  # as on a GPU, which keeps a byte for each number and not a factor
+        torch.nn.functional, "dropout", lambda input, p, training: torch.native_dropout(input, p, training)[0]
+    )
+    peaks = []
+    with FakeTensorMode():
+        for model in (
+            MarianMTModel(MarianConfig(**BASE)),
+            CapsuleMarianMTModel(CapsuleMarianConfig(**BASE, layer_aggregation=method)),
+        ):
+            for parameter in model.train().parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            words = torch.randint(2, 8000, (256, 32))
+            with PeakMemory([words, *model.parameters(), *(one.grad for one in model.parameters())]) as memory:
+                with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+                    loss = model(input_ids=words, labels=words).loss
+                loss.backward()
+            peaks.append(memory.peak)
+    assert peaks[1] <= 1.1 * peaks[0]

@@ -28,7 +28,7 @@ def make(num_queries=4, num_keys=5, width=3, batch=(2,), dtype=torch.float64, sc
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
 @pytest.mark.parametrize("numbers", [2**18, 40, 7])  # one chunk; some queries of a row; one query at a time
 def test_equals_the_plain_form(plain, scale, numbers, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.routing.additive.chunk_numbers", lambda keys: numbers)
+    monkeypatch.setattr("hf_capsule_mt.routing.additive.chunk_numbers", lambda keys, total: numbers)
     arguments = [tensor.requires_grad_() for tensor in make(batch=(2, 3), scale=scale)]
     expected, actual = plain(*arguments), additive_scores(*arguments)
     torch.testing.assert_close(actual, expected)
