@@ -13,10 +13,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM
 
 import hf_capsule_mt  # noqa: F401  registers the models
 from hf_capsule_mt.command_line import HelpFormatter, folder, positive, run
+from hf_capsule_mt.data.tokenizer import load_tokenizer
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_lines
@@ -77,7 +78,7 @@ def main() -> None:
     load_weights(model, average_weights(checkpoints))
     if hasattr(model, "drop_guided_losses"):
         model.drop_guided_losses()
-    export(model.half(), AutoTokenizer.from_pretrained(checkpoints[-1]), arguments.output)
+    export(model.half(), load_tokenizer(checkpoints[-1]), arguments.output)
     lines = [line for line in read_lines(arguments.sources) if line.strip()]
     sources = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
     keep_translations(arguments.output, sources, arguments.num_beams)

@@ -1,5 +1,6 @@
 """Every test is offline, seeded, and on one thread for each of the two processes that run them."""
 
+import itertools
 import os
 import shutil
 import stat
@@ -10,6 +11,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+
+from hf_capsule_mt.data import sentence_pairs
 
 torch.set_num_threads(1)
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,3 +53,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "mix" in metafunc.fixturenames and metafunc.cls is not None:
         mixes = metafunc.cls.mixes
         metafunc.parametrize("mix", list(mixes.values()), ids=list(mixes))
+
+
+@pytest.fixture
+def pictures():
+    """Skip a test that draws where matplotlib is missing."""
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib").use("agg")
+
+
+@pytest.fixture
+def text_folder(monkeypatch, tmp_path):
+    """Work in a folder with text: train.en/de, test.en/de, and two systems' translations of the latter."""
+    pairs = list(itertools.islice(sentence_pairs(), 340))
+    for name, part in (("train", pairs[:300]), ("test", pairs[300:])):
+        for side, language in enumerate(("en", "de")):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in part))
+    targets = [german for _, german in pairs[300:]]
+    worse = [" ".join(line.split()[: -(n % 3) or None]) for n, line in enumerate(targets)]
+    (tmp_path / "good.hyp").write_text("".join(f"{line}\n" for line in targets))
+    (tmp_path / "worse.hyp").write_text("".join(f"{line}\n" for line in worse))
+    monkeypatch.chdir(tmp_path)

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,28 +83,6 @@ def draw_past_future(
         axis.tick_params(length=0)
     axes[0, 0].set_yticks(range(len(source)), list(source), fontsize=9)
     figure.colorbar(image, ax=axes[0].tolist(), label="share of PAST (P) and FUTURE (F)", fraction=0.02, pad=0.02)
-    return save_picture(figure, path)
-
-
-def draw_heat_maps(
-    maps: Mapping[str, torch.Tensor], rows: Sequence[str], columns: Sequence[str], path: str | os.PathLike[str]
-) -> Path:
-    """Draw heat maps of shares between 0 and 1 side by side, with the same named rows and columns.
-
-    Args:
-        maps: a matrix [rows, columns] for each title.
-        path: the file to write, as PNG, PDF or SVG by its ending.
-    """
-    from matplotlib import pyplot as plt
-
-    width, height = 1.6 + 0.45 * len(columns) * len(maps), 1.8 + 0.3 * len(rows)
-    figure, axes = plt.subplots(1, len(maps), figsize=(max(width, 4.0), height), squeeze=False, sharey=True)
-    for (title, matrix), axis in zip(maps.items(), axes[0], strict=True):
-        image = axis.imshow(matrix.detach().float().cpu().numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=1)
-        axis.set_title(title)
-        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right")
-        axis.set_yticks(range(len(rows)), rows)
-    figure.colorbar(image, ax=axes[0].tolist(), label="share")
     return save_picture(figure, path)
 
 

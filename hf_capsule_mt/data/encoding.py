@@ -35,6 +35,8 @@ def encode(
         sources, targets = ([pair[key] for pair in batch["translation"]] for key in (source_language, target_language))
         truncation = {"truncation": True, "max_length": max_length} if max_length else {}
         encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, **truncation)
+        if truncation and tokenizer.is_fast:
+            tokenizer.backend_tokenizer.no_truncation()  # which a saved tokenizer would go on with
         result = {"input_ids": encoded["input_ids"], "labels": encoded["labels"]}
         if not isinstance(dataset, IterableDataset):
             result["source_length"] = [len(ids) for ids in result["input_ids"]]

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -133,7 +134,7 @@ def model_card(
         limits=_limits(config, corpora),
         training=_training(recipe, corpora, training),
         scores=_scores(training, evaluations) + _coverage_quality(omissions),
-        speed=_speed(speeds),
+        speed=_speed(name, speeds),
         environment=_environment([*([training] if training else []), *evaluations, *omissions, *speeds]),
         papers="\n\n".join(PAPERS[paper] for paper in papers_of(config)),
     )
@@ -346,14 +347,14 @@ def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, floa
     return [(key.removesuffix("_bleu"), scores[key], signature) for key in scores if key.endswith("_bleu")]
 
 
-def _speed(results: Sequence[Mapping[str, Any]]) -> str:
+def _speed(name: str, results: Sequence[Mapping[str, Any]]) -> str:
     lines = "\n".join(
         f"- {result['sentences_per_second']:.1f} sentences per second{_engine(result)} ({result['sentences']:,} "
         f"sentences, batches of {result['batch_tokens']} tokens, beam {result['num_beams']}) on {_hardware(result)}"
         for result in results
         if result["kind"] == "speed"
     )
-    tables = [_engine_table(result) for result in results if result["kind"] == "trained_engines"]
+    tables = [_engine_table(name, result) for result in results if result["kind"] == "trained_engines"]
     return "\n\n".join(filter(None, [lines, *tables])) or "Not measured."
 
 
@@ -363,26 +364,31 @@ def _engine(result: Mapping[str, Any]) -> str:
     return f" with the {backend} backend{' in int8' * bool(result.get('int8'))}" if backend else ""
 
 
-def _engine_table(result: Mapping[str, Any]) -> str:
-    """Return sentences per second of each engine, as `python -m lab.benchmark trained` measured them."""
-    cells = [cell for cells in result["checkpoints"].values() for cell in cells if cell["ends"] == "real ends"]
-    engines = list(dict.fromkeys(engine for cell in cells for engine in cell["engines"]))
-    header = [
-        f"{cell['threads']} thread{'s' * (cell['threads'] > 1)}, batch {cell['batch']}, beam {cell['beams']}"
-        for cell in cells
-    ]
+def _engine_table(name: str, result: Mapping[str, Any]) -> str:
+    """Return sentences per second of each engine, as `python -m lab.benchmark trained` measured them.
 
-    def speed(cell: Mapping[str, Any], engine: str) -> str:
-        row = cell["engines"].get(engine)
-        return "" if row is None else f"{result['sentences'] / row['seconds']['translate']['median']:.1f}"
+    Of several checkpoints, the card shows that of its own name.
+    """
+    measured = result["checkpoints"]
+    own = [cells for path, cells in measured.items() if len(measured) == 1 or Path(path).name == Path(name).name]
+    cells = [cell for cells in own for cell in cells if cell["ends"] == "real ends"]
+    engines = list(dict.fromkeys(engine for cell in cells for engine in cell["engines"]))
+
+    def row(cell: Mapping[str, Any]) -> str:
+        found = [cell["engines"].get(engine) for engine in engines]
+        speeds = (
+            "" if one is None else f"{result['sentences'] / one['seconds']['translate']['median']:.1f}"
+            for one in found
+        )
+        return f"| {' | '.join([*map(str, (cell['threads'], cell['batch'], cell['beams'])), *speeds])} |"
 
     return "\n".join(
         [
             f"Sentences per second, {result['sentences']:,} sentences, on {_hardware(result)}:",
             "",
-            f"| engine | {' | '.join(header)} |",
-            "|---" * (1 + len(cells)) + "|",
-            *(f"| {engine} | {' | '.join(speed(cell, engine) for cell in cells)} |" for engine in engines),
+            f"| threads | batch | beams | {' | '.join(engines)} |",
+            "|---" * (3 + len(engines)) + "|",
+            *map(row, cells),
         ]
     )
 

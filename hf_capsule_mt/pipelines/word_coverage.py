@@ -160,7 +160,10 @@ def _finished(
     left: torch.Tensor,
     calibration: Calibration | None,
 ) -> WordCoverage:
-    """Calibrate, count unknown words as missing, and average over the words that are no marks."""
+    """Calibrate, count unknown words as missing, and average over the words that are no marks.
+
+    A calibrated score is at most the share of the words that are not `untranslated`.
+    """
     unknown, counts = words.is_unknown[:, None], words.counts[:, None]
     if calibration is not None:
         covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~counts, 1.0)
@@ -169,7 +172,8 @@ def _finished(
     total = covered.masked_fill(~counts, 0.0).sum(dim=-1)
     score = total / counts.sum(dim=-1).clamp(min=1)
     if calibration is not None:
-        score = on_curve(calibration["sentences"], score)
+        missing = (untranslated & counts).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
+        score = on_curve(calibration["sentences"], score).minimum(1 - missing)
     score = torch.where(counts.any(dim=-1), score, 1.0)
     return WordCoverage(past, future, covered, untranslated, score, left)
 

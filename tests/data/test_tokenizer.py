@@ -187,6 +187,7 @@ def test_encoding_and_dropping():
     assert max(cut["source_length"]) == 8
     assert all(ids[-1] == tokenizer.eos_token_id for ids in cut["input_ids"])
     assert cut["translation"] == part["translation"]
+    assert tokenizer.backend_tokenizer.truncation is None  # nobody who saves it has asked for a limit
 
 
 def test_padding():

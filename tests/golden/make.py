@@ -12,7 +12,6 @@ import copy
 import itertools
 import json
 import random
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -176,6 +175,8 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save_pretrained(folder)
     content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    if "merges" in content["model"]:
+        content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
     compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     (folder / "tokenizer.json").write_text(compact, encoding="utf-8")
 
@@ -290,9 +291,15 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 # ------------------------------------------------------------------------------------------------------------- writing
 def write_expected(folder: Path, expected: dict[str, Any]) -> None:
-    text = json.dumps(expected, ensure_ascii=False, indent=1)
-    one_line = re.sub(r"\[[^\[\]{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
-    (folder / EXPECTED).write_text(one_line + "\n", encoding="utf-8")
+    """Write a line for each key of the two upper levels."""
+    (folder / EXPECTED).write_text(_in_lines(expected, levels=2) + "\n", encoding="utf-8")
+
+
+def _in_lines(value: object, levels: int) -> str:
+    if levels and isinstance(value, dict):
+        rows = [f"{json.dumps(key)}:{_in_lines(inner, levels - 1)}" for key, inner in value.items()]
+        return "{\n" + ",\n".join(rows) + "\n}"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def make(name: str, measure_only: bool) -> None:

@@ -1,6 +1,5 @@
 """The commands that evaluate, run as a person runs them, on a few sentences: as scripts and by `capsule-mt`."""
 
-import itertools
 import json
 import runpy
 from pathlib import Path
@@ -8,30 +7,14 @@ from pathlib import Path
 import pytest
 
 import capsule_mt
-from hf_capsule_mt.data import sentence_pairs
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 @pytest.fixture
-def pictures():
-    """Skip a script that draws where matplotlib is missing."""
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib").use("agg")
-
-
-@pytest.fixture
-def script(monkeypatch, tmp_path, capsys):
-    """Run a script in a folder with text: train.en/de, test.en/de, and two systems' translations of the latter."""
-    pairs = list(itertools.islice(sentence_pairs(), 340))
-    for name, part in (("train", pairs[:300]), ("test", pairs[300:])):
-        for side, language in enumerate(("en", "de")):
-            (tmp_path / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in part))
-    targets = [german for _, german in pairs[300:]]
-    worse = [" ".join(line.split()[: -(n % 3) or None]) for n, line in enumerate(targets)]
-    (tmp_path / "good.hyp").write_text("".join(f"{line}\n" for line in targets))
-    (tmp_path / "worse.hyp").write_text("".join(f"{line}\n" for line in worse))
-    monkeypatch.chdir(tmp_path)
+def script(monkeypatch, text_folder, capsys):
+    """Run a script in a folder with text."""
 
     def run(name: str, arguments: str) -> str:
         monkeypatch.setattr("sys.argv", [f"scripts/{name}.py", *arguments.split()])
