@@ -46,7 +46,7 @@ def test_release(command, tmp_path, monkeypatch):
     for said in (
         "CC BY 2.0 FR",
         "license: apache-2.0",
-        "Training: 4.5 hours on",
+        "4.5 hours on",
         "| own, 1 beams | guided | 0.90 | - | 0.90 |",
         "46.00",
     ):
