@@ -200,6 +200,8 @@ def test_memory_of_a_training_step(method, dtype, monkeypatch):
     monkeypatch.setattr(  # as on a GPU, which keeps a byte for each number and not a factor
         torch.nn.functional, "dropout", lambda input, p, training: torch.native_dropout(input, p, training)[0]
     )
+    # layerdrop of Marian in transformers 5.15 compares a tensor, which a fake one has no value for
+    monkeypatch.setattr(torch, "rand", lambda *size, **settings: 0.5)
     peaks = []
     with FakeTensorMode():
         for model in (
