@@ -135,25 +135,37 @@ def metric_path(name: str) -> str:
 
 
 def compute_metrics(
-    tokenizer: PreTrainedTokenizerBase, metrics: Sequence[str] = ("bleu", "chrf")
+    tokenizer: PreTrainedTokenizerBase,
+    metrics: Sequence[str] = ("bleu", "chrf"),
+    decode: Callable[[list[int]], str] | None = None,
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """Return a `compute_metrics` for a `Seq2SeqTrainer` with `predict_with_generate=True`.
 
     It also reports the mean number of generated tokens.
+
+    Args:
+        tokenizer: that of the target, if there are two.
+        decode: the text of token ids from the start token on. A `MarianTokenizer` with two vocabularies needs
+            `partial(decode_target, tokenizer)` of `hf_capsule_mt.modeling.vocabulary`: by itself it leaves out target
+            words that have the ids of the source's special tokens.
     """
+    if decode is None and getattr(tokenizer, "separate_vocabs", False):
+        raise ValueError(
+            "`decode` must be given for a tokenizer with `separate_vocabs`: partial(decode_target, tokenizer)"
+        )
+    pad = tokenizer.pad_token_id
+
+    def text(ids: list[int]) -> str:
+        return (decode(ids) if decode else str(tokenizer.decode(ids, skip_special_tokens=True))).strip()
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        generated, labels = (
-            np.where(np.asarray(ids) < 0, tokenizer.pad_token_id, ids)
-            for ids in (_first(prediction.predictions), prediction.label_ids)
-        )
-        hypotheses, references = (
-            [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
-            for ids in (generated, labels)
-        )
+        generated = np.asarray(_first(prediction.predictions))
+        generated = np.where(generated < 0, pad, generated)
+        hypotheses = [text(ids.tolist()) for ids in generated]
+        references = [text([pad, *ids[ids >= 0].tolist()]) for ids in np.asarray(prediction.label_ids)]
         scores = score_corpus(hypotheses, [references], metrics)
-        lengths = (generated != tokenizer.pad_token_id).sum(axis=-1)
-        return {name: score.score for name, score in scores.items()} | {"generated_tokens": float(lengths.mean())}
+        lengths = [np.flatnonzero(ids != pad).max(initial=0) for ids in generated]  # without the start token
+        return {name: score.score for name, score in scores.items()} | {"generated_tokens": float(np.mean(lengths))}
 
     return compute
 

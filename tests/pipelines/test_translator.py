@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import pytest
 import sentencepiece
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianTokenizer, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, EvalPrediction, MarianTokenizer, pipeline
 
 import hf_capsule_mt
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
+from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.fast.transform import FastLinear
 from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines import PrefixedText, Translation
@@ -355,6 +357,12 @@ def test_vocabularies_of_unequal_size(unequal, start):
     assert piped["translation_text"] == expected
     sequence = torch.tensor([start_id, *[target[word]] * 3, target["</s>"], config.pad_token_id])
     assert decode_target(tokenizer, sequence) == expected
+    labels = torch.cat([sequence[1:5], torch.tensor([-100])])[None]
+    for_trainer = EvalPrediction(sequence[None].numpy(), labels.numpy())
+    scores = compute_metrics(tokenizer, ["chrf"], partial(decode_target, tokenizer))(for_trainer)
+    assert scores == {"chrf": 100, "generated_tokens": 4}
+    with pytest.raises(ValueError, match="`decode` must be given"):
+        compute_metrics(tokenizer)
 
 
 def test_it_is_public():
