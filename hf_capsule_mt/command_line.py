@@ -144,8 +144,12 @@ def checkpoint(text: str) -> str:
     """An `argparse` type: a folder with a saved model, or a name on the hub."""
     if Path(text).exists():
         return str(checkpoint_folder(text))
-    if re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", text) is None:
-        raise argparse.ArgumentTypeError(f"{text}: no such folder, and no name on the hub (owner/name)")
+    from hf_capsule_mt.modeling.loading import check_place  # as late as this: imports take seconds
+
+    try:
+        check_place(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     print(f"{text}: no such folder, looked for on the hub", file=sys.stderr)
     return text
 

@@ -4659,6 +4659,7 @@ NameOrPath = str | os.PathLike[str]
 
 # of other families, weights without a place are common and harmless
 STRICT_FAMILIES = frozenset({"marian", "capsule_marian", "capsule_rnmt", "capsnmt"})
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 WEIGHTS_FILE = "model.safetensors"
 # what `to_fast(model).save` writes: rounded matrices as `NAME.codes` [out, in] and `NAME.largest` [out], others as
 # they are; and the SHA-256 of that file
@@ -4695,7 +4696,8 @@ def load_checkpoint(name_or_path: NameOrPath, **kwargs: Any) -> tuple[Any, PreTr
 
     Raise a `CheckpointError` that names the file, and the tensor or the field, if anything does not fit.
     """
-    model, tokenizer = load_model(name_or_path, **kwargs), load_tokenizer(name_or_path)
+    model = load_model(name_or_path, **kwargs)
+    tokenizer = load_tokenizer(name_or_path, model.config)
     check_tokenizer(model, tokenizer)
     return model, tokenizer
 
@@ -4707,12 +4709,30 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
     return model
 
 
-def load_tokenizer(name_or_path: NameOrPath) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a checkpoint; every error names the checkpoint."""
-    tokenizer: Any = _named(name_or_path, lambda: AutoTokenizer.from_pretrained(name_or_path), "the tokenizer")
+def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a checkpoint; every error names the checkpoint.
+
+    Args:
+        config: that of its model, which saves reading it again.
+    """
+    check_place(name_or_path)
+    tokenizer: Any = _named(
+        name_or_path, lambda: AutoTokenizer.from_pretrained(name_or_path, config=config), "the tokenizer"
+    )
     for keyword in ("is_local", "local_files_only"):  # `save_pretrained` would write how it was loaded
         tokenizer.init_kwargs.pop(keyword, None)
     return cast(PreTrainedTokenizerBase, tokenizer)
+
+
+def check_place(name_or_path: NameOrPath) -> None:
+    """Raise a `CheckpointError` for the path of a missing folder, which transformers would ask the hub for."""
+    text, path = os.fspath(name_or_path), Path(name_or_path)
+    if path.exists():
+        return
+    if HUB_NAME.fullmatch(text) is None:
+        raise CheckpointError(f"{text}: no such folder, and no name on the hub (owner/name)")
+    if "/" in text and path.parent.is_dir():
+        raise CheckpointError(f"{text}: no such folder (the hub is not asked, as there is a folder {path.parent})")
 
 
 def checked_weight_files(folder: NameOrPath) -> list[Path]:
@@ -4781,27 +4801,38 @@ def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) 
 
 def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str | None]:
     """Load a model; return it with a sentence about weights that are missing, superfluous or of another shape."""
+
+    def named(load: Callable[[], Any]) -> Any:
+        try:
+            return _named(name_or_path, load)
+        except CheckpointError:
+            _check_family(folder / "config.json", kwargs)
+            raise
+
+    check_place(name_or_path)
     folder = Path(name_or_path)
-    if folder.is_dir():
-        checked_weight_files(folder)
-        _check_family(folder / "config.json", kwargs)
     # only the mode without an error tells which tensors have another shape
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
+    if folder.is_dir():
+        checked_weight_files(folder)
+        # or transformers asks whether to trust code in the folder, and waits
+        settings["trust_remote_code"] = bool(kwargs.get("trust_remote_code"))
     source: NameOrPath | None = name_or_path
     model_class: Any = AutoModelForSeq2SeqLM
     if (folder / INT8_FILE).is_file():
         if kwargs.get("dtype") == "auto":
             settings["dtype"] = torch.float32
-        config = settings.get("config") or _named(name_or_path, lambda: AutoConfig.from_pretrained(folder))
+        trust = settings["trust_remote_code"]
+        config = settings.get("config") or named(lambda: AutoConfig.from_pretrained(folder, trust_remote_code=trust))
         source, settings = None, settings | {"config": config, "state_dict": _int8_state(folder)}
         model_class = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
-    model, found = _named(name_or_path, lambda: model_class.from_pretrained(source, *args, **settings))
+    model, found = named(lambda: model_class.from_pretrained(source, *args, **settings))
     if source is None:
         model.name_or_path = model.config.name_or_path = os.fspath(name_or_path)
         if (folder / "generation_config.json").is_file():
-            model.generation_config = _named(name_or_path, lambda: GenerationConfig.from_pretrained(folder))
+            model.generation_config = named(lambda: GenerationConfig.from_pretrained(folder))
     if (folder / "generation_config.json").is_file():  # transformers takes the defaults for one that it cannot read
-        _named(name_or_path, lambda: GenerationConfig.from_pretrained(folder))
+        named(lambda: GenerationConfig.from_pretrained(folder))
     problem = _loading_problem(model, found, name_or_path)
     if problem is None and model.config.model_type in STRICT_FAMILIES:
         problem = _token_problem(model, name_or_path)

@@ -75,7 +75,14 @@ def main() -> None:
         help=f"what requests must have as `api_key` (default: the variable {API_KEY}, if it is set)",
     )
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        serve(arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def serve(arguments: argparse.Namespace) -> None:
     pairs = language_pairs(arguments.checkpoints)
     with bind(arguments.host, arguments.port) as listener:
         translators = {

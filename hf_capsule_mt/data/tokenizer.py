@@ -1,12 +1,11 @@
 """Train subword tokenizers that transformers loads like any other."""
 
 import json
-import os
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
 
@@ -141,14 +140,3 @@ def _wrap(backend: Tokenizer, tokenizer_class: type[FastTokenizer], **settings: 
         split_special_tokens=True,
         **settings,
     )
-
-
-def load_tokenizer(name_or_path: str | os.PathLike[str]) -> Any:
-    """Return a tokenizer that is saved as if it had been trained here.
-
-    `from_pretrained` keeps how it was called, which `save_pretrained` would write into tokenizer_config.json.
-    """
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path)
-    for keyword in ("is_local", "local_files_only"):
-        tokenizer.init_kwargs.pop(keyword, None)
-    return tokenizer

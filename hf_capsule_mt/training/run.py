@@ -21,7 +21,7 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import remove_partials
-from hf_capsule_mt.modeling.loading import load_model
+from hf_capsule_mt.modeling.loading import check_place, load_model
 from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
@@ -106,6 +106,9 @@ class _Run:
 
     def to_the_end(self) -> dict[str, Any] | None:
         recipe, arguments = self.recipe, self.arguments
+        for place in (recipe.init_from, recipe.word_distillation.get("teacher")):
+            if place:
+                check_place(place)
         with arguments.main_process_first(desc="data and tokenizer"):
             same_recipe_as_before(recipe, self.output, write=arguments.should_save)
             corpus = load_corpus(recipe)

@@ -17,11 +17,11 @@ from hf_capsule_mt.data import (
     drop_long,
     encode,
     existing_files,
-    load_tokenizer,
     load_translation_data,
     train_separate_tokenizers,
     train_tokenizer,
 )
+from hf_capsule_mt.modeling.loading import load_tokenizer
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import save_atomically
 from hf_capsule_mt.training.recipe_checks import DATA_PARTS
@@ -91,10 +91,10 @@ def files_of(recipe: Recipe, part: str) -> list[Path]:
 def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the run, or the one that the recipe names, or train one and save it in the folder."""
     if (folder / "tokenizer_config.json").exists():
-        return cast(PreTrainedTokenizerBase, load_tokenizer(folder))
+        return load_tokenizer(folder)
     settings = recipe.tokenizer
     if "load" in settings or recipe.init_from is not None:
-        return cast(PreTrainedTokenizerBase, load_tokenizer(settings.get("load") or str(recipe.init_from)))
+        return load_tokenizer(settings.get("load") or str(recipe.init_from))
     size, model = settings["vocab_size"], settings.get("model", "bpe")
     train = corpus["train"]
     if settings.get("sentences") is not None:

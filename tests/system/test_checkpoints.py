@@ -1,9 +1,14 @@
 """Checkpoints: released ones, one that goes the whole way to the page, and malformed ones, through every command."""
 
+import builtins
 import importlib.util
+import io
 import json
+import signal
 import subprocess
 import sys
+from argparse import ArgumentTypeError
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +17,10 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeli
 
 import capsule_mt
 from hf_capsule_mt import Translator
+from hf_capsule_mt.command_line import checkpoint
 from hf_capsule_mt.hub import check_export
 from hf_capsule_mt.hub.exporting import tokenless_environment
-from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint
+from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.malformed import MALFORMED, damaged
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
@@ -125,6 +131,7 @@ COMMANDS = {
     "shortlist": "shortlist checkpoint text.en text.en --output out",
     "convert": "convert checkpoint out --to onnx",
     "calibrate": "calibrate checkpoint text.en text.en --output out",
+    "score": "score checkpoint --sources text.en --translations text.en --output out.tsv --cpu",
     "serve": "serve en-de=checkpoint --port 0",
     "distill": "distill recipe.yaml out --teacher checkpoint --cpu",
 }
@@ -152,15 +159,30 @@ def malformed(request, good, tmp_path):
     return tmp_path, MALFORMED[request.param][1]
 
 
-def test_a_good_one_loads(good):
+def test_a_good_one_loads(good, monkeypatch):
+    opened = []
+    for module in (builtins, io):
+        call = module.open
+        monkeypatch.setattr(module, "open", lambda file, *a, _=call, **k: opened.append(str(file)) or _(file, *a, **k))
     model, _ = load_checkpoint(good)
     assert not model.training
+    assert opened.count(str(good / "config.json")) == 1
+
+
+@pytest.mark.parametrize("place", ["/no/folder", "./folder", "one/two/three", "outputs/demo"])
+def test_a_missing_folder_is_not_looked_for_on_the_hub(place, good, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs").mkdir()
+    ensemble = partial(Translator.from_pretrained, good)
+    for load in (Translator.from_pretrained, load_tokenizer, checkpoint, lambda path: ensemble(ensemble=[path])):
+        with pytest.raises((CheckpointError, ArgumentTypeError), match=f"^{place}: no such folder"):
+            load(place)
 
 
 def test_every_command(malformed, monkeypatch, capsys):
     folder, named = malformed
     monkeypatch.chdir(folder)
-    before = sorted(folder.rglob("*"))
+    before, handler = sorted(folder.rglob("*")), signal.getsignal(signal.SIGTERM)
     for name, command in COMMANDS.items():
         if name == "serve" and importlib.util.find_spec("uvicorn") is None:
             continue
@@ -172,6 +194,7 @@ def test_every_command(malformed, monkeypatch, capsys):
         assert named in said, (command, said)
         assert "Traceback" not in said, command
         assert sorted(folder.rglob("*")) == before, command
+        assert signal.getsignal(signal.SIGTERM) == handler, command
 
 
 def test_the_page_does_not_start(malformed, monkeypatch, capsys):

@@ -27,7 +27,7 @@ ALLOWED = {
     "__main__": {"capsule_mt"},
     "files": set(),
     # leaves beside the rooms
-    "command_line": {"extras"},
+    "command_line": {"extras", "modeling.loading"},
     "extras": set(),
 }
 PACKAGE_ROOMS = set(ALLOWED)
