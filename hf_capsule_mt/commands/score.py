@@ -22,17 +22,17 @@ from typing import get_args
 from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  registers the models
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
 from hf_capsule_mt.commands.translate import count_lines
 from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
-from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure, describe, translate_lines
+from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from hf_capsule_mt.files.text import decode_lines, iterate_lines, open_text
 from hf_capsule_mt.pipelines import CoverageOptions, Translator
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput
-from hf_capsule_mt.pipelines.lines import scored_json, scored_tsv
-from hf_capsule_mt.pipelines.results import CoverageMethod, Translation
+from hf_capsule_mt.pipelines.lines import WindowLines, scored_json, scored_tsv
+from hf_capsule_mt.pipelines.results import CoverageMethod
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -96,45 +96,6 @@ def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window,
         number += 1
 
 
-class Scorer:
-    """Scores windows of pairs into lines of the output, and keeps why pairs failed."""
-
-    def __init__(self, translator: Translator, arguments: argparse.Namespace) -> None:
-        self.translator, self.arguments = translator, arguments
-        self.coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
-        is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
-        self.line_of = scored_json if is_json else scored_tsv
-        self.num_failed = 0
-
-    def __call__(self, first_line: int, pairs: list[Pair]) -> tuple[list[str], dict[int, str]]:
-        """Return the lines of a window, and why pairs of it failed."""
-        lines, failures = [], {}
-        results = translate_lines(self.score, pairs, (PROBE, PROBE))
-        for number, result in enumerate(results, start=first_line):
-            try:
-                lines.append(self.line_of(number, result))
-            except ValueError as error:  # numbers that are not finite
-                result = Failure(describe(error))
-                lines.append(self.line_of(number, result))
-            if isinstance(result, Failure):
-                failures[number] = result.reason
-        return lines, failures
-
-    def score(self, pairs: list[Pair]) -> list[Translation]:
-        sources, translations = zip(*pairs, strict=True)
-        tokens = self.arguments.batch_tokens
-        return self.translator.score(sources, translations, coverage=self.coverage, batch_tokens=tokens)
-
-    def report(self, failures: dict[int, str]) -> None:
-        """Print why pairs failed; with --strict, raise it."""
-        for number, reason in failures.items():
-            message = f"pair {number + 1}: {reason}"
-            if self.arguments.strict:
-                raise ValueError(message)
-            tqdm.write(message, file=sys.stderr)
-        self.num_failed += len(failures)
-
-
 def main() -> int:
     arguments = parse_arguments()
     check_outputs([arguments.output], [arguments.sources, arguments.translations, arguments.input])
@@ -144,12 +105,24 @@ def main() -> int:
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
         if resumes:
+            stack.enter_context(resumable())
             stack.enter_context(lock_output(arguments.output))
         device = "cpu" if arguments.cpu else None
         translator = Translator.from_pretrained(
             arguments.model, device=device, dtype="float32", backend="transformers"
         )
-        scorer = Scorer(translator, arguments)
+        coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
+        is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
+        line_of = scored_json if is_json else scored_tsv
+        scored = WindowLines(
+            lambda pairs: translator.score(
+                *zip(*pairs, strict=True), coverage=coverage, batch_tokens=arguments.batch_tokens
+            ),
+            lambda number, result: [[line_of(number, result)]],
+            "pair",
+            arguments.strict,
+            (PROBE, PROBE),
+        )
         output, stream = None, sys.stdout.buffer
         if resumes:
             described = {
@@ -163,20 +136,15 @@ def main() -> int:
         progress = stack.enter_context(tqdm(total=count_lines(arguments.sources or arguments.input), unit=" pairs"))
         for window, pairs in windows_of_pairs(read_pairs(arguments), arguments.window):
             if output is None:
-                lines, failures = scorer(window.first_line, pairs)
-                stream.write("".join(f"{line}\n" for line in lines).encode())
+                stream.write("".join(f"{line}\n" for line in scored(window.first_line, pairs)[0][0]).encode())
                 stream.flush()
-                scorer.report(failures)
             else:
                 output.begin(window)
                 if not output.is_done(arguments.strict):
-                    lines, failures = scorer(window.first_line, pairs)
-                    if arguments.strict:
-                        scorer.report(failures)
-                    output.write([lines], failures)
+                    output.write(*scored(window.first_line, pairs))
             progress.update(len(pairs))
         if output is not None:
-            scorer.report(output.finish())
-    if scorer.num_failed:
-        print(f"{scorer.num_failed} pairs could not be scored: they have no score in the output", file=sys.stderr)
-    return CODE_OF_FAILED_LINES if scorer.num_failed else 0
+            scored.report(output.finish())
+    if scored.failures:
+        print(f"{len(scored.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
+    return CODE_OF_FAILED_LINES if scored.failures else 0

@@ -35,13 +35,13 @@ from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resu
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.fast.shortlist import FILE_NAME as SHORTLIST
 from hf_capsule_mt.files.digests import file_digest, model_digests, tokenizer_digest
-from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, Failure, describe, translate_lines
+from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from hf_capsule_mt.files.text import decode_lines, open_text
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
-from hf_capsule_mt.pipelines.lines import LineFormat
+from hf_capsule_mt.pipelines.lines import LineFormat, WindowLines
 from hf_capsule_mt.pipelines.results import KEPT, CoverageMethod
 from hf_capsule_mt.pipelines.segments import PrefixedText
 
@@ -227,46 +227,6 @@ def prefixed(line: str) -> str:
     return PrefixedText(text, prefixes[0]) if prefixes else text
 
 
-class Lines:
-    """Translates windows into the lines of the output files, and keeps why lines failed."""
-
-    def __init__(self, translator: Any, settings: dict[str, Any], arguments: argparse.Namespace) -> None:
-        self.translator, self.settings, self.arguments = translator, settings, arguments
-        coverage = arguments.coverage.suffix[1:] if arguments.coverage is not None else None
-        self.format = LineFormat(arguments.n_best, coverage)
-        self.failures: dict[int, str] = {}
-
-    def __call__(self, window: Window) -> tuple[list[list[str]], dict[int, str]]:
-        """Return the lines of each output file for a window of the input, and why lines of it failed."""
-        results = translate_lines(self.translate, window.lines)
-        columns: list[list[str]] = []
-        failures = {}
-        for number, result in enumerate(results, start=window.first_line):
-            try:
-                own = self.format.columns(number, result)
-            except ValueError as error:  # numbers that are not finite
-                result = Failure(describe(error))
-                own = self.format.columns(number, result)
-            if isinstance(result, Failure):
-                failures[number] = result.reason
-                self.report(number, result.reason)
-            columns = [*map(list.__add__, columns, own)] if columns else own
-        return columns, failures
-
-    def translate(self, lines: list[str]) -> list[Any]:
-        texts = [prefixed(line) for line in lines] if self.arguments.target_prefix else lines
-        return list(self.translator(texts, **self.settings))
-
-    def report(self, number: int, reason: str) -> None:
-        """Print why a line failed, once; with --strict, raise it."""
-        message = f"{self.arguments.input or 'stdin'}, line {number + 1}: {reason}"
-        if self.arguments.strict:
-            raise ValueError(message)
-        if number not in self.failures:
-            tqdm.write(message, file=sys.stderr)
-        self.failures[number] = reason
-
-
 def input_windows(arguments: argparse.Namespace) -> Iterator[Window]:
     stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
     with stream:
@@ -348,13 +308,19 @@ def main() -> int:
                 stack.enter_context(lock_output(path))
         translator, digests = load_translator(arguments)
         settings = {**generation_settings(arguments), "batch_tokens": arguments.batch_tokens}
-        lines = Lines(translator, settings, arguments)
+        form = LineFormat(arguments.n_best, arguments.coverage.suffix[1:] if arguments.coverage else None)
+        lines = WindowLines(
+            lambda texts: list(translator([*map(prefixed, texts)] if arguments.target_prefix else texts, **settings)),
+            form.columns,
+            f"{arguments.input or 'stdin'}, line",
+            arguments.strict,
+        )
         output = None
         if resumes:
             of_model = {"dtype": arguments.dtype, "int8": arguments.int8, "backend": arguments.backend}
             if arguments.target_prefix:
                 of_model["target_prefix"] = True
-            described = {**settings, **digests, **of_model, **lines.format._asdict(), "window": arguments.window}
+            described = {**settings, **digests, **of_model, **form._asdict(), "window": arguments.window}
             output = WindowedOutput(files, described, arguments.restart, is_main=share.rank == 0)
         streams = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in files]
@@ -363,22 +329,21 @@ def main() -> int:
         translated, started = 0, time.perf_counter()
         for window in input_windows(arguments):
             if output is None:
-                for stream, column in zip(streams, lines(window)[0], strict=True):
+                for stream, column in zip(streams, lines(window.first_line, window.lines)[0], strict=True):
                     stream.write("".join(f"{line}\n" for line in column).encode())
                     stream.flush()
                 translated += len(window.lines)
             else:
                 output.begin(window)
                 if window.number % share.of == share.rank and not output.is_done(arguments.strict):
-                    output.write(*lines(window))
+                    output.write(*lines(window.first_line, window.lines))
                     translated += len(window.lines)
             progress.update(len(window.lines))
         seconds = time.perf_counter() - started
         progress.close()
         if output is not None:
             joined = join_parts(output, share)
-            for number, reason in joined.items():
-                lines.report(number, reason)
+            lines.report(joined)
             lines.failures = joined  # a process that does not join exits with 0: torchrun would end the others
         if arguments.speed_result is not None and share.rank == 0:
             write_speed(arguments, translator, translated, seconds)

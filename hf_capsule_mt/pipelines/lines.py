@@ -3,9 +3,13 @@
 import json
 import math
 import re
+import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hf_capsule_mt.files.line_failures import Failure
+from tqdm import tqdm
+
+from hf_capsule_mt.files.line_failures import Failure, describe, translate_lines
 from hf_capsule_mt.pipelines.results import Translation
 from hf_capsule_mt.pipelines.translation import coverage_record
 
@@ -43,6 +47,54 @@ class LineFormat(NamedTuple):
         if math.isnan(score):
             raise ValueError("the score of the translation is not a number: the model's logits are not finite")
         return f"{number} ||| {text} ||| {score:.4f}"
+
+
+class WindowLines:
+    """Turns windows of the input into lines of the output files, and keeps why lines failed.
+
+    Args:
+        translate: gives the results of some lines.
+        columns: gives the lines of each output file for the number of a line, from 0, and its result or `Failure`. A
+            line with a `ValueError`, as of numbers that are not finite, has failed.
+        place: what a message begins with, before the number of the line.
+        strict: raise the first failure.
+        probe: a line without fault, by default a text.
+    """
+
+    def __init__(
+        self,
+        translate: Callable[[list[Any]], list[Any]],
+        columns: Callable[[int, Any], list[list[str]]],
+        place: str,
+        strict: bool = False,
+        probe: Any = None,
+    ) -> None:
+        self.translate, self.columns, self.place, self.strict, self.probe = translate, columns, place, strict, probe
+        self.failures: dict[int, str] = {}
+
+    def __call__(self, first_line: int, lines: list[Any]) -> tuple[list[list[str]], dict[int, str]]:
+        """Return the lines of each output file for a window, and why lines of it failed."""
+        rows, failures = [], {}
+        for number, result in enumerate(translate_lines(self.translate, lines, self.probe), start=first_line):
+            try:
+                rows.append(self.columns(number, result))
+            except ValueError as error:
+                result = Failure(describe(error))
+                rows.append(self.columns(number, result))
+            if isinstance(result, Failure):
+                failures[number] = result.reason
+        self.report(failures)
+        return [[line for own in column for line in own] for column in zip(*rows, strict=True)], failures
+
+    def report(self, failures: dict[int, str]) -> None:
+        """Print why lines failed, once; if strict, raise it."""
+        for number, reason in failures.items():
+            message = f"{self.place} {number + 1}: {reason}"
+            if self.strict:
+                raise ValueError(message)
+            if number not in self.failures:
+                tqdm.write(message, file=sys.stderr)
+            self.failures[number] = reason
 
 
 def one_line(text: str) -> str:

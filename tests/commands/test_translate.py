@@ -13,9 +13,10 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.commands import translate
+from hf_capsule_mt.files.line_failures import Failure
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.pipelines.files import WindowedOutput
-from hf_capsule_mt.pipelines.lines import LineFormat
+from hf_capsule_mt.pipelines.lines import LineFormat, WindowLines
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 
@@ -245,3 +246,24 @@ def test_numbers_that_are_none_are_no_output():
     ):
         with pytest.raises(ValueError, match=r"[Nn]ot a number|not JSON compliant"):
             format_.columns(0, result)
+
+
+def test_a_line_whose_numbers_are_none_has_failed(capfd):
+    def columns(number, result):
+        if result == "NAN":
+            raise ValueError("no number")
+        return [[f"{number} {result}"], ["a", "b"]]
+
+    def upper(lines):
+        return [line.upper() for line in lines]
+
+    lines = WindowLines(upper, columns, "file, line")
+    failure = f"8 {Failure('ValueError: no number')}"
+    for _ in range(2):  # told once
+        assert lines(7, ["a", "nan", "b"]) == (
+            [["7 A", failure, "9 B"], ["a", "b"] * 3],
+            {8: "ValueError: no number"},
+        )
+    assert capfd.readouterr().err.count("file, line 9: ValueError: no number\n") == 1
+    with pytest.raises(ValueError, match="file, line 1: ValueError: no number"):
+        WindowLines(upper, columns, "file, line", strict=True)(0, ["nan"])

@@ -55,6 +55,7 @@ WRONG = {
     "train nofile.yaml": "nofile.yaml",
     "train bad.yaml": "bad.yaml: no YAML",
     "train embedded/em_ruting": "did you mean `embedded/em_routing`?",
+    "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
     "train embedded/plain --bf16 maybe": "`training.bf16` must be true or false, got 'maybe'",
     "recipes embedded/em_ruting": "did you mean `embedded/em_routing`?",
     "export nofolder out": "nofolder: no such folder",
@@ -205,6 +206,7 @@ def test_ctrl_c_is_one_sentence(name, monkeypatch, capfd):
     [
         ("translate em --input two --cpu --output cut", True),
         ("translate em --input two --cpu", False),
+        ("score em --sources two --translations two --cpu --output cut.tsv", True),
         ("distill recipe.yaml parts --teacher em --cpu", True),
     ],
 )
@@ -217,7 +219,7 @@ def test_ctrl_c_at_work_says_whether_the_same_command_resumes(command, resumes, 
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("hf_capsule_mt.commands.translate.translate_lines", kill)
+    monkeypatch.setattr("hf_capsule_mt.pipelines.lines.translate_lines", kill)
     monkeypatch.setattr(distillation, "translate_lines", kill)
     said = interrupted(command, monkeypatch, capfd)
     assert said == f"capsule-mt {command.split()[0]}: interrupted" + ("; the same command resumes" if resumes else "")
