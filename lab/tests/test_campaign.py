@@ -1,6 +1,7 @@
 """The campaign finds nothing in a short run, and notices what it is there to notice."""
 
 import contextlib
+import json
 import random
 import signal
 import subprocess
@@ -20,10 +21,13 @@ from tests.fixtures.tiny import save_tiny_checkpoint
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_one_try_of_each_section(tmp_path):
-    words = [sys.executable, "-m", "lab.campaign", "--tries", "1", "--seed", "7", "--minutes", "15"]
+    words = [sys.executable, "-m", "lab.campaign", "--tries", "1", "--seed", "7", "--minutes", "60"]
     ended = subprocess.run([*words, "--output", tmp_path / "c.json"], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    sections = json.loads((tmp_path / "c.json").read_text())["sections"]
+    assert {section["tries"] for section in sections.values()} == {1}
     assert (tmp_path / "c.md").read_text() == ended.stdout[ended.stdout.index("| what was tried") :]
 
 
