@@ -101,13 +101,9 @@ class Judged:
 
 def judge(example: WithOmissions, coverage: Coverage) -> Judged:
     """Pair the content words of an example with the words of its coverage, by their characters."""
-    found = [
-        (word.covered, is_omitted)
-        for (start, end), is_omitted in example.is_omitted.items()
-        for word in coverage.words
-        if word.start < end and start < word.end
-    ]
-    return Judged(tuple(c for c, _ in found), tuple(o for _, o in found), coverage.score)
+    found = example.labelled(coverage.words)
+    covered, omitted = (tuple(word.covered for word, _ in found), tuple(not kept for _, kept in found))
+    return Judged(covered, omitted, coverage.score)
 
 
 def measures(judged: Sequence[Judged], samples: int, calibrated: bool = True) -> dict[str, dict[str, float] | None]:

@@ -64,13 +64,13 @@ def quickstart(records: Records) -> str:
 
 
 def benchmarks(records: Records) -> str:
-    """Return the training, decoding and memory tables of each benchmark run."""
-    names = ("benchmark-cpu", "benchmark-guided-cpu", "benchmark-int8-cpu")
+    """Return the training, memory and decoding tables of each benchmark run."""
+    names = ("benchmark-cpu", "benchmark-guided-cpu")
     return "\n".join(_demoted(render_benchmark(records.named("studies")[name])) for name in names)
 
 
 def lengths(records: Records) -> str:
-    names = ("linear-time-cpu", "linear-time-beam5-cpu", "linear-time-int8-cpu")
+    names = ("linear-time-cpu", "linear-time-beam5-cpu")
     return "\n".join(_demoted(render_lengths(records.named("studies")[name])) for name in names)
 
 

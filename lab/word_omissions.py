@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
     )
-    parser.add_argument("--sentences", type=positive, default=500, help="of the text, from its beginning")
+    parser.add_argument("--sentences", type=positive, default=500, help="spread over the text")
     parser.add_argument("--num-beams", type=positive, nargs="*", default=[1, 5], help="of its own translations")
     parser.add_argument("--bootstrap", type=positive, default=1000, help="samples for the 95 %% intervals")
     parser.add_argument("--output", type=Path, default=Path("outputs/word-omissions.json"), help="the result file")
@@ -60,9 +60,9 @@ def in_windows(title: str, number: int, work: Callable[[slice], Sequence[Any]]) 
 
 def main() -> None:
     arguments = parse_arguments()
-    sources, references = (
-        lines[: arguments.sentences] for lines in read_parallel([arguments.source, arguments.target])
-    )
+    text = list(zip(*read_parallel([arguments.source, arguments.target]), strict=True))
+    number = min(arguments.sentences, len(text))
+    sources, references = map(list, zip(*(text[n * len(text) // number] for n in range(number)), strict=True))
     translator = Translator.from_pretrained(arguments.checkpoint)
     model, methods = translator.model, ["deletion"]
     if getattr(model, "has_coverage", False):

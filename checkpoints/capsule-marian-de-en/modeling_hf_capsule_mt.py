@@ -5,6 +5,7 @@ With hf_capsule_mt installed, this file is not used. Licence: Apache-2.0."""
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -192,7 +193,7 @@ class CapsuleConfig(PreTrainedConfig):
     removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "attention", "guided", "deletion";
-    # for "attention" also the layer and the number of the "head"
+    # for "attention" also the layer and the number of the "head"; and the "optional_words" of the source
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -261,12 +262,14 @@ class CapsuleConfig(PreTrainedConfig):
         check_probability(self, "label_smoothing")
 
     def validate_coverage_calibration(self) -> None:
-        for method, curves in (self.coverage_calibration or {}).items():
+        of_methods = dict(self.coverage_calibration or {})
+        of_methods.pop("optional_words", None)
+        for method, curves in of_methods.items():
             wanted = {"words", "sentences"} | ({"head"} if method == "attention" else set())
             if method not in ("attention", "guided", "deletion") or set(curves) != wanted or not all(curves.values()):
                 raise ValueError(
                     '`coverage_calibration` has the curves "words" and "sentences" of "attention" (and its "head"), '
-                    f'"guided" or "deletion", got {method!r}: {sorted(curves)}'
+                    f'"guided" or "deletion", and "optional_words", got {method!r}: {sorted(curves)}'
                 )
             if method == "attention":
                 _check_head(self, curves["head"])
@@ -4412,7 +4415,8 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
 
 # -------------------- hf_capsule_mt.pipelines.results
 
-CoverageMethod = Literal["auto", "attention", "guided", "deletion"]
+CoveredBy = Literal["attention", "guided", "deletion"]
+CoverageMethod = Literal["auto", CoveredBy]
 # what a translation may keep as it is in the source
 KEPT = ("tags", "urls", "placeholders", "numbers")
 
@@ -4496,8 +4500,9 @@ class Word:
     """A word of the source, the characters `start` to `end` of the text, and its coverage.
 
     `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
-    vocabulary does not know, which has a `covered` of 0. By attention, `past` is the most attention that it received,
-    by deletion how much of it was translated; `future` is the rest.
+    vocabulary does not know, which has a `covered` of 0. Optional words, which calibration finds, are never
+    `untranslated`. By attention, `past` is the most attention that it received, by deletion how much of it was
+    translated; `future` is the rest.
     """
 
     text: str
@@ -5451,28 +5456,44 @@ class SourceWord(NamedTuple):
     """The characters `span` of a text, and which tokens of its piece they are.
 
     A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
-    whatever the vocabulary lacks, so no model can translate it.
+    whatever the vocabulary lacks, so no model can translate it. An optional word is one of those that complete
+    translations often leave without a counterpart.
     """
 
     span: Span
     tokens: list[int]
     is_mark: bool
     is_unknown: bool
+    is_optional: bool = False
 
 
 def source_words(
-    text: str, span: Span, offsets: Offsets, token_ids: Sequence[int], unknown_id: int | None
+    text: str,
+    span: Span,
+    offsets: Offsets,
+    token_ids: Sequence[int],
+    unknown_id: int | None,
+    optional: Container[str] = (),
 ) -> list[SourceWord]:
-    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span."""
+    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span.
+
+    optional: words that a translation may drop, case-folded.
+    """
     return [
         SourceWord(
             place,
             tokens,
-            is_mark=not any(character.isalnum() for character in text[place.start : place.end]),
+            is_mark=is_mark(text[place.start : place.end]),
             is_unknown=unknown_id is not None and any(token_ids[n] == unknown_id for n in tokens),
+            is_optional=text[place.start : place.end].casefold() in optional,
         )
         for place, tokens in words_of(text, span, offsets)
     ]
+
+
+def is_mark(word: str) -> bool:
+    """Whether a word has neither letters nor digits."""
+    return not any(map(str.isalnum, word))
 
 
 def words_of(text: str, span: Span, offsets: Offsets) -> list[tuple[Span, list[int]]]:
@@ -5557,12 +5578,13 @@ class WordTokens(NamedTuple):
     """The words of B sources, W at most, of S tokens at most.
 
     Shapes: `tokens` [B, W, S], True where a token is a part of a word; `counts` [B, W], True for words that are no
-    marks; `is_unknown` [B, W].
+    marks; `is_unknown`, `is_optional` [B, W].
     """
 
     tokens: torch.Tensor
     counts: torch.Tensor
     is_unknown: torch.Tensor
+    is_optional: torch.Tensor
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[SourceWord]], attention_mask: torch.Tensor) -> "WordTokens":
@@ -5570,14 +5592,15 @@ class WordTokens(NamedTuple):
         most = max((len(words) for words in sources), default=0)
         tokens = torch.zeros(len(sources), most, attention_mask.shape[1], dtype=torch.bool)
         counts = torch.zeros(len(sources), most, dtype=torch.bool)
-        is_unknown = torch.zeros_like(counts)
+        is_unknown, is_optional = torch.zeros_like(counts), torch.zeros_like(counts)
         first = attention_mask.argmax(dim=1).tolist()  # padding may stand on the left
         for row, words in enumerate(sources):
             for number, word in enumerate(words):
                 tokens[row, number, [first[row] + token for token in word.tokens]] = True
                 counts[row, number] = not word.is_mark
                 is_unknown[row, number] = word.is_unknown
-        return cls(*(values.to(attention_mask.device) for values in (tokens, counts, is_unknown)))
+                is_optional[row, number] = word.is_optional
+        return cls(*(values.to(attention_mask.device) for values in (tokens, counts, is_unknown, is_optional)))
 
 
 @dataclass
@@ -5827,6 +5850,11 @@ def calibration_of(config: Any, method: str) -> Calibration | None:
     return found
 
 
+def optional_words_of(config: Any) -> frozenset[str]:
+    """Return the words, case-folded, that complete translations often leave without a counterpart."""
+    return frozenset((getattr(config, "coverage_calibration", None) or {}).get("optional_words", ()))
+
+
 def evidence_of(covered: torch.Tensor) -> torch.Tensor:
     """Return the logit of shares, which is finite: by deletion, how much a word helps the translation, in nats."""
     return covered.logit(eps=torch.finfo(covered.dtype).tiny).clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
@@ -5852,8 +5880,8 @@ class WordCoverage(NamedTuple):
     """What R translations of each of B sources cover.
 
     Of each word, [B, R, W]: its shares of `past` and `future` at the end, how much of it is `covered`, whether it is
-    `untranslated`. Of each translation, [B, R]: the mean coverage of a word that is no mark in `score`, and the mean
-    share of a source token that is `left` in FUTURE.
+    `untranslated`. Of each translation, [B, R]: the mean coverage of a word that is not optional in `score`, and the
+    mean share of a source token that is `left` in FUTURE.
     """
 
     past: torch.Tensor
@@ -5864,7 +5892,7 @@ class WordCoverage(NamedTuple):
     left: torch.Tensor
 
 
-def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> Literal["attention", "guided", "deletion"]:
+def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> CoveredBy:
     """Return what "auto" stands for with this model, and refuse a method that the model does not have."""
     has_head = calibration_of(model.config, "attention") is not None
     if method == "auto":
@@ -5963,14 +5991,15 @@ def _finished(
     left: torch.Tensor,
     calibration: Calibration | None,
 ) -> WordCoverage:
-    """Calibrate, count unknown words as missing, and average over the words that are no marks.
+    """Calibrate, count unknown words as missing, and average over the words that are neither marks nor optional.
 
     A calibrated score is at most the share of the words that are not `untranslated`.
     """
-    unknown, counts = words.is_unknown[:, None], words.counts[:, None]
+    unknown, optional = words.is_unknown[:, None], words.is_optional[:, None]
+    counts = words.counts[:, None] & ~optional
     if calibration is not None:
-        covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~counts, 1.0)
-        untranslated = covered < CALIBRATED_THRESHOLD
+        covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~words.counts[:, None], 1.0)
+        untranslated = (covered < CALIBRATED_THRESHOLD) & ~optional
     covered, untranslated = covered.masked_fill(unknown, 0.0), untranslated | unknown
     total = covered.masked_fill(~counts, 0.0).sum(dim=-1)
     score = total / counts.sum(dim=-1).clamp(min=1)
@@ -6246,6 +6275,7 @@ class Segmenter:
     src_lang: str | None = None
     tgt_lang: str | None = None
     with_words: bool = False
+    optional_words: frozenset[str] = frozenset()
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit, and leave out those that have no token."""
@@ -6268,7 +6298,7 @@ class Segmenter:
             offsets = token_offsets(self.tokenizer, text[span.start : span.end], source.token_ids, self.prefix)
         else:
             offsets = without_prefix(source.offset_mapping, self.prefix)
-        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id)
+        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id, self.optional_words)
 
     def _sentences(self, text: str) -> list[Span]:
         if self.split_sentences:
@@ -6408,9 +6438,9 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         if coverage is None:
             raise RuntimeError("the piece was translated without coverage")
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
-        weights.append(sum(not word.is_mark for word in piece.words))
+        weights.append(sum(not word.is_mark and not word.is_optional for word in piece.words))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
-        for number, (span, _, is_mark, _) in enumerate(piece.words):
+        for number, (span, _, is_mark, _, _) in enumerate(piece.words):
             past, future, covered = (
                 float(values[rank, number]) for values in (coverage.past, coverage.future, coverage.covered)
             )
@@ -6688,7 +6718,7 @@ class Layout:
         self.sources = [
             Span(*match.span()) for match in WORDS.finditer(sentence.source) if any(map(str.isalnum, match[0]))
         ]
-        self.is_mark = torch.tensor([not any(map(str.isalnum, translation[start:end])) for start, end in self.words])
+        self.is_mark = torch.tensor([is_mark(translation[start:end]) for start, end in self.words])
         self.evidence = torch.ones(len(self.runs), len(self.words)).masked_fill(self.is_mark, 0.0)
 
     def measure(self, effects: torch.Tensor, ends: list[int]) -> None:
@@ -7270,6 +7300,7 @@ class Translator:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             with_words=options.coverage is not None,
+            optional_words=optional_words_of(self.model.config),
         )
 
     def _translate_pieces(self, batches: Iterator[list[Piece]], options: TranslationOptions) -> None:

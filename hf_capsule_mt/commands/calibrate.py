@@ -6,18 +6,20 @@
 From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the
 checkpoint says what is left. Two curves are fitted: from what it says of a word to the probability that the word is
 translated, and from their mean to the share of the content words that is. For the method "attention", the head of the
-decoder that tells the missing words best is chosen first, if one tells them at all. The checkpoint's config.json keeps
-all of it, and coverage uses it wherever the checkpoint is loaded. The coverage of another part of the same text is
-printed as a check. Use text that the model was not trained on; the aligner needs more text than that.
+decoder that tells the missing words best is chosen first, if one tells them at all. Words that are often marked in
+whole references, such as the German "sich", are optional: coverage does not count them. The checkpoint's config.json
+keeps all of it, and coverage uses it wherever the checkpoint is loaded. The coverage of another part of the same text
+is printed as a check. Use text that the model was not trained on; the aligner needs more text than that.
 """
 
 import argparse
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -25,20 +27,23 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
-from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_words, rank_auc, read_curve
+from hf_capsule_mt.evaluation.calibration import Curve, fit_sentences, fit_words, rank_auc, read_curve
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
 from hf_capsule_mt.pipelines.attention import all_heads, cross_attentions
-from hf_capsule_mt.pipelines.word_coverage import evidence_of
+from hf_capsule_mt.pipelines.results import CoveredBy
+from hf_capsule_mt.pipelines.word_coverage import CALIBRATED_THRESHOLD, evidence_of
+from hf_capsule_mt.pipelines.words import is_mark
 
-Method = Literal["attention", "guided", "deletion"]
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
 CHECKED_SHARE = 0.3  # of the sentences are for the check
 HEAD_EXAMPLES = 200  # tell the heads apart
 SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
+# words seen so often in whole references, and marked in more than this share of them, are optional
+SMALLEST_COUNT, OPTIONAL_SHARE = 10, 0.25
 WINDOW = 128
 
 
@@ -56,11 +61,12 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def examples_of(arguments: argparse.Namespace) -> list[list[WithOmissions]]:
-    """Return the four variants of each sentence."""
+def examples_of(arguments: argparse.Namespace) -> tuple[list[WithOmissions], list[WithOmissions], list[WithOmissions]]:
+    """Return the four variants of each sentence to fit, of each to check, and more whole references."""
     sources, targets = read_parallel([arguments.source, arguments.target])
     aligner = fit_aligner(sources, targets, more=arguments.align_with, progress=lambda step: print(f"Aligner: {step}"))
-    chosen = sorted(random.Random(1).sample(range(len(sources)), min(2 * arguments.sentences, len(sources))))
+    every = list(zip(sources, targets, strict=True))
+    chosen = random.Random(1).sample(range(len(sources)), min(2 * arguments.sentences, len(sources)))
     sources, targets = [sources[n] for n in chosen], [targets[n] for n in chosen]
     found = drop_words(sources, targets, aligner.align_lines(sources, targets))
     by_sentence = [found[start : start + len(AMOUNTS)] for start in range(0, len(found), len(AMOUNTS))]
@@ -69,11 +75,17 @@ def examples_of(arguments: argparse.Namespace) -> list[list[WithOmissions]]:
             f"{arguments.source}: {len(by_sentence)} sentences have three content words that the aligner links; "
             "calibration needs at least 10. Give it more text, `--align-with` too"
         )
-    return by_sentence[: arguments.sentences]
+    by_sentence = by_sentence[: arguments.sentences]
+    num_checked = int(CHECKED_SHARE * len(by_sentence))
+    checked = [example for sentence in by_sentence[:num_checked] for example in sentence]
+    fitted = [example for sentence in by_sentence[num_checked:] for example in sentence]
+    held_out = {example.source for example in checked}
+    whole = [WithOmissions(source, target, {}, 0) for source, target in every if source not in held_out]
+    return fitted, checked, whole
 
 
 def coverage_of_examples(
-    translator: Translator, examples: list[WithOmissions], method: Method, *, progress: bool = True
+    translator: Translator, examples: list[WithOmissions], method: CoveredBy, *, progress: bool = True
 ) -> list[Coverage]:
     found: list[Coverage] = []
     windows = range(0, len(examples), WINDOW)
@@ -82,16 +94,6 @@ def coverage_of_examples(
         sources, translations = ([getattr(example, side) for example in part] for side in ("source", "translation"))
         found += translator.cover(sources, translations, coverage=CoverageOptions(method=method))
     return found
-
-
-def labelled_words(example: WithOmissions, coverage: Coverage) -> list[tuple[Word, bool]]:
-    """Return the content words, each with whether it is translated."""
-    return [
-        (word, not is_omitted)
-        for (start, end), is_omitted in example.is_omitted.items()
-        for word in coverage.words
-        if word.start < end and start < word.end
-    ]
 
 
 class NoHeadError(ValueError):
@@ -109,7 +111,7 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
     for place in tqdm(all_heads(translator.model), desc="Choosing a head", unit=" heads"):
         config.coverage_calibration = {"attention": {"head": list(place)}}
         coverages = coverage_of_examples(translator, examples, "attention", progress=False)
-        pairs = [pair for both in zip(examples, coverages, strict=True) for pair in labelled_words(*both)]
+        pairs = [pair for both in zip(examples, coverages, strict=True) for pair in both[0].labelled(both[1].words)]
         received, is_translated = zip(*((word.past, is_translated) for word, is_translated in pairs), strict=True)
         best = max(best, (rank_auc(np.array(received), np.array(is_translated)), list(place)))
     config.coverage_calibration = before
@@ -123,8 +125,27 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
     return [layer, head]
 
 
-def calibrate(translator: Translator, examples: list[WithOmissions], method: Method) -> None:
-    """Fit both curves of a method, and set them in the model's configuration."""
+def optional_words(coverages: list[Coverage], curve: Curve) -> list[str]:
+    """Return the words that this curve often marks in whole references, case-folded."""
+    words = [word for coverage in coverages for word in coverage.words if word.covered > 0 and not is_mark(word.text)]
+    probabilities = read_curve(curve, _evidence(words))
+    seen = Counter(word.text.casefold() for word in words)
+    marked = Counter(
+        word.text.casefold()
+        for word, probability in zip(words, probabilities, strict=True)
+        if probability < CALIBRATED_THRESHOLD
+    )
+    of_enough = {word: n for word, n in seen.items() if n >= SMALLEST_COUNT}
+    return sorted(word for word, n in of_enough.items() if marked[word] > OPTIONAL_SHARE * n)
+
+
+def calibrate(
+    translator: Translator, examples: list[WithOmissions], whole: list[WithOmissions], method: CoveredBy
+) -> None:
+    """Fit both curves of a method, and set them in the model's configuration.
+
+    Without `optional_words` in it, they are those that this method marks in `whole` references.
+    """
     config = translator.model.config
     others = dict(getattr(config, "coverage_calibration", None) or {})
     others.pop(method, None)
@@ -134,17 +155,29 @@ def calibrate(translator: Translator, examples: list[WithOmissions], method: Met
         head = {"head": choose_head(translator, examples[:HEAD_EXAMPLES])}
         config.coverage_calibration = others | {method: head}
     coverages = coverage_of_examples(translator, examples, method)
-    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in labelled_words(*both)]
-    known = [pair for pair in pairs if pair[0].covered > 0]  # an unknown word is missing, whatever became of it
-    words = fit_words(_evidence([word for word, _ in known]), [is_translated for _, is_translated in known])
-    means = []
+    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in both[0].labelled(both[1].words)]
+    # an unknown word is missing, whatever became of it
+    known = [pair for pair in pairs if pair[0].covered > 0]
+    if "optional_words" not in others:
+        curve = _fit_words(known)
+        others["optional_words"] = optional_words(coverage_of_examples(translator, whole, method), curve)
+        print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
+    optional = others["optional_words"]
+    known = [pair for pair in known if pair[0].text.casefold() not in optional]
+    words = _fit_words(known)
+    means, most = [], []
     for coverage in coverages:
-        counted = [word for word in coverage.words if any(character.isalnum() for character in word.text)]
+        counted = [word for word in coverage.words if not is_mark(word.text) and word.text.casefold() not in optional]
         probabilities = read_curve(words, _evidence(counted)) * [word.covered > 0 for word in counted]
-        means.append(float(probabilities.mean()))
+        means.append(float(probabilities.mean()) if counted else 1.0)
+        most.append(float((probabilities >= CALIBRATED_THRESHOLD).mean()) if counted else 1.0)
     shares = [example.translated_share for example in examples]
-    sentences = fit_sentences(means, shares, [example.amount for example in examples])
+    sentences = fit_sentences(means, shares, [example.amount for example in examples], most)
     config.coverage_calibration = others | {method: {**head, "words": words, "sentences": sentences}}
+
+
+def _fit_words(pairs: list[tuple[Word, bool]]) -> Curve:
+    return fit_words(_evidence([word for word, _ in pairs]), [is_translated for _, is_translated in pairs])
 
 
 def _evidence(words: Sequence[Word]) -> list[float]:
@@ -152,7 +185,7 @@ def _evidence(words: Sequence[Word]) -> list[float]:
     return found
 
 
-def check(translator: Translator, examples: list[WithOmissions], method: Method) -> None:
+def check(translator: Translator, examples: list[WithOmissions], method: CoveredBy) -> None:
     """Print how coverage fits sentences that calibration has not seen."""
     coverages = coverage_of_examples(translator, examples, method)
     print(f"\n{method}, on {len(examples) // len(AMOUNTS)} other sentences:")
@@ -162,16 +195,16 @@ def check(translator: Translator, examples: list[WithOmissions], method: Method)
         truth = mean(example.translated_share for example, _ in rows)
         dropped = str(amount) if isinstance(amount, int) else f"{amount:.0%}"
         print(f"{dropped:<13}  {truth:<33.2f}  {mean(coverage.score for _, coverage in rows):.2f}")
-    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in labelled_words(*both)]
+    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in both[0].labelled(both[1].words)]
     marked = [is_translated for word, is_translated in pairs if word.untranslated]
     num_missing = sum(not is_translated for _, is_translated in pairs)
     hits = len(marked) - sum(marked)
     print(f"marked words: precision {hits / max(len(marked), 1):.2f}, recall {hits / max(num_missing, 1):.2f}")
 
 
-def methods_of(model: PreTrainedModel) -> list[Method]:
+def methods_of(model: PreTrainedModel) -> list[CoveredBy]:
     """Return the methods that a model has, once it is calibrated."""
-    has: dict[Method, bool] = {
+    has: dict[CoveredBy, bool] = {
         "attention": bool(cross_attentions(model)),
         "guided": bool(getattr(model, "has_coverage", False)),
         "deletion": True,
@@ -187,15 +220,13 @@ def main() -> None:
         check_output_folder(arguments.output)
     translator = Translator.from_pretrained(arguments.checkpoint)
     methods = arguments.method or methods_of(translator.model)
-    by_sentence = examples_of(arguments)
-    num_checked = int(CHECKED_SHARE * len(by_sentence))
-    fitted, checked = (
-        [example for sentence in part for example in sentence]
-        for part in (by_sentence[num_checked:], by_sentence[:num_checked])
-    )
+    fitted, checked, whole = examples_of(arguments)
+    old = translator.model.config.coverage_calibration or {}
+    if set(old) <= {*methods, "optional_words"}:  # every curve is fitted anew
+        translator.model.config.coverage_calibration = None
     for method in methods:
         try:
-            calibrate(translator, fitted, method)
+            calibrate(translator, fitted, whole, method)
         except NoHeadError as error:
             if arguments.method:
                 raise

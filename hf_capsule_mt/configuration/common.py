@@ -123,7 +123,7 @@ class CapsuleConfig(PreTrainedConfig):
     removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "attention", "guided", "deletion";
-    # for "attention" also the layer and the number of the "head"
+    # for "attention" also the layer and the number of the "head"; and the "optional_words" of the source
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -192,12 +192,14 @@ class CapsuleConfig(PreTrainedConfig):
         check_probability(self, "label_smoothing")
 
     def validate_coverage_calibration(self) -> None:
-        for method, curves in (self.coverage_calibration or {}).items():
+        of_methods = dict(self.coverage_calibration or {})
+        of_methods.pop("optional_words", None)
+        for method, curves in of_methods.items():
             wanted = {"words", "sentences"} | ({"head"} if method == "attention" else set())
             if method not in ("attention", "guided", "deletion") or set(curves) != wanted or not all(curves.values()):
                 raise ValueError(
                     '`coverage_calibration` has the curves "words" and "sentences" of "attention" (and its "head"), '
-                    f'"guided" or "deletion", got {method!r}: {sorted(curves)}'
+                    f'"guided" or "deletion", and "optional_words", got {method!r}: {sorted(curves)}'
                 )
             if method == "attention":
                 _check_head(self, curves["head"])

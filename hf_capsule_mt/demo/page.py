@@ -19,6 +19,7 @@ from hf_capsule_mt.demo import charts
 from hf_capsule_mt.demo.charts import FUTURE_COLOUR, PAST_COLOUR
 from hf_capsule_mt.demo.explanation import Explanation, explain
 from hf_capsule_mt.pipelines import Translator
+from hf_capsule_mt.pipelines.words import is_mark
 
 LONGEST_TEXT = 400
 WAITING_VISITORS = 16
@@ -114,7 +115,7 @@ def summary(explanation: Explanation) -> str:
     if explanation.score is None:
         return ""
     missing = [word.text for word in explanation.source_words if word.untranslated]
-    counted = sum(any(character.isalnum() for character in word.text) for word in explanation.source_words)
+    counted = sum(not is_mark(word.text) for word in explanation.source_words)
     said = f"Coverage: {explanation.score:.0%} of the sentence was translated. "
     said += (
         f"Perhaps left out, {len(missing)} of {counted} words: <strong>{html.escape(', '.join(missing))}</strong>."

@@ -12,6 +12,8 @@ WORD_BINS = 20
 # how closely a sentence curve is fitted, and in how many steps
 STEPS, STEP = 200, 0.5
 SMALLEST_GAP = 1e-3
+# the score of whole translations; above it there is room to rank them
+WHOLE = 0.97
 
 
 def rank_auc(values: np.ndarray, marked: np.ndarray) -> float:
@@ -57,19 +59,25 @@ def fit_words(evidence: Sequence[float], is_translated: Sequence[bool]) -> Curve
     return [[round(x, 4), round(y, 4)] for x, y, _ in pooled]
 
 
-def fit_sentences(means: Sequence[float], shares: Sequence[float], groups: Sequence[float]) -> Curve:
+def fit_sentences(
+    means: Sequence[float], shares: Sequence[float], groups: Sequence[float], most: Sequence[float]
+) -> Curve:
     """Return the curve from the mean probability of a sentence's words to its score.
 
     It has a point for each group of sentences, such as those with one omission, and is moved until the mean score of
     each group is the mean of its true `shares`. A regression would not do: it draws every score towards the middle.
+    Whole translations have a mean score of 0.97 at most. A score is bounded by `most`, which the point of whole
+    translations cannot make up for.
     """
-    values, truth, of = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups))
+    values, truth, of, most = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups, most))
+    most = np.where(truth == 1, 1.0, most)
     kinds = sorted(set(of.tolist()), key=lambda kind: float(truth[of == kind].mean()))
-    targets = np.array([truth[of == kind].mean() for kind in kinds])
+    targets = np.array([min(WHOLE, truth[of == kind].mean()) for kind in kinds])
     places = np.array([values[of == kind].mean() for kind in kinds])
     for _ in range(STEPS):
         curve = _curve(places, targets)
-        reached = np.array([_read(curve, values[of == kind]).mean() for kind in kinds])
+        scores = np.minimum(_read(curve, values), most)
+        reached = np.array([scores[of == kind].mean() for kind in kinds])
         places = np.clip(places + STEP * (reached - targets), SMALLEST_GAP, 1.0)
     return [[round(float(x), 4), round(float(y), 4)] for x, y in _curve(places, targets)]
 
@@ -80,10 +88,10 @@ def read_curve(curve: Curve, values: Sequence[float]) -> np.ndarray:
 
 
 def _curve(places: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Put (0, 0) before the points, and keep them in order."""
-    rising = np.maximum.accumulate(np.append(0.0, places) + SMALLEST_GAP * np.arange(len(places) + 1))
-    rising += SMALLEST_GAP * np.arange(len(rising))
-    return np.stack([rising - rising[0], np.append(0.0, targets)], axis=1)
+    """Put (0, 0) before the points and (1, 1) after them, and keep them in order."""
+    gaps = SMALLEST_GAP * np.arange(1, len(places) + 1)
+    rising = np.minimum(np.maximum.accumulate(places) + gaps, 1 - gaps[::-1])
+    return np.stack([[0.0, *rising, 1.0], [0.0, *targets, 1.0]], axis=1)
 
 
 def _read(curve: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hf_capsule_mt.evaluation.words import Links, word_spans
 
@@ -27,6 +27,15 @@ class WithOmissions(NamedTuple):
     def translated_share(self) -> float:
         """The share of the content words that is still translated."""
         return 1 - sum(self.is_omitted.values()) / len(self.is_omitted)
+
+    def labelled(self, words: Sequence[Any]) -> list[tuple[Any, bool]]:
+        """Return the words, found by `start` and `end`, that are content words, each with whether it is kept."""
+        return [
+            (word, not is_omitted)
+            for (start, end), is_omitted in self.is_omitted.items()
+            for word in words
+            if word.start < end and start < word.end
+        ]
 
 
 def function_words(sources: Sequence[str]) -> set[str]:

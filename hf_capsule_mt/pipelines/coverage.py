@@ -18,9 +18,9 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         if coverage is None:
             raise RuntimeError("the piece was translated without coverage")
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
-        weights.append(sum(not word.is_mark for word in piece.words))
+        weights.append(sum(not word.is_mark and not word.is_optional for word in piece.words))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
-        for number, (span, _, is_mark, _) in enumerate(piece.words):
+        for number, (span, _, is_mark, _, _) in enumerate(piece.words):
             past, future, covered = (
                 float(values[rank, number]) for values in (coverage.past, coverage.future, coverage.covered)
             )

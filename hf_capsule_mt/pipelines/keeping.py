@@ -15,7 +15,7 @@ import torch
 
 from hf_capsule_mt.pipelines.results import KEPT, Segment, Translation
 from hf_capsule_mt.pipelines.sentences import Span, split_sentences
-from hf_capsule_mt.pipelines.words import WORDS
+from hf_capsule_mt.pipelines.words import WORDS, is_mark
 
 KEPT_PATTERNS = {
     "tags": r"<!--.*?-->|</?[A-Za-z][^<>]*>",
@@ -257,7 +257,7 @@ class Layout:
         self.sources = [
             Span(*match.span()) for match in WORDS.finditer(sentence.source) if any(map(str.isalnum, match[0]))
         ]
-        self.is_mark = torch.tensor([not any(map(str.isalnum, translation[start:end])) for start, end in self.words])
+        self.is_mark = torch.tensor([is_mark(translation[start:end]) for start, end in self.words])
         self.evidence = torch.ones(len(self.runs), len(self.words)).masked_fill(self.is_mark, 0.0)
 
     def measure(self, effects: torch.Tensor, ends: list[int]) -> None:

@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-CoverageMethod = Literal["auto", "attention", "guided", "deletion"]
+CoveredBy = Literal["attention", "guided", "deletion"]
+CoverageMethod = Literal["auto", CoveredBy]
 # what a translation may keep as it is in the source
 KEPT = ("tags", "urls", "placeholders", "numbers")
 
@@ -103,8 +104,9 @@ class Word:
     """A word of the source, the characters `start` to `end` of the text, and its coverage.
 
     `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
-    vocabulary does not know, which has a `covered` of 0. By attention, `past` is the most attention that it received,
-    by deletion how much of it was translated; `future` is the rest.
+    vocabulary does not know, which has a `covered` of 0. Optional words, which calibration finds, are never
+    `untranslated`. By attention, `past` is the most attention that it received, by deletion how much of it was
+    translated; `future` is the rest.
     """
 
     text: str

@@ -89,6 +89,7 @@ class Segmenter:
     src_lang: str | None = None
     tgt_lang: str | None = None
     with_words: bool = False
+    optional_words: frozenset[str] = frozenset()
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit, and leave out those that have no token."""
@@ -111,7 +112,7 @@ class Segmenter:
             offsets = token_offsets(self.tokenizer, text[span.start : span.end], source.token_ids, self.prefix)
         else:
             offsets = without_prefix(source.offset_mapping, self.prefix)
-        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id)
+        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id, self.optional_words)
 
     def _sentences(self, text: str) -> list[Span]:
         if self.split_sentences:

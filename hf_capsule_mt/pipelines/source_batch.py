@@ -16,12 +16,13 @@ class WordTokens(NamedTuple):
     """The words of B sources, W at most, of S tokens at most.
 
     Shapes: `tokens` [B, W, S], True where a token is a part of a word; `counts` [B, W], True for words that are no
-    marks; `is_unknown` [B, W].
+    marks; `is_unknown`, `is_optional` [B, W].
     """
 
     tokens: torch.Tensor
     counts: torch.Tensor
     is_unknown: torch.Tensor
+    is_optional: torch.Tensor
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[SourceWord]], attention_mask: torch.Tensor) -> "WordTokens":
@@ -29,14 +30,15 @@ class WordTokens(NamedTuple):
         most = max((len(words) for words in sources), default=0)
         tokens = torch.zeros(len(sources), most, attention_mask.shape[1], dtype=torch.bool)
         counts = torch.zeros(len(sources), most, dtype=torch.bool)
-        is_unknown = torch.zeros_like(counts)
+        is_unknown, is_optional = torch.zeros_like(counts), torch.zeros_like(counts)
         first = attention_mask.argmax(dim=1).tolist()  # padding may stand on the left
         for row, words in enumerate(sources):
             for number, word in enumerate(words):
                 tokens[row, number, [first[row] + token for token in word.tokens]] = True
                 counts[row, number] = not word.is_mark
                 is_unknown[row, number] = word.is_unknown
-        return cls(*(values.to(attention_mask.device) for values in (tokens, counts, is_unknown)))
+                is_optional[row, number] = word.is_optional
+        return cls(*(values.to(attention_mask.device) for values in (tokens, counts, is_unknown, is_optional)))
 
 
 @dataclass

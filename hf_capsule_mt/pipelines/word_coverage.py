@@ -1,6 +1,6 @@
 """How much of each source word given translations cover: by attention, by PAST and FUTURE, or by deleting the word."""
 
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from transformers import PreTrainedModel
@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.pipelines.attention import cross_attentions, received_attention
 from hf_capsule_mt.pipelines.deletion import deletion_log_probs
-from hf_capsule_mt.pipelines.results import CoverageMethod
+from hf_capsule_mt.pipelines.results import CoverageMethod, CoveredBy
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
 
 # the logit of a share that float32 cannot tell from 0 or 1
@@ -22,6 +22,11 @@ def calibration_of(config: Any, method: str) -> Calibration | None:
     """Return the curves of one method, "words" and "sentences", and the "head" of "attention", if there are any."""
     found: Calibration | None = (getattr(config, "coverage_calibration", None) or {}).get(method)
     return found
+
+
+def optional_words_of(config: Any) -> frozenset[str]:
+    """Return the words, case-folded, that complete translations often leave without a counterpart."""
+    return frozenset((getattr(config, "coverage_calibration", None) or {}).get("optional_words", ()))
 
 
 def evidence_of(covered: torch.Tensor) -> torch.Tensor:
@@ -49,8 +54,8 @@ class WordCoverage(NamedTuple):
     """What R translations of each of B sources cover.
 
     Of each word, [B, R, W]: its shares of `past` and `future` at the end, how much of it is `covered`, whether it is
-    `untranslated`. Of each translation, [B, R]: the mean coverage of a word that is no mark in `score`, and the mean
-    share of a source token that is `left` in FUTURE.
+    `untranslated`. Of each translation, [B, R]: the mean coverage of a word that is not optional in `score`, and the
+    mean share of a source token that is `left` in FUTURE.
     """
 
     past: torch.Tensor
@@ -61,7 +66,7 @@ class WordCoverage(NamedTuple):
     left: torch.Tensor
 
 
-def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> Literal["attention", "guided", "deletion"]:
+def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> CoveredBy:
     """Return what "auto" stands for with this model, and refuse a method that the model does not have."""
     has_head = calibration_of(model.config, "attention") is not None
     if method == "auto":
@@ -160,14 +165,15 @@ def _finished(
     left: torch.Tensor,
     calibration: Calibration | None,
 ) -> WordCoverage:
-    """Calibrate, count unknown words as missing, and average over the words that are no marks.
+    """Calibrate, count unknown words as missing, and average over the words that are neither marks nor optional.
 
     A calibrated score is at most the share of the words that are not `untranslated`.
     """
-    unknown, counts = words.is_unknown[:, None], words.counts[:, None]
+    unknown, optional = words.is_unknown[:, None], words.is_optional[:, None]
+    counts = words.counts[:, None] & ~optional
     if calibration is not None:
-        covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~counts, 1.0)
-        untranslated = covered < CALIBRATED_THRESHOLD
+        covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~words.counts[:, None], 1.0)
+        untranslated = (covered < CALIBRATED_THRESHOLD) & ~optional
     covered, untranslated = covered.masked_fill(unknown, 0.0), untranslated | unknown
     total = covered.masked_fill(~counts, 0.0).sum(dim=-1)
     score = total / counts.sum(dim=-1).clamp(min=1)

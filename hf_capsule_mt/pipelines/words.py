@@ -1,7 +1,7 @@
 """The words of a source text, and the tokens that each is made of."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -21,28 +21,44 @@ class SourceWord(NamedTuple):
     """The characters `span` of a text, and which tokens of its piece they are.
 
     A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
-    whatever the vocabulary lacks, so no model can translate it.
+    whatever the vocabulary lacks, so no model can translate it. An optional word is one of those that complete
+    translations often leave without a counterpart.
     """
 
     span: Span
     tokens: list[int]
     is_mark: bool
     is_unknown: bool
+    is_optional: bool = False
 
 
 def source_words(
-    text: str, span: Span, offsets: Offsets, token_ids: Sequence[int], unknown_id: int | None
+    text: str,
+    span: Span,
+    offsets: Offsets,
+    token_ids: Sequence[int],
+    unknown_id: int | None,
+    optional: Container[str] = (),
 ) -> list[SourceWord]:
-    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span."""
+    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span.
+
+    optional: words that a translation may drop, case-folded.
+    """
     return [
         SourceWord(
             place,
             tokens,
-            is_mark=not any(character.isalnum() for character in text[place.start : place.end]),
+            is_mark=is_mark(text[place.start : place.end]),
             is_unknown=unknown_id is not None and any(token_ids[n] == unknown_id for n in tokens),
+            is_optional=text[place.start : place.end].casefold() in optional,
         )
         for place, tokens in words_of(text, span, offsets)
     ]
+
+
+def is_mark(word: str) -> bool:
+    """Whether a word has neither letters nor digits."""
+    return not any(map(str.isalnum, word))
 
 
 def words_of(text: str, span: Span, offsets: Offsets) -> list[tuple[Span, list[int]]]:

@@ -42,6 +42,7 @@ def test_calibrate(run, tmp_path):
     curves = after.pop("coverage_calibration")
     assert after == before
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == weights
+    assert curves.pop("optional_words") == []
     assert set(curves) == {"guided", "deletion"}
     assert "attention: no head of the decoder tells missing words; the area" in printed
     for method in curves:
@@ -65,28 +66,33 @@ def test_calibrate(run, tmp_path):
 
 def test_another_folder_and_one_method(run, tmp_path):
     run("model a b --sentences 40 --method guided --output out")
-    assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {"guided"}
+    assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {
+        "guided",
+        "optional_words",
+    }
     assert "coverage_calibration" not in json.loads((tmp_path / "model" / "config.json").read_text())
+
+
+def cover_as_if(monkeypatch, is_low):
+    """Let what is said of a word depend on `is_low(coverage_calibration, word, whether it is missing)` alone."""
+    cover = calibrate.coverage_of_examples
+
+    def as_if(translator, examples, method, *, progress=True):
+        config, found = translator.model.config.coverage_calibration, []
+        for example, coverage in zip(examples, cover(translator, examples, method, progress=progress), strict=True):
+            missing = {start for (start, _), is_omitted in example.is_omitted.items() if is_omitted}
+            said = [0.9 - 0.8 * is_low(config, word.text, word.start in missing) for word in coverage.words]
+            words = [replace(word, past=past, covered=past) for word, past in zip(coverage.words, said, strict=True)]
+            found.append(replace(coverage, words=tuple(words)))
+        return found
+
+    monkeypatch.setattr(calibrate, "coverage_of_examples", as_if)
 
 
 def test_a_head_is_chosen(run, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"no head of the decoder tells missing words; .* less than 0\.85"):
         run("model a b --sentences 20 --method attention")
-    cover = calibrate.coverage_of_examples
-
-    def as_if_one_head_aligned(translator, examples, method, *, progress=True):
-        knows = translator.model.config.coverage_calibration["attention"]["head"] == [1, 2]
-        found = []
-        for example, coverage in zip(examples, cover(translator, examples, method, progress=progress), strict=True):
-            missing = {start for (start, _), is_omitted in example.is_omitted.items() if is_omitted}
-            received = [0.9 - 0.8 * (knows and word.start in missing) for word in coverage.words]
-            words = [
-                replace(word, past=past, covered=past) for word, past in zip(coverage.words, received, strict=True)
-            ]
-            found.append(replace(coverage, words=tuple(words)))
-        return found
-
-    monkeypatch.setattr(calibrate, "coverage_of_examples", as_if_one_head_aligned)
+    cover_as_if(monkeypatch, lambda config, text, missing: missing and config["attention"]["head"] == [1, 2])
     printed = run("model a b --sentences 20 --method attention")
     assert "attention: layer 1, head 2, with an area under the ROC curve of 1.000" in printed
     translator = Translator.from_pretrained(tmp_path / "model")
@@ -96,6 +102,18 @@ def test_a_head_is_chosen(run, tmp_path, monkeypatch):
         translator(text, coverage=CoverageOptions(**options)) for options in ({}, {"method": "attention"})
     )
     assert automatic == by_attention
+
+
+def test_words_often_marked_in_whole_references_are_optional(run, tmp_path, monkeypatch):
+    cover_as_if(monkeypatch, lambda config, text, missing: missing or text == "balu")
+    assert "optional words: balu\n" in run("model a b --sentences 60 --method guided")
+    config = tmp_path / "model" / "config.json"
+    assert json.loads(config.read_text())["coverage_calibration"]["optional_words"] == ["balu"]
+    # another method keeps the list to which the curves of the first were fitted
+    cover_as_if(monkeypatch, lambda config, text, missing: missing)
+    assert "optional words" not in run("model a b --sentences 60 --method deletion")
+    assert json.loads(config.read_text())["coverage_calibration"]["optional_words"] == ["balu"]
+    assert "optional words: none\n" in run("model a b --sentences 60 --method guided deletion")
 
 
 def test_wrong_input(run, tmp_path):

@@ -10,7 +10,7 @@ from hf_capsule_mt.evaluation.adequacy import (
     most_repeated_ngram,
     repeated_ngrams,
 )
-from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_words, read_curve
+from hf_capsule_mt.evaluation.calibration import WHOLE, fit_sentences, fit_words, read_curve
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 
@@ -138,8 +138,9 @@ def test_the_mean_score_of_each_group_is_its_true_share():
     groups = np.repeat([0, 1, 2, 0.5], 500)
     shares = np.repeat([1.0, 0.85, 0.7, 0.5], 500)
     means = np.clip(0.5 + 0.4 * (shares - 0.3) + chance.normal(0, 0.06, 2000), 0, 1)
-    curve = fit_sentences(means, shares, groups)
+    curve = fit_sentences(means, shares, groups, np.ones(2000))
     for share in (1.0, 0.85, 0.7, 0.5):
-        assert read_curve(curve, means[shares == share]).mean() == pytest.approx(share, abs=0.03)
-    assert curve[0] == [0, 0]
+        found = read_curve(curve, means[shares == share]).mean()
+        assert found == pytest.approx(min(share, WHOLE), abs=0.03)
+    assert (curve[0], curve[-1]) == ([0, 0], [1, 1])
     assert [x for x, _ in curve] == sorted({x for x, _ in curve})

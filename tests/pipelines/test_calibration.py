@@ -8,7 +8,7 @@ from hf_capsule_mt import CapsuleMarianConfig, CoverageOptions, Translator
 from hf_capsule_mt.pipelines.word_coverage import evidence_of, on_curve
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_marian
-from tests.fixtures.word_for_word import sentences
+from tests.fixtures.word_for_word import TRANSLATION, sentences
 
 TEXTS = sentences(6, seed=7)
 # everything in doubt is half translated
@@ -52,6 +52,25 @@ def test_curves_apply(method):
         most = 1 - float((expected < 0.5).float().mean())  # no more than what is not marked
         assert other.coverage.score == pytest.approx(min(float(score), most), abs=1e-5)
         assert [word.past for word in one.coverage.words] == [word.past for word in other.coverage.words]
+
+
+@pytest.mark.parametrize("method", ["attention", "guided", "deletion"])
+def test_optional_words_do_not_count(method):
+    translator = Translator.from_pretrained(GOLDEN / "word_for_word")
+    curves = {method: CURVES | ({"head": HEAD} if method == "attention" else {})}
+    text, options = TEXTS[0], CoverageOptions(method=method)
+    given = " ".join(TRANSLATION[word] for word in text.split()[:1])
+    found = []
+    for optional in ([], [word.casefold() for word in text.split()[1:]]):
+        translator.model.config.coverage_calibration = curves | {"optional_words": optional}
+        found += translator.cover([text], [given], coverage=options)
+    every, first = found
+    assert any(word.untranslated for word in every.words[1:])
+    assert not any(word.untranslated for word in first.words[1:])
+    assert [word.covered for word in first.words] == [word.covered for word in every.words]
+    assert first.words[0] == every.words[0]
+    of_first = float(on_curve(CURVES["sentences"], torch.tensor([first.words[0].covered])))
+    assert first.score == pytest.approx(min(of_first, 1 - first.words[0].untranslated), abs=1e-5)
 
 
 @pytest.mark.parametrize("method", ["attention", "guided", "deletion"])
@@ -127,7 +146,7 @@ def test_attention_received_by_hand(tmp_path, attention):
 
 
 def test_curves_are_saved(tmp_path):
-    saved = {"guided": CURVES}
+    saved = {"guided": CURVES, "optional_words": ["sich"]}
     CapsuleMarianConfig(coverage_calibration=saved).save_pretrained(tmp_path / "own")
     assert CapsuleMarianConfig.from_pretrained(tmp_path / "own").coverage_calibration == saved
     with pytest.raises(ValueError, match="`coverage_calibration` has the curves"):
