@@ -69,14 +69,14 @@ def fit_sentences(
     Whole translations have a mean score of 0.97 at most. A score is bounded by `most`, which the point of whole
     translations cannot make up for.
     """
-    values, truth, of, most = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups, most))
-    most = np.where(truth == 1, 1.0, most)
+    values, truth, of, bound = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups, most))
+    bound = np.where(truth == 1, 1.0, bound)
     kinds = sorted(set(of.tolist()), key=lambda kind: float(truth[of == kind].mean()))
     targets = np.array([min(WHOLE, truth[of == kind].mean()) for kind in kinds])
     places = np.array([values[of == kind].mean() for kind in kinds])
     for _ in range(STEPS):
         curve = _curve(places, targets)
-        scores = np.minimum(_read(curve, values), most)
+        scores = np.minimum(_read(curve, values), bound)
         reached = np.array([scores[of == kind].mean() for kind in kinds])
         places = np.clip(places + STEP * (reached - targets), SMALLEST_GAP, 1.0)
     return [[round(float(x), 4), round(float(y), 4)] for x, y in _curve(places, targets)]
