@@ -104,7 +104,7 @@ class Measurements:
             return FORMS if is_installed() else FORMS[:-1]
         return ("plain", "chunked")
 
-    # ------------------------------------------------------------------------------------------------------- sections
+    # ---- sections
     def tests(self) -> None:
         """Run tests/gpu in a process of its own, without what compiles."""
         self.keep("tests", "tests/gpu", self.run_tests, f"not ({COMPILING_TESTS})")

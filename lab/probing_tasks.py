@@ -163,7 +163,7 @@ def _ranked(counts: Counter[Any]) -> list[tuple[Any, int]]:
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
-# ------------------------------------------------------------------------------------------------------------- surface
+# ---- surface
 def length_bin(sentence: Sentence) -> str:
     low = SHORTEST
     for high in LENGTH_BINS:
@@ -187,7 +187,7 @@ def _only_one(sentence: Sentence, targets: set[str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-# ----------------------------------------------------------------------------------------------------------- syntactic
+# ---- syntactic
 def root_of(sentence: Sentence) -> int:
     """The position of the root, counted from 0."""
     return next(position for position, word in enumerate(sentence) if word.head == 0)
@@ -260,7 +260,7 @@ def swap_neighbours(sentence: Sentence, chance: random.Random) -> Example | None
     return tuple(words), "inverted" if inverted else "original"
 
 
-# ------------------------------------------------------------------------------------------------------------ semantic
+# ---- semantic
 def tense(sentence: Sentence) -> str | None:
     """The tense of the main clause: that of its finite verb, be it the root or an auxiliary of it."""
     root = root_of(sentence)

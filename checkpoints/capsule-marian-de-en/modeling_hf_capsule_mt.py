@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Sized
 from contextlib import contextmanager
-from contextlib import suppress
 from dataclasses import asdict
 from dataclasses import dataclass
 from dataclasses import field
@@ -4431,11 +4430,11 @@ class CoverageOptions:
     """Ask for coverage, and say what to do with it.
 
     Attributes:
-        method: "attention" reads the attention of one head, which `capsule-mt calibrate` has chosen, in one more
-            forced pass of the decoder. "guided" reads PAST and FUTURE, which a model with guided routing computes in
-            such a pass. "deletion" takes any model: it deletes each word of the source and compares how probable the
-            translation is with and without it, which costs a pass of encoder and decoder for each word. "auto" is
-            "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
+        method: "attention" reads the attention of one head that `capsule-mt calibrate` has chosen, and "guided" reads
+            PAST and FUTURE, which a model with guided routing computes: as a fast backend translates, else in one more
+            forced pass of the decoder. "deletion" takes any model: it deletes each word of the source and compares how
+            probable the translation is with and without it, which costs a pass of encoder and decoder for each word.
+            "auto" is "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
         threshold: warn of sentences whose coverage is below this.
         retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
             the translation that leaves less in FUTURE.
@@ -4600,8 +4599,8 @@ class FastDecoder(Protocol):
         limits: torch.Tensor | None,
         options: Mapping[str, Any],
         *,
-        coverage: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor, CoverageScore | None] | None: ...
+        coverage: bool | Sequence[int] = False,
+    ) -> tuple[torch.Tensor, torch.Tensor, CoverageScore | torch.Tensor | None] | None: ...
 
 
 def choose_backend(
@@ -5692,63 +5691,41 @@ def all_heads(model: PreTrainedModel) -> list[tuple[int, int]]:
 
 @torch.no_grad()
 def received_attention(
-    model: PreTrainedModel,
-    batch: SourceBatch,
-    sequences: torch.Tensor,
-    lengths: torch.Tensor,
-    place: Sequence[int],
-    log_probs: torch.Tensor | None = None,
+    model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor, lengths: torch.Tensor, place: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean log-probability of a token [B * R] of translations, and what their words receive: [B, R, W].
+    """Return the mean log-probability of a token [B * R] of translations, and what source tokens receive: [B * R, S].
 
-        received_w = max over t and s in w of softmax_s(q_t . k_s / sqrt(d_h))
+        received_s = max over t of softmax_s(q_t . k_s / sqrt(d_h))
 
     where t are the target tokens except the end token. Without a target token it is 0.
 
     Args:
-        batch: B sources with their `words`.
+        batch: B sources.
         sequences: [B * R, T], each after its start token; those of a source stand together.
         lengths: how many tokens after the start token count [B * R].
         place: the layer and the head.
-        log_probs: [B * R], where they are known: the decoder then stops as soon as queries and keys are there.
     """
-    if batch.words is None:
-        raise RuntimeError("the batch has no words")
     layer, head = place
-    copies = len(sequences) // len(batch.input_ids)
-    with _queries_and_keys(cross_attentions(model)[layer], stop=log_probs is not None) as found:
-        if log_probs is None:
-            log_probs = sequence_log_probs(model, batch, sequences, lengths)
-            log_probs = log_probs / lengths.clamp(min=1).to(log_probs.device)
-        else:
-            model.get_decoder()(
-                input_ids=sequences[:, :-1],
-                encoder_hidden_states=batch.encoded(model, copies)[0],
-                encoder_attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
-                use_cache=False,
-            )
+    with _queries_and_keys(cross_attentions(model)[layer]) as found:
+        log_probs = sequence_log_probs(model, batch, sequences, lengths)
     width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
     own = slice(head * width, (head + 1) * width)
     queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
     scores = queries @ keys.transpose(1, 2) * width**-0.5  # [B * R, T, S]
-    scores = scores.unflatten(0, (-1, copies)).masked_fill(~batch.attention_mask.bool()[:, None, None], -torch.inf)
-    given = torch.arange(scores.shape[2], device=scores.device) < lengths.to(scores.device)[:, None]
+    keep = batch.attention_mask.bool().repeat_interleave(len(sequences) // len(batch.input_ids), dim=0)
+    attention = scores.masked_fill(~keep[:, None], -torch.inf).softmax(dim=-1)
+    given = torch.arange(scores.shape[1], device=scores.device) < lengths.to(scores.device)[:, None]
     ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
-    given = (given & ~torch.isin(sequences[:, 1:], ends)).unflatten(0, (-1, copies))  # [B, R, T]
-    of_tokens = scores.softmax(dim=-1).masked_fill(~given[..., None], 0.0).amax(dim=2)  # [B, R, S]
-    of_words = of_tokens[:, :, None].masked_fill(~batch.words.tokens[:, None], 0.0).amax(dim=-1)
-    return log_probs, of_words
-
-
-class _Found(Exception):  # noqa: N818  it is no error
-    """Leave a decoder that has computed what was asked for."""
+    given &= ~torch.isin(sequences[:, 1:], ends)
+    received = attention.masked_fill(~given[..., None], 0.0).amax(dim=1)
+    return log_probs / lengths.clamp(min=1).to(log_probs.device), received
 
 
 @contextmanager
-def _queries_and_keys(attention: nn.Module, stop: bool) -> Iterator[dict[str, torch.Tensor]]:
+def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections.
 
-    Calls of the model by other threads are not looked at. With `stop`, the body ends once both are there.
+    Calls of the model by other threads are not looked at.
     """
     found: dict[str, torch.Tensor] = {}
     thread = get_ident()
@@ -5756,13 +5733,10 @@ def _queries_and_keys(attention: nn.Module, stop: bool) -> Iterator[dict[str, to
     def keep(name: str, module: nn.Module, inputs: object, output: torch.Tensor) -> None:
         if get_ident() == thread:
             found[name] = output
-            if stop and len(found) == len(PROJECTIONS):
-                raise _Found
 
     handles = [attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in PROJECTIONS]
     try:
-        with suppress(_Found):
-            yield found
+        yield found
     finally:
         for handle in handles:
             handle.remove()
@@ -5853,6 +5827,14 @@ def calibration_of(config: Any, method: str) -> Calibration | None:
 def optional_words_of(config: Any) -> frozenset[str]:
     """Return the words, case-folded, that complete translations often leave without a counterpart."""
     return frozenset((getattr(config, "coverage_calibration", None) or {}).get("optional_words", ()))
+
+
+def head_of(model: PreTrainedModel) -> list[int]:
+    """Return the layer and the head of "attention"."""
+    calibration = calibration_of(model.config, "attention")
+    if calibration is None:
+        raise RuntimeError("no head was chosen")
+    return cast(list[int], calibration["head"])
 
 
 def evidence_of(covered: torch.Tensor) -> torch.Tensor:
@@ -5948,19 +5930,22 @@ def attention_coverage(
     sequences: torch.Tensor,
     lengths: torch.Tensor,
     log_probs: torch.Tensor | None = None,
+    received: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, WordCoverage]:
     """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
 
-    A word is covered by the most attention that it receives from the chosen head.
+    A word is covered by the most attention that it receives from the chosen head: `log_probs` and what source tokens
+    have `received` [B * R, S] are computed where they are not known.
     """
     words = _words(batch)
-    calibration = calibration_of(model.config, "attention")
-    if calibration is None:
-        raise RuntimeError("no head was chosen")
-    log_probs, covered = received_attention(model, batch, sequences, lengths, calibration["head"], log_probs)
+    if log_probs is None or received is None:
+        log_probs, received = received_attention(model, batch, sequences, lengths, head_of(model))
+    of_tokens = received.unflatten(0, (len(batch.input_ids), -1))[:, :, None]  # [B, R, 1, S]
+    covered = of_tokens.masked_fill(~words.tokens[:, None], 0.0).amax(dim=-1)
     counts = words.counts[:, None]
     covered = covered.masked_fill(~counts, 1.0)
     left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
+    calibration = calibration_of(model.config, "attention") or {}
     curves = calibration if "words" in calibration else None  # there are none while `capsule-mt calibrate` fits them
     return log_probs, _finished(words, covered, 1 - covered, covered, covered < ATTENTION_THRESHOLD, left, curves)
 
@@ -6110,8 +6095,11 @@ class BatchDecoder:
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
         method = None if coverage is None else coverage_method(self.model, coverage.method)
+        followed: bool | Sequence[int] = method == "guided"
+        if method == "attention":
+            followed = head_of(self.model)
         sequences, log_probs, scored = self._decode(
-            batch, settings, encodes=scores or coverage is not None, coverage=method == "guided"
+            batch, settings, encodes=scores or coverage is not None, coverage=followed
         )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
@@ -6144,23 +6132,25 @@ class BatchDecoder:
         sequences: torch.Tensor,
         lengths: torch.Tensor,
         method: Literal["attention", "guided", "deletion"],
-        scored: CoverageScore | None = None,
+        scored: CoverageScore | torch.Tensor | None = None,
         log_probs: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, WordCoverage]:
         """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
 
-        scored, log_probs: what the search has said already of these translations, by PAST and FUTURE and at all.
+        scored, log_probs: what the search has said already of these translations, by this method and at all.
         """
         if method == "attention":
-            return attention_coverage(self.model, batch, sequences, lengths, log_probs)
+            received = scored if isinstance(scored, torch.Tensor) else None
+            return attention_coverage(self.model, batch, sequences, lengths, log_probs, received)
         if method == "deletion":
             return deletion_coverage(self.model, batch, sequences, lengths)
-        scored = score_coverage(self.model, batch, sequences) if scored is None else scored
+        if not isinstance(scored, CoverageScore):
+            scored = score_coverage(self.model, batch, sequences)
         return scored.log_prob, guided_coverage(batch, scored, calibration_of(self.model.config, "guided"))
 
     def _decode(
-        self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool, coverage: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None, CoverageScore | None]:
+        self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool, coverage: bool | Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor | None, CoverageScore | torch.Tensor | None]:
         """Search: sequences [B * R, T] and, from a fast backend, log-probabilities of a token [B * R] and coverage."""
         if self.fast is not None:
             options, limits = limits_for_backend({**batch.settings, **settings})

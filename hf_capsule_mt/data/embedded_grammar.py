@@ -191,7 +191,7 @@ def random_clause(chance: random.Random, subject: NounPhrase | None = None, adve
     return Clause(subject, verb, tense, indirect, direct, time, place, negated)
 
 
-# ------------------------------------------------------------------------------------------------------------- English
+# ---- English
 def english_verb(clause: Clause) -> tuple[str, str]:
     """Return the auxiliary ("" in a plain present) and the rest of the verb, negation included."""
     verb, plural = clause.verb, clause.subject.plural
@@ -227,7 +227,7 @@ def english_question(clause: Clause, word: str = "", **left_out: bool) -> str:
     return " ".join(filter(None, [word, auxiliary, clause.subject.english, verb, *english_rest(clause, **left_out)]))
 
 
-# -------------------------------------------------------------------------------------------------------------- German
+# ---- German
 def german_verb(clause: Clause) -> tuple[str, str]:
     """Return the finite verb and the clause's last word: a prefix, a participle or an infinitive."""
     verb, plural = clause.verb, clause.subject.plural

@@ -65,7 +65,7 @@ class DeviceSearch:
         self.only_reads = torch.zeros_like(self.going)
         self.running, self.finished = self._new(1), self._new(request.num_beams)
         self.last_tokens = torch.full((len(request), 1), request.start_token, device=device)
-        self.curves: list[torch.Tensor] = []  # [B, K, 2, S] for each step
+        self.curves: list[torch.Tensor] = []  # what `advance` was given at each step
 
     def _new(self, count: int) -> _Hypotheses:
         request, shape = self.request, (len(self.request), count)
@@ -87,17 +87,17 @@ class DeviceSearch:
         asks = self.step > 0 and self.step % STEPS_PER_READ == 0
         return not asks or bool(self.going.any())
 
-    def advance(self, logits: torch.Tensor, past_and_future: torch.Tensor) -> torch.Tensor:
+    def advance(self, logits: torch.Tensor, followed: torch.Tensor) -> torch.Tensor:
         """Choose the next tokens by logits [B, R, V]; return the row [B, K] that each hypothesis continues.
 
-        past_and_future: [B, R, 2, S], the shares of the words, for coverage.
+        followed: for coverage, the shares of the words [B, R, 2, S] or a head's attention to them [B, R, S].
         """
         request = self.request
         if request.num_beams > 1 or request.scored:
             logits = logits.log_softmax(dim=-1)
         free = logits
         if request.coverage:
-            self.curves.append(past_and_future)
+            self.curves.append(followed)
             logits = logits.clone()
         self._forbid(logits)
         if self.step < request.longest:
@@ -207,7 +207,7 @@ class DeviceSearch:
         return tokens.masked_fill(~exists[..., None], self.request.pad_token), scores.masked_fill(~exists, LOWEST)
 
     def reading(self) -> Reading | None:
-        """Return what PAST and FUTURE tell of the results, if coverage was asked for."""
+        """Return what was followed of the results, if coverage was asked for."""
         request = self.request
         if not request.coverage:
             return None
@@ -217,6 +217,12 @@ class DeviceSearch:
         steps = torch.arange(request.longest, device=self.device)
         written = (tokens != request.end_token) & (tokens != request.pad_token) & (steps < lengths[..., None])
         last = ((steps + 1) * written).amax(dim=-1)  # [B, returned], tokens before the end
+        if request.head is not None:
+            most = torch.zeros_like(_take(self.curves[0], rows[..., 0]))  # [B, returned, S]
+            for step, curves in enumerate(self.curves):
+                reads = step < last
+                most = most.maximum(_take(curves, rows[..., step] * reads) * reads[..., None])
+            return Reading(most[:, :, None], log_probs / lengths.clamp(min=1))
         read = _take(self.curves[0], rows[..., 0])  # [B, returned, 2, S]
         fall, agreed = torch.zeros_like(read[:, :, 1]), torch.zeros_like(read[:, :, 1])
         for step, curves in enumerate(self.curves[1:], start=1):

@@ -12,7 +12,7 @@ import torch
 from hf_capsule_mt.fast.programs import Operation, Program
 from hf_capsule_mt.fast.requests import Answer, Reading, Request
 
-VERSION = 5
+VERSION = 6
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
@@ -47,7 +47,7 @@ class _Request(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("coverage", "log_probs", "candidates")),
         ("num_candidates", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("list_lengths", "list_places")),
-        ("num_threads", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("layer", "head", "num_threads")),
     ]
 
 
@@ -213,6 +213,7 @@ class NativeModel:
             len(candidates),
             list_lengths.data_ptr() or None,
             places.data_ptr() or None,
+            *(request.head or (-1, -1)),
             threads,
         )
         if self._library.engine_translate(self._model, ctypes.byref(packed)):

@@ -100,7 +100,7 @@ class TorchModel:
             logits = run.buffers[self.program.logits].float()  # [B, K, V]
             if not search.step:
                 first_logits = logits[:, 0].clone()
-            run.reorder(search.advance(logits, run.past_and_future))
+            run.reorder(search.advance(logits, run.followed))
         return first_logits
 
 
@@ -122,7 +122,8 @@ class _Run:
         self.shortlists = request.shortlists
         self.candidates = torch.empty(0) if request.shortlists is None else request.candidates.to(self.device)
         self.num_beams, self.most_steps = request.num_beams, request.longest + int(request.coverage)
-        self.past_and_future = torch.empty(0)  # [B, K, 2, S], the shares of the words in this step
+        self.followed_head = request.head
+        self.followed = torch.empty(0)  # in this step, the shares of the words [B, K, 2, S] or the head's attention
         self.caches: dict[int, torch.Tensor] = {}  # keys and values [2, B, H, slots, d / H]
         # keys and values of the sources, split into heads once
         self.source_heads: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
@@ -169,7 +170,7 @@ class _Run:
             self.buffers[buffer] = torch.zeros(*self.tokens.shape, self.program.width(buffer), device=self.device)
         return self.buffers[buffer]
 
-    # ------------------------------------------------------------------------------------------------- operations
+    # ---- operations
     def embed(self, op: Operation) -> None:
         of_words = self.space(op.out) is Space.WORDS
         width = self.program.width(op.out)
@@ -245,6 +246,11 @@ class _Run:
             self.source_heads[op.b, first] = _heads(keys, heads).contiguous(), _heads(values, heads).contiguous()
         keys, values = self.source_heads[op.b, first]
         query = _heads(self.buffers[op.a], heads)
+        layer, head = self.followed_head or (-1, -1)
+        if first == layer * self.program.width(op.a):
+            own, of_words = query[:, head], keys[:, head].transpose(1, 2)
+            scores = own @ of_words * own.shape[-1] ** -0.5
+            self.followed = scores.masked_fill(~self.mask[:, None], -torch.inf).softmax(dim=-1)
         self.buffers[op.out] = _join(F.scaled_dot_product_attention(query, keys, values, self.attention_mask))
 
     def attend_past(self, op: Operation) -> None:
@@ -312,7 +318,8 @@ class _Run:
             routed = squash(torch.matmul(shares.transpose(1, 2), votes)).transpose(1, 2)  # [B, K, M, D]
             if iteration < iterations - 1:
                 guide = self.matrix(op.w[0], routed)
-        self.past_and_future = shares[:, :, :kept].unflatten(2, (2, -1)).sum(dim=3)
+        if self.followed_head is None:
+            self.followed = shares[:, :, :kept].unflatten(2, (2, -1)).sum(dim=3)
         self.buffers[op.out] = routed[:, :, :kept].flatten(-2)
 
     def lstm_words(self, op: Operation) -> None:

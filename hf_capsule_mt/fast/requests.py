@@ -19,6 +19,7 @@ class Request:
     scored: compute scores, which beam search does anyway.
     shortlists: for each source the tokens that may be written, int32, ascending; `None` for all.
     coverage: follow PAST and FUTURE; needs `scored` and a backend that `has_coverage`.
+    head: for coverage, follow the attention to the source of this layer and head instead.
     """
 
     sources: Sequence[Sequence[int]]
@@ -37,6 +38,7 @@ class Request:
     scored: bool
     coverage: bool
     shortlists: Sequence[torch.Tensor] | None = None
+    head: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -67,7 +69,7 @@ class Reading(NamedTuple):
     """What PAST and FUTURE tell of each hypothesis, as native/engine.h defines it.
 
     values: [sources, returned, 4, words of the longest source]: PAST and FUTURE at the end, the fall of FUTURE, how
-        much of it was agreed to; 0 for padding.
+        much of it was agreed to; 0 for padding. With a head: the most that it attends to the word, and no others.
     log_probs: [sources, returned], the mean log-probability of a token.
     """
 

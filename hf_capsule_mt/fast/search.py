@@ -54,7 +54,7 @@ class Search:
         self.step = 0
         self.sources = [_Source(*pair) for pair in zip(request.limits, request.forced, strict=True)]
         self.last_tokens = torch.full((len(request), 1), request.start_token)
-        self.curves: list[torch.Tensor] = []  # [B, K, 2, S] for each step
+        self.curves: list[torch.Tensor] = []  # what `advance` was given at each step
         self.suppressed = torch.tensor(list(request.suppressed), dtype=torch.long)
         self.log_probs = torch.empty(0)  # [B, K, V]
 
@@ -63,10 +63,10 @@ class Search:
         steps = self.request.longest + int(self.request.coverage)
         return self.step < steps and any(source.active for source in self.sources)
 
-    def advance(self, logits: torch.Tensor, past_and_future: torch.Tensor) -> torch.Tensor:
+    def advance(self, logits: torch.Tensor, followed: torch.Tensor) -> torch.Tensor:
         """Choose the next tokens by logits [B, K, V]; return the row [B, K] that each hypothesis continues.
 
-        past_and_future: [B, K, 2, S], the shares of the words, for coverage.
+        followed: for coverage, the shares of the words [B, K, 2, S] or a head's attention to them [B, K, S].
         """
         request, num_beams = self.request, self.request.num_beams
         if num_beams > 1 or request.scored:
@@ -77,7 +77,7 @@ class Search:
         free = logits
         two_best = two_tokens = []
         if request.coverage:
-            self.curves.append(past_and_future)
+            self.curves.append(followed)
             two_best, two_tokens = (values.tolist() for values in largest(logits, 2))
             logits = logits.clone()
         self._forbid(logits)
@@ -175,7 +175,7 @@ class Search:
         return tokens, scores
 
     def reading(self) -> Reading | None:
-        """Return what PAST and FUTURE tell of the results, if coverage was asked for."""
+        """Return what was followed of the results, if coverage was asked for."""
         request = self.request
         if not request.coverage:
             return None
@@ -189,10 +189,13 @@ class Search:
                 while last and one.tokens[last - 1] in (request.end_token, request.pad_token):
                     last -= 1
                 curves = torch.stack([self.curves[step][number, one.rows[step]] for step in range(last + 1)])
+                log_probs[number, rank] = one.log_prob / max(len(one.tokens), 1)
+                if request.head is not None:
+                    values[number, rank, 0] = curves[:last].amax(dim=0) if last else 0
+                    continue
                 falls = (curves[:-1, 1] - curves[1:, 1]).clamp(min=0)  # [last, S]
                 agreements = torch.tensor(one.agreements[:last])[:, None]
                 values[number, rank] = torch.stack([*curves[-1], falls.sum(dim=0), (falls * agreements).sum(dim=0)])
-                log_probs[number, rank] = one.log_prob / max(len(one.tokens), 1)
         return Reading(values, log_probs)
 
 

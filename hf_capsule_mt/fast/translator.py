@@ -3,7 +3,7 @@
 import copy
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -101,12 +101,13 @@ class Decoded(NamedTuple):
 
     sequences: [B * returned, T].
     log_probs: [B * returned], the mean log-probability of a token.
-    coverage: of the B * returned translations, if it was asked for and the backend followed PAST and FUTURE.
+    coverage: of the B * returned translations, if it was asked for and the backend followed PAST and FUTURE; or the
+        most that the head attends to each source token, [B * returned, S].
     """
 
     sequences: torch.Tensor
     log_probs: torch.Tensor
-    coverage: CoverageScore | None
+    coverage: CoverageScore | torch.Tensor | None
 
 
 class FastTranslator:
@@ -229,12 +230,12 @@ class FastTranslator:
         limits: torch.Tensor | None,
         options: Mapping[str, Any],
         *,
-        coverage: bool = False,
+        coverage: bool | Sequence[int] = False,
     ) -> Decoded | None:
-        """Generate with scores and, if asked for, coverage.
+        """Generate with scores and, if asked for, coverage: that of the model, or of a layer and a head.
 
-        The arguments are those of `generate`. The result is `None`, with a line in the log, where "auto" leaves an
-        option to transformers.
+        The other arguments are those of `generate`. The result is `None`, with a line in the log, where "auto" leaves
+        an option to transformers.
         """
         settings = dict(options)
         try:
@@ -245,17 +246,22 @@ class FastTranslator:
             return None
         sequences = _with_start(answer, request)
         if answer.reading is not None:
-            scored = self._coverage(input_ids, self._keep(input_ids, attention_mask, config), answer)
+            keep = self._keep(input_ids, attention_mask, config)
+            scored = self._coverage(input_ids, keep, answer, of_head=request.head is not None)
             return Decoded(sequences, answer.reading.log_probs.flatten(), scored)
         lengths = _lengths(answer, request).clamp(min=1).float()
         return Decoded(sequences, (answer.scores * lengths ** (request.length_penalty - 1)).flatten(), None)
 
-    def _coverage(self, inputs: torch.Tensor, keep: torch.Tensor, answer: Answer) -> CoverageScore | None:
-        """The coverage of the results [B * returned], if the backend followed PAST and FUTURE."""
+    def _coverage(
+        self, inputs: torch.Tensor, keep: torch.Tensor, answer: Answer, *, of_head: bool = False
+    ) -> CoverageScore | torch.Tensor | None:
+        """The coverage of the results [B * returned], if the backend followed it."""
         if answer.reading is None:
             return None
         places = (keep.cumsum(dim=1) - 1).clamp(min=0)[:, None, None]  # of each token among those without padding
         values = answer.reading.values.take_along_dim(places, dim=-1) * keep[:, None, None]  # [B, returned, 4, S]
+        if of_head:
+            return values[:, :, 0].flatten(0, 1)
         past, future, fall, agreed = values.flatten(0, 1).unbind(dim=1)
         copies = values.shape[1]
         scored: CoverageScore = self.model.coverage_of_falls(
@@ -286,22 +292,29 @@ class FastTranslator:
         limits: torch.Tensor | None,
         *,
         scored: bool = False,
-        coverage: bool = False,
+        coverage: bool | Sequence[int] = False,
     ) -> tuple[Answer, Request]:
         if self._backend is None:
             raise UnsupportedOptionError(f"a model of type {self.model.config.model_type}")
         self._refresh()
-        request = self._request(inputs, attention_mask, config, limits, scored=scored or coverage)
-        if coverage and self._follows(request):
-            request = replace(request, coverage=True)
+        request = self._request(inputs, attention_mask, config, limits, scored=scored or bool(coverage))
+        head = None if isinstance(coverage, bool) else (coverage[0], coverage[1])
+        if coverage and self._follows(request, head):
+            request = replace(request, coverage=True, head=head)
         return self._backend.translate(request), request
 
-    def _follows(self, request: Request) -> bool:
-        """Whether the backend can read PAST and FUTURE of this request's translations to their last token."""
-        positions = getattr(self.model.config, "max_position_embeddings", None)
+    def _follows(self, request: Request, head: tuple[int, int] | None) -> bool:
+        """Whether the backend can read PAST and FUTURE, or a head, to the end of this request's translations."""
+        config = self.model.config
+        if head is None:
+            has_coverage = self._backend is not None and self._backend.has_coverage
+        else:
+            sizes = (getattr(config, f"decoder_{name}", 0) for name in ("layers", "attention_heads"))
+            has_coverage = all(0 <= number < size for number, size in zip(head, sizes, strict=True))
+        positions = getattr(config, "max_position_embeddings", None)
         has_position = positions is None or request.longest < positions
-        ends_alike = request.end_token == self.model.config.eos_token_id
-        return self._backend is not None and self._backend.has_coverage and has_position and ends_alike
+        ends_alike = request.end_token == config.eos_token_id
+        return has_coverage and has_position and ends_alike
 
     def _report(self, message: str) -> None:
         """Log a line, once."""

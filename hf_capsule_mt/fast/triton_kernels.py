@@ -80,7 +80,7 @@ def _load_log_activation(activation, position, n, m, N, M, HAS_ACTIVATION: tl.co
     return log_activation
 
 
-# ------------------------------------------------------------------------------------------------------------------ EM
+# ---- EM
 @triton.jit
 def _em_m_step(
     values, log_assignment, log_activation, keep, width_exists, beta_a, beta_u, temperature, min_variance, constant
@@ -218,7 +218,7 @@ def em_backward(
     tl.store(grad_beta_u + tl.program_id(0) * M + m, grad_u, mask=outputs_exist)
 
 
-# ------------------------------------------------------------------------------------------------------------- dynamic
+# ---- dynamic
 @triton.jit
 def _dynamic_step(values, log_assignment, keep, NORMALIZE: tl.constexpr):
     """The weights [N, M] of the votes, the total input S and its squared norm, and the capsules [M, D]."""
@@ -303,7 +303,7 @@ def dynamic_backward(
         _store_votes(grad_votes, grad_values, position, n, m, d, N, M, D)
 
 
-# -------------------------------------------------------------------------------------------------------------- scores
+# ---- scores
 @triton.jit
 def _gates(query, keys):
     """r = sigmoid(-2 (q + k)) [T, N, D], of which tanh(q + k) is 1 - 2 r, with the slope 4 r (1 - r)."""

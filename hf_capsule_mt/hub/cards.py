@@ -158,7 +158,7 @@ def check_card(card: ModelCard) -> None:
         raise ValueError("the card's metadata change when they are read again")
 
 
-# ------------------------------------------------------------------------------------------------------- escaping text
+# ---- escaping text
 def _one_line(text: object) -> str:
     """Join the lines of a text, which would end a heading, a list item or a code span."""
     return " ".join(str(text).split())
@@ -205,7 +205,7 @@ def _base_model(recipe: Mapping[str, Any]) -> str | None:
     return str(name)
 
 
-# -------------------------------------------------------------------------------------------------------- the sections
+# ---- the sections
 def _methods(config: Mapping[str, Any]) -> list[str]:
     """Return the capsule methods that a configuration switches on."""
     switches = ["layer_aggregation", "head_aggregation", "guided_routing"]

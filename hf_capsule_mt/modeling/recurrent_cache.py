@@ -72,7 +72,7 @@ class RecurrentStateLayer(CacheLayerMixin):
         self.state = changed(self.state)
         self.past = [(num_tokens, changed(state)) for num_tokens, state in self.past]
 
-    # ----------------------------------------------------------------- what transformers expects of a layer of a cache
+    # ---- what transformers expects of a layer of a cache
     @property
     def is_initialized(self) -> bool:
         return self.state is not None

@@ -3,11 +3,11 @@
 In many trained decoders one head aligns words: each target word attends to the source word that it translates. A
 source word to which this head never attends has no translation. `capsule-mt calibrate` finds the head.
 
-Legend: B sources, R translations of each, L layers, H heads, W words, S source tokens, T target tokens.
+Legend: B sources, R translations of each, S source tokens, T target tokens.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
 
@@ -39,63 +39,41 @@ def all_heads(model: PreTrainedModel) -> list[tuple[int, int]]:
 
 @torch.no_grad()
 def received_attention(
-    model: PreTrainedModel,
-    batch: SourceBatch,
-    sequences: torch.Tensor,
-    lengths: torch.Tensor,
-    place: Sequence[int],
-    log_probs: torch.Tensor | None = None,
+    model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor, lengths: torch.Tensor, place: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean log-probability of a token [B * R] of translations, and what their words receive: [B, R, W].
+    """Return the mean log-probability of a token [B * R] of translations, and what source tokens receive: [B * R, S].
 
-        received_w = max over t and s in w of softmax_s(q_t . k_s / sqrt(d_h))
+        received_s = max over t of softmax_s(q_t . k_s / sqrt(d_h))
 
     where t are the target tokens except the end token. Without a target token it is 0.
 
     Args:
-        batch: B sources with their `words`.
+        batch: B sources.
         sequences: [B * R, T], each after its start token; those of a source stand together.
         lengths: how many tokens after the start token count [B * R].
         place: the layer and the head.
-        log_probs: [B * R], where they are known: the decoder then stops as soon as queries and keys are there.
     """
-    if batch.words is None:
-        raise RuntimeError("the batch has no words")
     layer, head = place
-    copies = len(sequences) // len(batch.input_ids)
-    with _queries_and_keys(cross_attentions(model)[layer], stop=log_probs is not None) as found:
-        if log_probs is None:
-            log_probs = sequence_log_probs(model, batch, sequences, lengths)
-            log_probs = log_probs / lengths.clamp(min=1).to(log_probs.device)
-        else:
-            model.get_decoder()(
-                input_ids=sequences[:, :-1],
-                encoder_hidden_states=batch.encoded(model, copies)[0],
-                encoder_attention_mask=batch.attention_mask.repeat_interleave(copies, dim=0),
-                use_cache=False,
-            )
+    with _queries_and_keys(cross_attentions(model)[layer]) as found:
+        log_probs = sequence_log_probs(model, batch, sequences, lengths)
     width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
     own = slice(head * width, (head + 1) * width)
     queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
     scores = queries @ keys.transpose(1, 2) * width**-0.5  # [B * R, T, S]
-    scores = scores.unflatten(0, (-1, copies)).masked_fill(~batch.attention_mask.bool()[:, None, None], -torch.inf)
-    given = torch.arange(scores.shape[2], device=scores.device) < lengths.to(scores.device)[:, None]
+    keep = batch.attention_mask.bool().repeat_interleave(len(sequences) // len(batch.input_ids), dim=0)
+    attention = scores.masked_fill(~keep[:, None], -torch.inf).softmax(dim=-1)
+    given = torch.arange(scores.shape[1], device=scores.device) < lengths.to(scores.device)[:, None]
     ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
-    given = (given & ~torch.isin(sequences[:, 1:], ends)).unflatten(0, (-1, copies))  # [B, R, T]
-    of_tokens = scores.softmax(dim=-1).masked_fill(~given[..., None], 0.0).amax(dim=2)  # [B, R, S]
-    of_words = of_tokens[:, :, None].masked_fill(~batch.words.tokens[:, None], 0.0).amax(dim=-1)
-    return log_probs, of_words
-
-
-class _Found(Exception):  # noqa: N818  it is no error
-    """Leave a decoder that has computed what was asked for."""
+    given &= ~torch.isin(sequences[:, 1:], ends)
+    received = attention.masked_fill(~given[..., None], 0.0).amax(dim=1)
+    return log_probs / lengths.clamp(min=1).to(log_probs.device), received
 
 
 @contextmanager
-def _queries_and_keys(attention: nn.Module, stop: bool) -> Iterator[dict[str, torch.Tensor]]:
+def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections.
 
-    Calls of the model by other threads are not looked at. With `stop`, the body ends once both are there.
+    Calls of the model by other threads are not looked at.
     """
     found: dict[str, torch.Tensor] = {}
     thread = get_ident()
@@ -103,13 +81,10 @@ def _queries_and_keys(attention: nn.Module, stop: bool) -> Iterator[dict[str, to
     def keep(name: str, module: nn.Module, inputs: object, output: torch.Tensor) -> None:
         if get_ident() == thread:
             found[name] = output
-            if stop and len(found) == len(PROJECTIONS):
-                raise _Found
 
     handles = [attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in PROJECTIONS]
     try:
-        with suppress(_Found):
-            yield found
+        yield found
     finally:
         for handle in handles:
             handle.remove()

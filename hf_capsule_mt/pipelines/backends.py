@@ -1,7 +1,7 @@
 """What decodes in the place of `generate()`: the fast backends of the package."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,8 +29,8 @@ class FastDecoder(Protocol):
         limits: torch.Tensor | None,
         options: Mapping[str, Any],
         *,
-        coverage: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor, CoverageScore | None] | None: ...
+        coverage: bool | Sequence[int] = False,
+    ) -> tuple[torch.Tensor, torch.Tensor, CoverageScore | torch.Tensor | None] | None: ...
 
 
 def choose_backend(

@@ -1,6 +1,6 @@
 """One batch of sources through the model: search, limits, ensembles, scores and coverage, with one encoder pass."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +28,7 @@ from hf_capsule_mt.pipelines.word_coverage import (
     coverage_method,
     deletion_coverage,
     guided_coverage,
+    head_of,
     score_coverage,
 )
 
@@ -118,8 +119,11 @@ class BatchDecoder:
         if weight:
             settings["num_return_sequences"] = self._num_beams(settings)
         method = None if coverage is None else coverage_method(self.model, coverage.method)
+        followed: bool | Sequence[int] = method == "guided"
+        if method == "attention":
+            followed = head_of(self.model)
         sequences, log_probs, scored = self._decode(
-            batch, settings, encodes=scores or coverage is not None, coverage=method == "guided"
+            batch, settings, encodes=scores or coverage is not None, coverage=followed
         )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
@@ -152,23 +156,25 @@ class BatchDecoder:
         sequences: torch.Tensor,
         lengths: torch.Tensor,
         method: Literal["attention", "guided", "deletion"],
-        scored: CoverageScore | None = None,
+        scored: CoverageScore | torch.Tensor | None = None,
         log_probs: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, WordCoverage]:
         """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
 
-        scored, log_probs: what the search has said already of these translations, by PAST and FUTURE and at all.
+        scored, log_probs: what the search has said already of these translations, by this method and at all.
         """
         if method == "attention":
-            return attention_coverage(self.model, batch, sequences, lengths, log_probs)
+            received = scored if isinstance(scored, torch.Tensor) else None
+            return attention_coverage(self.model, batch, sequences, lengths, log_probs, received)
         if method == "deletion":
             return deletion_coverage(self.model, batch, sequences, lengths)
-        scored = score_coverage(self.model, batch, sequences) if scored is None else scored
+        if not isinstance(scored, CoverageScore):
+            scored = score_coverage(self.model, batch, sequences)
         return scored.log_prob, guided_coverage(batch, scored, calibration_of(self.model.config, "guided"))
 
     def _decode(
-        self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool, coverage: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None, CoverageScore | None]:
+        self, batch: SourceBatch, settings: dict[str, Any], *, encodes: bool, coverage: bool | Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor | None, CoverageScore | torch.Tensor | None]:
         """Search: sequences [B * R, T] and, from a fast backend, log-probabilities of a token [B * R] and coverage."""
         if self.fast is not None:
             options, limits = limits_for_backend({**batch.settings, **settings})

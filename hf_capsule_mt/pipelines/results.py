@@ -35,11 +35,11 @@ class CoverageOptions:
     """Ask for coverage, and say what to do with it.
 
     Attributes:
-        method: "attention" reads the attention of one head, which `capsule-mt calibrate` has chosen, in one more
-            forced pass of the decoder. "guided" reads PAST and FUTURE, which a model with guided routing computes in
-            such a pass. "deletion" takes any model: it deletes each word of the source and compares how probable the
-            translation is with and without it, which costs a pass of encoder and decoder for each word. "auto" is
-            "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
+        method: "attention" reads the attention of one head that `capsule-mt calibrate` has chosen, and "guided" reads
+            PAST and FUTURE, which a model with guided routing computes: as a fast backend translates, else in one more
+            forced pass of the decoder. "deletion" takes any model: it deletes each word of the source and compares how
+            probable the translation is with and without it, which costs a pass of encoder and decoder for each word.
+            "auto" is "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
         threshold: warn of sentences whose coverage is below this.
         retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
             the translation that leaves less in FUTURE.

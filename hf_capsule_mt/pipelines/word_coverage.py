@@ -29,6 +29,14 @@ def optional_words_of(config: Any) -> frozenset[str]:
     return frozenset((getattr(config, "coverage_calibration", None) or {}).get("optional_words", ()))
 
 
+def head_of(model: PreTrainedModel) -> list[int]:
+    """Return the layer and the head of "attention"."""
+    calibration = calibration_of(model.config, "attention")
+    if calibration is None:
+        raise RuntimeError("no head was chosen")
+    return cast(list[int], calibration["head"])
+
+
 def evidence_of(covered: torch.Tensor) -> torch.Tensor:
     """Return the logit of shares, which is finite: by deletion, how much a word helps the translation, in nats."""
     return covered.logit(eps=torch.finfo(covered.dtype).tiny).clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
@@ -122,19 +130,22 @@ def attention_coverage(
     sequences: torch.Tensor,
     lengths: torch.Tensor,
     log_probs: torch.Tensor | None = None,
+    received: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, WordCoverage]:
     """Return the mean log-probability of a token [B * R] of translations [B * R, T], and their coverage.
 
-    A word is covered by the most attention that it receives from the chosen head.
+    A word is covered by the most attention that it receives from the chosen head: `log_probs` and what source tokens
+    have `received` [B * R, S] are computed where they are not known.
     """
     words = _words(batch)
-    calibration = calibration_of(model.config, "attention")
-    if calibration is None:
-        raise RuntimeError("no head was chosen")
-    log_probs, covered = received_attention(model, batch, sequences, lengths, calibration["head"], log_probs)
+    if log_probs is None or received is None:
+        log_probs, received = received_attention(model, batch, sequences, lengths, head_of(model))
+    of_tokens = received.unflatten(0, (len(batch.input_ids), -1))[:, :, None]  # [B, R, 1, S]
+    covered = of_tokens.masked_fill(~words.tokens[:, None], 0.0).amax(dim=-1)
     counts = words.counts[:, None]
     covered = covered.masked_fill(~counts, 1.0)
     left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
+    calibration = calibration_of(model.config, "attention") or {}
     curves = calibration if "words" in calibration else None  # there are none while `capsule-mt calibrate` fits them
     return log_probs, _finished(words, covered, 1 - covered, covered, covered < ATTENTION_THRESHOLD, left, curves)
 

@@ -66,7 +66,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
     return merged
 
 
-# ---------------------------------------------------------------------------------------------- the package's recipes
+# ---- the package's recipes
 def _papers() -> dict[str, Path]:
     return {file.stem: file for file in sorted((PACKAGED / "papers").glob("*.yaml"))}
 
@@ -116,7 +116,7 @@ def _method(name: str, corpus: str) -> Values:
     return {key: filled(value) for key, value in _packaged(METHODS)[name].items() if key != "base"}
 
 
-# ---------------------------------------------------------------------------------------------------------------- YAML
+# ---- YAML
 class _RecipeLoader(yaml.SafeLoader):
     """YAML in which 7e-4 is a number, "no" is a word, and a key that stands twice is an error."""
 

@@ -159,7 +159,7 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
     return settings
 
 
-# --------------------------------------------------------------------------------------------------- model, the ending
+# ---- model, the ending
 def set_generation(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     """Set how the model decodes by default; saved with it."""
     config = model.generation_config

@@ -81,7 +81,7 @@ def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Map
         write_output(file, json.dumps(facts, indent=1))
 
 
-# ------------------------------------------------------------------------------------------------------------- recipe
+# ---- recipe
 def _is_embedded(*parts: object) -> bool:
     """Return whether a part is of the embedded corpus, whose training part is what the others leave."""
     sources = [source for part in parts if part for source in (part if isinstance(part, list) else [part])]
@@ -103,7 +103,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str,
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------- data
+# ---- data
 def _facts(recipe: Recipe, corpus: Corpus, parts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what identifies the data that the weights depend on; the test part is none of them."""
     languages = (recipe.languages["source"], recipe.languages["target"])

@@ -122,7 +122,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 "labels itself."
             )
 
-    # -------------------------------------------------------------------------------------------------------- sharding
+    # ---- sharding
     def create_accelerator_and_postprocess(self) -> None:
         if self.args.fsdp:
             let_accelerate_shard_on_cpus()
@@ -145,7 +145,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.model, self.model_wrapped = model, wrapped
             cast(nn.Module, self._plain_model).to("cpu")
 
-    # --------------------------------------------------------------------------------------------------------- batches
+    # ---- batches
     def get_train_dataloader(self) -> DataLoader:
         if self.args.max_tokens_per_batch is None:
             return super().get_train_dataloader()
@@ -191,7 +191,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             if hasattr(follower, "set_epoch"):
                 follower.set_epoch(epoch)
 
-    # ------------------------------------------------------------------------------------------------------------ loss
+    # ---- loss
     def compute_loss(
         self,
         model: nn.Module,
@@ -245,7 +245,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._parts, self._tokens = {}, 0
         self._meter = _Meter(self.state.global_step)
 
-    # ------------------------------------------------------------------------------------------------------ evaluation
+    # ---- evaluation
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluate without touching the random state: training must not depend on when it evaluates."""
         # the sequence-to-sequence Trainer would also gather the examples that fill up a batch
@@ -264,7 +264,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         finally:
             model.generation_config = generation_config
 
-    # -------------------------------------------------------------------------------------------------------- training
+    # ---- training
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         output_dir = self.output_dir
         if resume_from_checkpoint in ("last", True):

@@ -104,7 +104,7 @@ def test_scripts_are_thin(script):
     assert len(text.splitlines()) < 12
 
 
-# -------------------------------------------------------------------------------------------------------------- extras
+# ---- extras
 def test_the_extras_are_those_of_the_project():
     tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -146,7 +146,7 @@ def test_another_missing_module_is_an_error_like_others():
     assert extras.explain(ImportError("cannot import name 'y'")) is None
 
 
-# ------------------------------------------------------------------------------------------------------------ commands
+# ---- commands
 def test_doctor(program, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.commands.doctor.missing_modules", lambda name: ["gradio"] * (name == "demo"))
     code, printed, _ = program("doctor")

@@ -136,7 +136,7 @@ def test_no_heading_without_sentences(system, most_different):
         assert "differ most" not in form
 
 
-# ------------------------------------------------------------------------------------------------------------ the page
+# ---- the page
 def page_of(systems, sources=None, coverage=None):
     return as_html(build_report(systems, [REFERENCE], sources, ["bleu"], 1, 20, 100), coverage)
 
@@ -209,7 +209,7 @@ def test_the_filters_in_a_browser(tmp_path):
     assert "<form hidden" not in shown
 
 
-# -------------------------------------------------------------------------------------------------------------- COMET
+# ---- COMET
 STUB = """
 import json, sys
 words = sys.argv[1:]

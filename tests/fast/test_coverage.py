@@ -5,8 +5,14 @@ import torch
 
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.fast import to_fast
+from hf_capsule_mt.pipelines.attention import received_attention
+from hf_capsule_mt.pipelines.limits import generated_lengths
+from hf_capsule_mt.pipelines.source_batch import SourceBatch
 from tests.fast.models import END, PAD, SOURCES, batch, build
+from tests.fast.test_shortlist import SOME
 from tests.fixtures.word_for_word import sentences
+
+HEAD = (1, 2)  # layer, head
 
 SEARCHES = {
     "greedy, cut": {},  # random models do not end by themselves: the last token is read by a step of its own
@@ -98,12 +104,58 @@ def test_in_int8_it_is_close_and_a_batch_equals_its_sentences(backend):
     assert float((before.past - after.past).abs().max()) < 0.05
 
 
+def assert_attention_equals_a_second_pass(model, fast, inputs, limits=None, **search):
+    """Return the attention that each source token receives."""
+    sequences, log_probs, received = fast.decode(**inputs, limits=limits, options=search, coverage=HEAD)
+    assert torch.equal(sequences, fast.generate(**inputs, limits=limits, **search))
+    lengths = generated_lengths(sequences, [model.config.eos_token_id])
+    expected = received_attention(model, SourceBatch(**inputs), sequences, lengths, HEAD)
+    torch.testing.assert_close((log_probs, received), expected, atol=1e-4, rtol=1e-4)
+    return received
+
+
+@pytest.mark.parametrize("name", ["stock", "guided", "heads"])
+def test_the_attention_of_a_head(name, backend):
+    model = build(name)
+    fast = to_fast(model, int8=False, backend=backend)
+    early = int(model.generate(**batch())[:, 4].mode().values)
+    for search in (*SEARCHES.values(), {"eos_token_id": early}):
+        model.config.eos_token_id = model.generation_config.eos_token_id = search.get("eos_token_id", END)
+        assert_attention_equals_a_second_pass(model, fast, batch(), **search)
+    model.config.eos_token_id = model.generation_config.eos_token_id = END
+    limits = torch.tensor([3, 5, 13, 1])
+    received = assert_attention_equals_a_second_pass(model, fast, batch(), limits=limits, num_beams=2)
+    assert not received[3].any()  # it has an end alone
+    for missing in ([2, 0], [0, 4], [-1, 0]):
+        assert fast.decode(**batch(), limits=None, options={}, coverage=missing).coverage is None
+
+
+@pytest.mark.parametrize("shortlist", [False, SOME])
 @pytest.mark.parametrize("int8", [False, True])
-def test_a_translator_makes_no_second_pass(word_for_word, backend, int8, monkeypatch):
+def test_the_attention_in_a_batch_and_of_threads_is_that_of_a_sentence(backend, int8, shortlist, monkeypatch):
+    fast = to_fast(build("guided"), int8=int8, backend=backend, shortlist=shortlist)
+    options = {"num_beams": 3, "num_return_sequences": 2}
+    alone = [fast.decode(**batch([source]), limits=None, options=options, coverage=HEAD)[2] for source in SOURCES]
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        together = fast.decode(**batch(), limits=None, options=options, coverage=HEAD)[2].split(2)
+        for one, found in zip(alone, together, strict=True):
+            assert not found[:, one.shape[1] :].any()
+            if backend == "native":
+                assert torch.equal(one, found[:, : one.shape[1]])
+            torch.testing.assert_close(one, found[:, : one.shape[1]])
+
+
+@pytest.mark.parametrize("method", ["attention", "guided"])
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_translator_makes_no_second_pass(word_for_word, backend, int8, method, monkeypatch):
     texts = sentences(12, seed=5)
-    options = {"coverage": CoverageOptions(), "batch_size": 5, "num_beams": 3}
-    slow = Translator.from_pretrained(word_for_word, device="cpu", backend="transformers")(texts, **options)
+    options = {"coverage": CoverageOptions(method=method), "batch_size": 5, "num_beams": 3}
+    slow = Translator.from_pretrained(word_for_word, device="cpu", backend="transformers")
     fast = Translator.from_pretrained(word_for_word, device="cpu", backend=backend, int8=int8)
+    for translator in (slow, fast):
+        translator.model.config.coverage_calibration = {"attention": {"head": [1, 2]}}
+    slow = slow(texts, **options)
     monkeypatch.delattr(type(fast.model.model), "forward")
     monkeypatch.delattr(type(fast.model.get_encoder()), "forward")
     for one, other in zip(fast(texts, **options), slow, strict=True):

@@ -32,7 +32,7 @@ def test_largest_of_the_rest_and_of_forbidden_values():
     assert largest(values, 4)[0].isneginf().sum() == 2  # forbidden ones make up the number
 
 
-# -------------------------------------------------------------------------------------- on a device, which a CPU plays
+# ---- on a device, which a CPU plays
 MODELS = ["em", "guided", "capsules", "rnmt_guided"]
 
 

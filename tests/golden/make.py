@@ -203,7 +203,7 @@ def clearest(folder: Path, pairs: list[dict[str, str]]) -> list[dict[str, str]]:
     return [sure[number * (len(sure) - 1) // (NUM_PAIRS - 1)] for number in range(NUM_PAIRS)]
 
 
-# ----------------------------------------------------------------------------------------------------------- measuring
+# ---- measuring
 def rounded(values: Any) -> Any:
     """Convert a tensor or a number into (lists of) numbers that fit in a file."""
     if isinstance(values, torch.Tensor):
@@ -289,7 +289,7 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").sum(dim=-1)
 
 
-# ------------------------------------------------------------------------------------------------------------- writing
+# ---- writing
 def write_expected(folder: Path, expected: dict[str, Any]) -> None:
     """Write a line for each key of the two upper levels."""
     (folder / EXPECTED).write_text(_in_lines(expected, levels=2) + "\n", encoding="utf-8")

@@ -71,7 +71,7 @@ class ModelChecks:
     family: Family
     mixes: dict[str, dict[str, Any]]
 
-    # -------------------------------------------------------------------------------------------------- a tiny model
+    # ---- a tiny model
     def config(self, mix: dict[str, Any], **changes: Any) -> Any:
         return self.family.config_class(**{**self.family.sizes, **self.family.special_tokens, **mix, **changes})
 
@@ -101,7 +101,7 @@ class ModelChecks:
     def source(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {key: batch[key] for key in ("input_ids", "attention_mask")}
 
-    # -------------------------------------------------------------------------------- padding, batches and causality
+    # ---- padding, batches and causality
     def test_padding_the_source_changes_nothing(self, mix):
         model, batch = self.model(mix), self.batch()
         expected = model(**batch).logits
@@ -140,7 +140,7 @@ class ModelChecks:
         torch.testing.assert_close(logits[:, :4], expected[:, :4], **TOLERANCE)
         assert not torch.allclose(logits[:, 4:], expected[:, 4:], **TOLERANCE)
 
-    # ------------------------------------------------------------------------------------------------------ decoding
+    # ---- decoding
     def test_stepwise_equals_teacher_forced(self, mix):
         model, batch = self.model(mix), self.batch()
         expected = model(**batch, use_cache=False).logits
@@ -372,7 +372,7 @@ class ModelChecks:
             expected,
         )
 
-    # -------------------------------------------------------------------------------------------------------- losses
+    # ---- losses
     def test_loss_is_the_cross_entropy(self, mix):
         batch, labels = self.batch(), self.labels()
         for label_smoothing in (0.0, 0.1):
@@ -424,7 +424,7 @@ class ModelChecks:
             with pytest.raises(ValueError, match=r"model\.config\.label_smoothing"):
                 model(**batch, num_items_in_batch=10)
 
-    # ------------------------------------------------------------------------------------------------------ training
+    # ---- training
     def test_every_parameter_gets_a_gradient(self, mix):
         model = self.model(mix, tie_word_embeddings=True).train()
         model(**self.source(self.batch()), labels=self.labels()).loss.backward()
@@ -504,7 +504,7 @@ class ModelChecks:
             assert model(**self.batch()).logits.isfinite().all()
             model.generate(**self.source(self.batch()), max_new_tokens=4, num_beams=2)
 
-    # --------------------------------------------------------------------------------------------------- checkpoints
+    # ---- checkpoints
     def test_save_and_load(self, mix, tmp_path):
         model, batch = self.model(mix), self.batch()
         expected = model(**batch).logits
@@ -564,7 +564,7 @@ class ModelChecks:
         loaded = self.family.generation_class.from_pretrained(tmp_path).eval()
         torch.testing.assert_close(loaded(**batch).logits, expected, atol=1e-5, rtol=1e-5)
 
-    # ---------------------------------------------------------------------------------------------- what models show
+    # ---- what models show
     def test_tuples_equal_dictionaries(self, mix):
         model, batch = self.model(mix), self.batch()
         as_dictionary = model(**batch, output_hidden_states=True)
@@ -615,7 +615,7 @@ class ModelChecks:
         with pytest.raises(ValueError, match="return_dict_in_generate"):
             model.generate(**source, max_new_tokens=2, output_routing_weights=True)
 
-    # --------------------------------------------------------------------------------------------------- compilation
+    # ---- compilation
     def test_compiles_without_a_graph_break(self, mix):
         model, batch = self.model(mix), self.batch((4, 2), target_length=3)  # short: a recurrence is unrolled
         torch._dynamo.reset()  # so many mixes of one class would reach the limit of recompilations

@@ -183,7 +183,7 @@ class TestCapsNMT(ModelChecks):
         assert loss < 2 * torch.tensor(100.0).log()
 
 
-# --------------------------------------------------------------------------------------------------- the fast step
+# ---- the fast step
 @pytest.fixture(params=[False, True], ids=["capsules", "hybrid"])
 def larger_model(request):
     """Large enough for the matrix products that only pay for large matrices."""
@@ -270,7 +270,7 @@ def test_the_source_is_projected_once(monkeypatch):
     assert len(calls) == 2
 
 
-# ------------------------------------------------------------------------------------------------- the aggregation
+# ---- the aggregation
 @pytest.mark.parametrize("position_aware", [False, True])
 def test_word_order(position_aware):  # property 35
     config = CapsNMTConfig(**SIZES, position_aware=position_aware)
@@ -329,7 +329,7 @@ def test_shared_plain_capsules_take_the_fast_routing():
     assert (weights[-1][1, 4:] == 0).all()
 
 
-# ------------------------------------------------------------------------------------------------- parameter counts
+# ---- parameter counts
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
@@ -355,7 +355,7 @@ def test_big_model():
     assert body == 4 * 19_398_656 + 2 * (19_435_520 - 19_398_656)
 
 
-# ---------------------------------------------------------------------------------------------------- configuration
+# ---- configuration
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

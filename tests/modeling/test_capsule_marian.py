@@ -170,7 +170,7 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
             assert not torch.allclose(aggregated[:, 3], expected[:, 3])
 
 
-# ------------------------------------------------------------------------------------------- everything off is Marian
+# ---- everything off is Marian
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("scale_embedding", [True, False])

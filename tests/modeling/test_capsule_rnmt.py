@@ -60,7 +60,7 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
     def expected_routings(self, mix):
         return {"decoder.guidance"} if mix.get("guided_routing") in ("guided", "classifier") else set()
 
-    # ------------------------------------------------------------------------------------------ padding of the target
+    # ---- padding of the target
     @pytest.mark.parametrize("place", ["left", "right", "between"])
     def test_padding_the_target_changes_nothing(self, mix, place):
         model, batch = self.model(mix), self.batch()
@@ -102,7 +102,7 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
             cache.crop(-1)
             assert cache.get_seq_length() == 4
 
-    # ---------------------------------------------------------------------------------------------- what models show
+    # ---- what models show
     def test_hidden_states_and_attentions(self, mix):
         model, batch = self.model(mix), self.batch()
         output = model(**batch, output_hidden_states=True, output_attentions=True)
@@ -136,7 +136,7 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         model.generate(**source, num_beams=3, max_new_tokens=6)
         assert len(calls) == 1
 
-    # --------------------------------------------------------------------------------------------------------- errors
+    # ---- errors
     def test_a_source_without_words_is_an_error(self, mix):
         model, batch = self.model(mix), self.batch()
         with pytest.raises(ValueError, match=r"CapsuleRNMTEncoder got sequences of no tokens, shape \[3, 0, 1[26]\]"):
@@ -231,7 +231,7 @@ def test_the_start_of_training():
     assert abs(model(input_ids=source, labels=labels).loss.item() - 6.9078) < 0.1
 
 
-# ------------------------------------------------------------------------------------------------- PAST and FUTURE
+# ---- PAST and FUTURE
 METHODS = ["guided", "classifier", "attention"]
 
 

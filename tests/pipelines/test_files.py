@@ -149,7 +149,7 @@ def test_the_parts_go_in_one_step(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.glob("*.parts*")] == ["text.parts"]
 
 
-# ------------------------------------------------------------------------------------------------------- the script
+# ---- the script
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     torch.manual_seed(0)

@@ -242,7 +242,7 @@ def test_metrics_are_in_the_format_of_prometheus(client):
             float(line.rsplit(" ", 1)[1])
 
 
-# ----------------------------------------------------------------------------------------------------------- languages
+# ---- languages
 def folder(path, **files):
     path.mkdir(parents=True)
     for name, content in files.items():

@@ -77,7 +77,7 @@ def test_an_unknown_name():
         load_recipe("embedded/em_ruting")
 
 
-# ------------------------------------------------------------------------------------------------------------- errors
+# ---- errors
 BASE = {
     "languages": {"source": "en", "target": "de"},
     "data": {"train": {"embedded": 10}},

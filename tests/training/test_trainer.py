@@ -266,7 +266,7 @@ def test_word_level_distillation(tmp_path):
         WordDistillation(teacher, weight=2)
 
 
-# ------------------------------------------------------------------------------------------------- killed and resumed
+# ---- killed and resumed
 RUN = {
     "save_strategy": "steps",
     "save_steps": 3,
@@ -509,7 +509,7 @@ def test_a_signal_saves_and_ends(tmp_path):
     assert_same_bits(weights(resumed), weights(whole))
 
 
-# --------------------------------------------------------------------------------------------------------- processes
+# ---- processes
 def train_together(folder, processes):
     trainer = make_trainer(
         folder,
@@ -550,7 +550,7 @@ def test_two_processes_are_one_with_the_same_global_batch(tmp_path):
     assert (tmp_path / "2" / "checkpoint-3" / "rng_state_1.pth").exists()
 
 
-# ------------------------------------------------------------------------------------------------------------ sharding
+# ---- sharding
 SHARDED = {
     "marian": {
         "model_type": "capsule_marian",

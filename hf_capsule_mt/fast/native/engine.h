@@ -1,4 +1,4 @@
-/* The C interface of the engine, which Python calls through ctypes. Version 5.
+/* The C interface of the engine, which Python calls through ctypes. Version 6.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
  * each target position. fast/programs.py writes the programs; an operation is documented at its name.
@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 5
+#define ENGINE_VERSION 6
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -80,7 +80,8 @@ typedef struct {
     int64_t longest_source; /* of the lengths */
     /* Results of a program with GUIDED_ROUTING, or NULL; they need `scores`. For each word its share of PAST and of
      * FUTURE when the translation has been read, by how much FUTURE fell on the way, and how much of that the model
-     * agreed to (modeling/coverage.py): [num_sources, num_returned, 4, longest_source]. */
+     * agreed to (modeling/coverage.py): [num_sources, num_returned, 4, longest_source]. With a `layer`, the first of the four is
+     * the most that its `head` attends to the word in an ATTEND_SOURCE, but for the end token's. */
     float *coverage;
     float *log_probs;       /* the mean log-probability of a token, of a forced end too [num_sources, num_returned] */
     /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it
@@ -89,6 +90,7 @@ typedef struct {
     int64_t num_candidates;
     const int64_t *list_lengths;
     const int32_t *list_places;
+    int64_t layer, head; /* -1 for PAST and FUTURE */
     int64_t num_threads; /* that share the work on a row; the results are those of one */
 } request_t;
 

@@ -8,7 +8,7 @@
 #include "kernels/routing.h"
 #include "kernels/vectors.h"
 
-/* ------------------------------------------------------------------------------------------------ norm, attention */
+/* ---- norm, attention */
 
 static void add_norm(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon) {
@@ -54,7 +54,7 @@ static void attend(const float *query, float *output, const float *const *keys, 
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ recurrence */
+/* ---- recurrence */
 
 static void lstm(const float *gates, float *hidden, float *cell, long width) {
     FOR_VECTORS(i, width) {
@@ -75,7 +75,7 @@ static void gru(const float *from_input, const float *from_state, const float *s
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- search */
+/* ---- search */
 
 static float log_sum_exp(const float *values, long count) {
     float top = largest_value(values, count);

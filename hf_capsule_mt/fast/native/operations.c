@@ -76,6 +76,7 @@ typedef struct {
     int64_t width, key_offset, value_offset;
     int to_past;
     int memory;
+    int64_t head; /* whose attention is recorded, or -1 */
     float *scores;
 } attention_t;
 
@@ -103,9 +104,16 @@ static void attend(void *context, int64_t first, int64_t end, int thread) {
         }
         int64_t first_head = row * heads < first ? first - row * heads : 0;
         int64_t end_head = end - row * heads < heads ? end - row * heads : heads;
-        run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), keys,
-                                    (long)attention->value_offset, (long)count, (long)first_head, (long)end_head,
-                                    (long)(width / heads), scores);
+        for (int64_t h = first_head, stop; h < end_head; h = stop) {
+            stop = h <= attention->head && attention->head < end_head ? attention->head + 1 : end_head;
+            run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), keys,
+                                        (long)attention->value_offset, (long)count, (long)h, (long)stop,
+                                        (long)(width / heads), scores);
+            if (stop != attention->head + 1) continue;
+            float total = 0, *curve = curves_of(run, run->step, row); /* `scores` are the exponentials of the head */
+            for (int64_t j = 0; j < count; j++) total += scores[j];
+            for (int64_t j = 0; j < count; j++) curve[j] = scores[j] / total;
+        }
     }
 }
 
@@ -117,8 +125,12 @@ static void share_attention(run_t *run, attention_t *attention, int64_t num_keys
 
 /* Attention of each row of `out` to the words of its source. */
 static void attend_words(run_t *run, const operation_t *op, int memory, int64_t key_offset, int64_t value_offset) {
-    attention_t attention = {run, op, width_of(run, op->out), key_offset, value_offset, 0, memory, NULL};
-    share_attention(run, &attention, run->num_words / run->request->num_sources);
+    const request_t *request = run->request;
+    int64_t width = width_of(run, op->out), head = -1;
+    if (run->curves && op->kind == ATTEND_SOURCE && key_offset == request->layer * width) head = request->head;
+    if (head >= 0) run->curves[run->step] = take(run, run->rows * curve_width(request) * 4);
+    attention_t attention = {run, op, width, key_offset, value_offset, 0, memory, head, NULL};
+    share_attention(run, &attention, run->num_words / request->num_sources);
 }
 
 static void attend_past(run_t *run, const operation_t *op) {
@@ -126,7 +138,7 @@ static void attend_past(run_t *run, const operation_t *op) {
     float *block = run->caches[op->n[1] * run->most_steps + run->step] = take(run, run->rows * 2 * width * 4);
     for (int64_t row = 0; row < run->rows; row++)
         memcpy(block + row * 2 * width, row_of(run, op->a, row) + width, (size_t)(2 * width) * 4);
-    attention_t attention = {run, op, width, 0, width, 1, 0, NULL};
+    attention_t attention = {run, op, width, 0, width, 1, 0, -1, NULL};
     share_attention(run, &attention, run->step + 1);
 }
 
@@ -233,13 +245,14 @@ static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
             kernels->multiply(linear, routed, (long)capsules, guide, NO_ACTIVATION, memory, 0, kernels->num_blocks(linear));
         }
         memcpy(row_of(run, op->out, row), routed, (size_t)(kept * width) * 4);
-        if (run->curves) record_curves(run, row, shares, count, capsules, kept / 2);
+        if (run->curves && run->request->layer < 0) record_curves(run, row, shares, count, capsules, kept / 2);
     }
 }
 
 static void guided_routing(run_t *run, const operation_t *op) {
     int64_t most_words = run->request->longest_source, capsules = op->n[0], width = op->n[1];
-    if (run->curves) run->curves[run->step] = take(run, run->rows * (2 * most_words + 1) * 4);
+    if (run->curves && run->request->layer < 0)
+        run->curves[run->step] = take(run, run->rows * curve_width(run->request) * 4);
     int64_t numbers = 2 * most_words * capsules + 2 * capsules * width;
     loop_t loop = {run, op, NULL, guided_product_size(run, op) + 4 * numbers};
     loop.scratch = scratch_of_threads(run, &loop.scratch_size);

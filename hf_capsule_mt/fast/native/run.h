@@ -115,9 +115,10 @@ static inline float *row_of(const run_t *run, int buffer, int64_t row) {
 }
 static inline const float *vector_of(const run_t *run, int number) { return run->model->vectors[number].values; }
 
-/* Of a row at a step: PAST of each word, FUTURE of each word, and the agreement to the token that was read. */
+/* Of a row at a step: PAST of each word, or the attention to it; FUTURE; and the agreement to the token that was read. */
+static inline int64_t curve_width(const request_t *request) { return 2 * request->longest_source + 1; }
 static inline float *curves_of(const run_t *run, int64_t step, int64_t row) {
-    return run->curves[step] + row * (2 * run->request->longest_source + 1);
+    return run->curves[step] + row * curve_width(run->request);
 }
 
 static inline int64_t rows_of(const run_t *run, int space) {
