@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hf_capsule_mt.training.recipes import Recipe
 
 DATA_PARTS = ("train", "validation", "test")
+# of an evaluation, with or without "eval_"
+METRICS = ("bleu", "length_ratio", "loss", "nll_loss")
 _TRAINING = typing.get_type_hints(TranslationTrainingArguments)
 
 # section -> key -> type; every value may also be null, which is the default
@@ -49,7 +51,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
         if entry.init and entry.name not in ("output_dir", "seed")
     }
     # two names for one thing, before and from transformers 5.23 on
-    | dict.fromkeys(("activation_checkpointing", "gradient_checkpointing"), bool | None),
+    | dict.fromkeys(("activation_checkpointing", "gradient_checkpointing"), bool | None)
+    | {"metric_for_best_model": Literal[tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in METRICS)]},
     "generation": {
         "num_beams": int,
         "length_penalty": float,
@@ -72,6 +75,9 @@ LEAST: dict[str, float] = {
         for key in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
     },
     **{f"training.{key}": 0 for key in ("learning_rate", "weight_decay", "warmup_steps", "max_grad_norm")},
+    **{f"training.{key}": 0 for key in ("adam_beta1", "adam_beta2", "dataloader_num_workers")},
+    "training.max_steps": -1,
+    "seed": 0,
     **{f"training.{key}": 0 for key in ("bpe_dropout", "num_train_epochs", "label_smoothing_factor")},
     **{f"training.{key}": 1 for key in ("save_total_limit", "max_tokens_per_batch", "early_stopping_patience")},
     **{f"training.{key}": 1e-9 for key in ("eval_steps", "save_steps", "logging_steps")},
@@ -79,9 +85,10 @@ LEAST: dict[str, float] = {
     "word_distillation.temperature": 1e-9,
 }
 MOST: dict[str, float] = {
-    "training.bpe_dropout": 1,
+    **{f"training.{key}": 1 for key in ("adam_beta1", "adam_beta2", "bpe_dropout")},
     "training.label_smoothing_factor": 1,
     "word_distillation.weight": 1,
+    "seed": 2**32 - 1,
 }
 TOP = {
     **dict.fromkeys(("about", "paper", "output_dir", "data_dir", "init_from"), str),
@@ -119,6 +126,7 @@ def check_recipe(recipe: "Recipe") -> None:
             raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(recipe, section)!r}")
     if isinstance(recipe.seed, bool) or not isinstance(recipe.seed, int):
         raise ValueError(f"`seed` must be a whole number, got {recipe.seed!r}")
+    _check_bounds(recipe.seed, "seed")
     _check_section({key: getattr(recipe, key) for key in TOP}, TOP, "")
     for section, known in SECTIONS.items():
         _check_section(getattr(recipe, section), known, section)
@@ -169,7 +177,7 @@ def _check_bounds(value: object, name: str) -> None:
     if least <= value <= most:
         return
     if name in MOST:
-        raise ValueError(f"`{name}` must be in [{least:g}, {most:g}], got {value!r}")
+        raise ValueError(f"`{name}` must be in [{least:.10g}, {most:.10g}], got {value!r}")
     bound = "greater than 0" if least == 1e-9 else f"at least {least:g}"
     raise ValueError(f"`{name}` must be {bound}, got {value!r}")
 
