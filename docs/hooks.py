@@ -13,7 +13,6 @@ PAGES = {
     "README.md": "index.md",
     "lab/REPORT.md": "report.md",
     "lab/README.md": "lab.md",
-    "examples/browser/README.md": "browser.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }

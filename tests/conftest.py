@@ -73,3 +73,18 @@ def text_folder(monkeypatch, tmp_path):
     (tmp_path / "good.hyp").write_text("".join(f"{line}\n" for line in targets))
     (tmp_path / "worse.hyp").write_text("".join(f"{line}\n" for line in worse))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def chromium():
+    """The path of a browser for playwright, whose module is `playwright.sync_api`."""
+    pytest.importorskip("playwright.sync_api")
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    return path or pytest.skip("no chromium here; CHROMIUM names one")
+
+
+@pytest.fixture
+def screenshots(tmp_path):
+    folder = Path(os.environ.get("PAGE_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -141,9 +141,43 @@ def _to_onnx(
             verbose=False,
         )
     model: ir.Model = cast(Any, program).model
-    for node in model.graph.all_nodes():  # where in the source it comes from, with this machine's paths
+    for node in list(model.graph.all_nodes()):  # where in the source it comes from, with this machine's paths
         node.metadata_props.clear()
+        if node.op_type == "Sigmoid":
+            _spell_out_sigmoid(node)
+    _use_float32(model)
     return model
+
+
+def _use_float32(model: ir.Model) -> None:
+    """Compute positions in float32: a browser's onnxruntime has no kernels of float64."""
+    double, single = ir.DataType.DOUBLE, ir.DataType.FLOAT
+    for value in model.graph.initializers.values():
+        if value.dtype == double and value.const_value is not None:
+            value.const_value = ir.tensor(value.const_value.numpy().astype("float32"), name=value.name)
+            value.dtype = single
+    for node in model.graph.all_nodes():
+        if node.op_type == "Cast" and node.attributes["to"].as_int() == double:
+            node.attributes["to"] = ir.AttrInt64("to", single.value)
+        for value in node.outputs:
+            if value.dtype == double:
+                value.dtype = single
+
+
+def _spell_out_sigmoid(node: ir.Node) -> None:
+    """Replace a sigmoid by 1 / (1 + exp(-x)): onnxruntime's own rounds small values to multiples of 6e-8.
+
+    EM routing takes their logarithms.
+    """
+    one = ir.node("Constant", [], attributes={"value": ir.tensor([1.0])})
+    negative = ir.node("Neg", [node.inputs[0]])
+    power = ir.node("Exp", negative.outputs)
+    below = ir.node("Add", [power.outputs[0], one.outputs[0]])
+    result = ir.node("Reciprocal", below.outputs)
+    new = [one, negative, power, below, result]
+    for number, inner in enumerate(new):  # a body of a loop shares its names with the graph around it
+        inner.outputs[0].name = f"{node.outputs[0].name}/{number}"
+    ir.convenience.replace_nodes_and_values(node.graph, node, [node], new, node.outputs, result.outputs)
 
 
 def _quantized(model: ir.Model) -> ir.Model:

@@ -2,9 +2,7 @@
 
 import html
 import itertools
-import os
 import re
-import shutil
 import socket
 from pathlib import Path
 
@@ -212,21 +210,6 @@ def test_limits_and_loopback(guided, monkeypatch):
         assert page._queue.default_concurrency_limit == 1
     finally:
         page.close()
-
-
-@pytest.fixture
-def chromium():
-    """The path of a browser for playwright, whose module is `playwright.sync_api`."""
-    pytest.importorskip("playwright.sync_api")
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    return path or pytest.skip("no chromium here; CHROMIUM names one")
-
-
-@pytest.fixture
-def screenshots(tmp_path):
-    folder = Path(os.environ.get("PAGE_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 # of each piece of text on the page, its contrast with what is behind it, as WCAG 2 defines it

@@ -47,7 +47,8 @@ RNMT = {
     "rnmt_guided": {"guided_routing": "guided", "guided_capsule_dim": 20, "decoder_layers": 3},
     "rnmt_narrow": {"embedding_size": 20},
 }
-NAMES = ["stock", *MARIAN, *CAPSNMT, *RNMT]
+NAMES = ["stock", *MARIAN, *CAPSNMT, *RNMT, "combined"]
+MARIAN["combined"] = MARIAN["em"] | MARIAN["heads"] | MARIAN["guided"]
 
 
 def build(name: str) -> PreTrainedModel:

@@ -32,6 +32,7 @@ def test_the_engine_was_built():
     assert "portable" in TIERS
 
 
+@pytest.mark.proves("`to_fast`, token for token `generate()`", "works", "works", "works")
 @pytest.mark.parametrize("name", NAMES)
 def test_it_equals_generate(name, backend):
     model = build(name)

@@ -12,6 +12,7 @@ from tests.fast.models import NAMES, batch, build
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
 
+@pytest.mark.proves("`MarianMTModel`", "capsules off", None, None)
 def test_a_model_without_capsules_is_marians(tmp_path):
     model = build("plain")
     to_marian(model).save_pretrained(tmp_path)
@@ -28,8 +29,10 @@ def test_a_model_without_capsules_is_marians(tmp_path):
         ("heads", 'it has head_aggregation="em_routing"; only head_aggregation="concat" converts'),
         ("em", 'it has layer_aggregation="em_routing"'),
         ("rnmt", "got a CapsuleRNMTForConditionalGeneration"),
+        ("capsules", "got a CapsNMTForConditionalGeneration"),
     ],
 )
+@pytest.mark.proves("`MarianMTModel`", None, "no", "no")
 def test_capsules_are_refused_by_name(name, message):
     with pytest.raises(ValueError, match=message):
         to_marian(build(name))
@@ -76,6 +79,7 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.proves("CTranslate2", "capsules off, joint vocabulary", "no", "no")
 def test_ctranslate2_translates_the_same(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     tokenizer = tiny_tokenizer()
@@ -91,8 +95,12 @@ def test_ctranslate2_translates_the_same(tmp_path):
         found = [token for token in result.hypotheses[0] if token != tokenizer.eos_token]
         kept = [token for token in tokenizer.convert_ids_to_tokens(expected) if token != tokenizer.eos_token]
         assert found == kept
+    for name in ("rnmt", "capsules"):
+        with pytest.raises(ValueError, match="only a CapsuleMarianMTModel"):
+            convert_to_ctranslate2(build(name), tokenizer, tmp_path)
 
 
+@pytest.mark.proves("int8 checkpoint, bit for bit that of `to_fast`", "works", "works", "works")
 @pytest.mark.parametrize("mix", NAMES)
 def test_an_int8_checkpoint_translates_the_same(mix, tmp_path):
     """Bit for bit, on the native engine, also where EM's maps are multiplied out before they are rounded."""

@@ -1,11 +1,12 @@
-"""docs/compatibility.md says what quantisation libraries do with small models of each family, as installed here.
+"""docs/compatibility.md says what tests show: of paths, by their mark `proves`, and of quantisation libraries.
 
-    python -m tests.system.test_compatibility      # prints the rows of its table
+    python -m tests.system.test_compatibility      # prints the rows of both tables
 
-A cell is what was seen: how many of the model's `nn.Linear` were converted, after which its logits stayed close to its
-own and it translated; or the error.
+A cell of a library is what was seen: how many of the model's `nn.Linear` were converted, after which its logits stayed
+close to its own and it translated; or the error.
 """
 
+import ast
 import copy
 import importlib.util
 import warnings
@@ -19,7 +20,8 @@ from torch import nn
 
 from tests.fast.models import batch, build
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
 FAMILIES = {
     "Capsule Marian, capsules off": "plain",
     "EM layers": "em",
@@ -123,16 +125,51 @@ def row(library: Library) -> list[str]:
     return [library.name, *(cell(library, name) for name in FAMILIES.values())]
 
 
-def table() -> dict[str, list[str]]:
-    """The rows of the page's tables, by their first cell."""
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {cells[0]: cells for cells in rows}
+def paths() -> list[list[str]]:
+    """The rows of the page's paths: what `pytest.mark.proves` says, and the files of the tests that are marked."""
+    rows: dict[str, list[str | None]] = {}
+    holders: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            marks = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+            slow = ", slow" if "pytest.mark.slow" in map(ast.unparse, marks) else ""
+            for mark in marks:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.proves":
+                    path, *cells = map(ast.literal_eval, mark.args)
+                    before = rows.get(path, [None] * 3)
+                    assert all(None in pair for pair in zip(before, cells, strict=True)), f"{path} is proved twice"
+                    rows[path] = [one or other for one, other in zip(before, cells, strict=True)]
+                    holders.setdefault(path, set()).add(f"`{file.relative_to(ROOT).as_posix()}`{slow}")
+    return [[path, *map(str, cells), "; ".join(sorted(holders[path]))] for path, cells in rows.items()]
+
+
+def tables() -> list[dict[str, list[str]]]:
+    """The rows of each of the page's tables, by their first cell."""
+    found: list[dict[str, list[str]]] = [{}]
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| "):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            found[-1][cells[0]] = cells
+        elif found[-1] and not line.startswith("|"):
+            found.append({})
+    return found
+
+
+def table(first: str) -> dict[str, list[str]]:
+    """The rows of the table whose head begins with a word."""
+    (found,) = [rows for rows in tables() if first in rows]
+    return found
+
+
+def test_each_path_of_the_page_is_what_a_test_proves():
+    listed = {name: cells for name, cells in table("path").items() if name != "path"}
+    assert listed == {cells[0]: cells for cells in paths()}
 
 
 def test_the_page_lists_every_library_and_family():
-    assert table()["library"] == ["library", *FAMILIES]
-    assert {library.name for library in LIBRARIES} <= set(table())
+    libraries = table("library")
+    assert libraries.pop("library") == ["library", *FAMILIES]
+    assert set(libraries) == {library.name for library in LIBRARIES}
 
 
 @pytest.mark.slow
@@ -141,9 +178,11 @@ def test_the_page_lists_every_library_and_family():
 def test_the_page_says_what_a_library_does(library):
     if not installed(library):
         pytest.skip(f"{library.module} is not installed")
-    assert table()[library.name] == row(library)
+    assert table("library")[library.name] == row(library)
 
 
 if __name__ == "__main__":
+    for cells in paths():
+        print(f"| {' | '.join(cells)} |")
     for one in LIBRARIES:
         print(f"| {' | '.join(row(one))} |" if installed(one) else f"{one.name}: {one.module} is not installed")
