@@ -23,7 +23,7 @@ from hf_capsule_mt.fast import use_fast_linears
 from lab.benchmark_tables import DECODING
 from lab.core_speed import core_runs, routing_form
 from lab.lengths import generation
-from lab.timing import Timing, peak_memory, routing_replaced_by_mean, time_in_turns
+from lab.timing import Timing, peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
 
 SIZES = {
     "base": {"d_model": 512, "ffn": 2048, "heads": 8, "layers": 6, "vocab_size": 32000},
@@ -152,7 +152,13 @@ class ModelSpeed:
     def in_turns(self, title: str, runs: dict[str, Callable[[], Any]]) -> dict[str, Timing]:
         repeats = self.arguments.repeats
         with tqdm(total=(repeats + 1) * len(runs), desc=title, leave=False) as bar:
-            return time_in_turns(runs, repeats, synchronize=self.synchronize, progress=lambda: bar.update() and None)
+            return time_in_turns(
+                runs,
+                repeats,
+                synchronize=self.synchronize,
+                progress=lambda: bar.update() and None,
+                clock=steady_clock(self.device),
+            )
 
     def training_step(self, name: str) -> TrainingStep:
         return TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length)
