@@ -5590,16 +5590,17 @@ class WordTokens(NamedTuple):
         """Collect the words of each source, whose tokens stand where the mask [B, S] is 1."""
         most = max((len(words) for words in sources), default=0)
         tokens = torch.zeros(len(sources), most, attention_mask.shape[1], dtype=torch.bool)
-        counts = torch.zeros(len(sources), most, dtype=torch.bool)
-        is_unknown, is_optional = torch.zeros_like(counts), torch.zeros_like(counts)
+        flags = torch.zeros(3, len(sources), most, dtype=torch.bool)
         first = attention_mask.argmax(dim=1).tolist()  # padding may stand on the left
-        for row, words in enumerate(sources):
-            for number, word in enumerate(words):
-                tokens[row, number, [first[row] + token for token in word.tokens]] = True
-                counts[row, number] = not word.is_mark
-                is_unknown[row, number] = word.is_unknown
-                is_optional[row, number] = word.is_optional
-        return cls(*(values.to(attention_mask.device) for values in (tokens, counts, is_unknown, is_optional)))
+        places = [(row, number, word) for row, words in enumerate(sources) for number, word in enumerate(words)]
+        if places:
+            of_tokens = [(row, number, first[row] + token) for row, number, word in places for token in word.tokens]
+            tokens[torch.tensor(of_tokens).unbind(dim=1)] = True
+            rows, numbers = torch.tensor([(row, number) for row, number, _ in places]).unbind(dim=1)
+            flags[:, rows, numbers] = torch.tensor(
+                [(not word.is_mark, word.is_unknown, word.is_optional) for _, _, word in places]
+            ).T
+        return cls(*(values.to(attention_mask.device) for values in (tokens, *flags)))
 
 
 @dataclass
@@ -6430,12 +6431,12 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
         weights.append(sum(not word.is_mark and not word.is_optional for word in piece.words))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
-        for number, (span, _, is_mark, _, _) in enumerate(piece.words):
-            past, future, covered = (
-                float(values[rank, number]) for values in (coverage.past, coverage.future, coverage.covered)
-            )
-            untranslated = bool(coverage.untranslated[rank, number]) and not is_mark
-            words.append(Word(document.text[span.start : span.end], *span, past, future, covered, untranslated))
+        of_words = (coverage.past, coverage.future, coverage.covered, coverage.untranslated)
+        for word, *shares, untranslated in zip(
+            piece.words, *(values[rank].tolist() for values in of_words), strict=False
+        ):
+            text = document.text[word.span.start : word.span.end]
+            words.append(Word(text, *word.span, *shares, untranslated and not word.is_mark))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0
     return Coverage(score, tuple(words), tuple(sentences), tuple(repetitions))
@@ -6452,6 +6453,8 @@ def _doubled(text: str) -> Counter[str]:
     """Count the phrases that are followed by themselves."""
     words = [match[0].casefold() for match in WORDS.finditer(text)]
     found: Counter[str] = Counter()
+    if len(set(words)) == len(words):
+        return found
     place = 0
     while place < len(words):
         for length in range(LONGEST_REPEATED_PHRASE, 0, -1):

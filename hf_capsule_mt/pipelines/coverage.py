@@ -20,12 +20,12 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
         weights.append(sum(not word.is_mark and not word.is_optional for word in piece.words))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
-        for number, (span, _, is_mark, _, _) in enumerate(piece.words):
-            past, future, covered = (
-                float(values[rank, number]) for values in (coverage.past, coverage.future, coverage.covered)
-            )
-            untranslated = bool(coverage.untranslated[rank, number]) and not is_mark
-            words.append(Word(document.text[span.start : span.end], *span, past, future, covered, untranslated))
+        of_words = (coverage.past, coverage.future, coverage.covered, coverage.untranslated)
+        for word, *shares, untranslated in zip(
+            piece.words, *(values[rank].tolist() for values in of_words), strict=False
+        ):
+            text = document.text[word.span.start : word.span.end]
+            words.append(Word(text, *word.span, *shares, untranslated and not word.is_mark))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0
     return Coverage(score, tuple(words), tuple(sentences), tuple(repetitions))
@@ -42,6 +42,8 @@ def _doubled(text: str) -> Counter[str]:
     """Count the phrases that are followed by themselves."""
     words = [match[0].casefold() for match in WORDS.finditer(text)]
     found: Counter[str] = Counter()
+    if len(set(words)) == len(words):
+        return found
     place = 0
     while place < len(words):
         for length in range(LONGEST_REPEATED_PHRASE, 0, -1):

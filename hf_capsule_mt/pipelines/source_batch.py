@@ -29,16 +29,17 @@ class WordTokens(NamedTuple):
         """Collect the words of each source, whose tokens stand where the mask [B, S] is 1."""
         most = max((len(words) for words in sources), default=0)
         tokens = torch.zeros(len(sources), most, attention_mask.shape[1], dtype=torch.bool)
-        counts = torch.zeros(len(sources), most, dtype=torch.bool)
-        is_unknown, is_optional = torch.zeros_like(counts), torch.zeros_like(counts)
+        flags = torch.zeros(3, len(sources), most, dtype=torch.bool)
         first = attention_mask.argmax(dim=1).tolist()  # padding may stand on the left
-        for row, words in enumerate(sources):
-            for number, word in enumerate(words):
-                tokens[row, number, [first[row] + token for token in word.tokens]] = True
-                counts[row, number] = not word.is_mark
-                is_unknown[row, number] = word.is_unknown
-                is_optional[row, number] = word.is_optional
-        return cls(*(values.to(attention_mask.device) for values in (tokens, counts, is_unknown, is_optional)))
+        places = [(row, number, word) for row, words in enumerate(sources) for number, word in enumerate(words)]
+        if places:
+            of_tokens = [(row, number, first[row] + token) for row, number, word in places for token in word.tokens]
+            tokens[torch.tensor(of_tokens).unbind(dim=1)] = True
+            rows, numbers = torch.tensor([(row, number) for row, number, _ in places]).unbind(dim=1)
+            flags[:, rows, numbers] = torch.tensor(
+                [(not word.is_mark, word.is_unknown, word.is_optional) for _, _, word in places]
+            ).T
+        return cls(*(values.to(attention_mask.device) for values in (tokens, *flags)))
 
 
 @dataclass
