@@ -65,13 +65,12 @@ def quickstart(records: Records) -> str:
 
 def benchmarks(records: Records) -> str:
     """Return the training, memory and decoding tables of each benchmark run."""
-    names = ("benchmark-cpu", "benchmark-guided-cpu")
+    names = ("benchmark-cpu", "benchmark-guided-cpu", "benchmark-decode-cpu")
     return "\n".join(_demoted(render_benchmark(records.named("studies")[name])) for name in names)
 
 
 def lengths(records: Records) -> str:
-    names = ("linear-time-cpu", "linear-time-beam5-cpu")
-    return "\n".join(_demoted(render_lengths(records.named("studies")[name])) for name in names)
+    return _demoted(render_lengths(records.named("studies")["linear-time-cpu"]))
 
 
 def throughput(records: Records) -> str:
