@@ -6432,11 +6432,10 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         weights.append(sum(not word.is_mark and not word.is_optional for word in piece.words))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
         of_words = (coverage.past, coverage.future, coverage.covered, coverage.untranslated)
-        for word, *shares, untranslated in zip(
-            piece.words, *(values[rank].tolist() for values in of_words), strict=False
-        ):
+        values = (tensor[rank].tolist() for tensor in of_words)
+        for word, past, future, covered, untranslated in zip(piece.words, *values, strict=False):
             text = document.text[word.span.start : word.span.end]
-            words.append(Word(text, *word.span, *shares, untranslated and not word.is_mark))
+            words.append(Word(text, *word.span, past, future, covered, untranslated and not word.is_mark))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0
     return Coverage(score, tuple(words), tuple(sentences), tuple(repetitions))
