@@ -6435,7 +6435,8 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         values = (tensor[rank].tolist() for tensor in of_words)
         for word, past, future, covered, untranslated in zip(piece.words, *values, strict=False):
             text = document.text[word.span.start : word.span.end]
-            words.append(Word(text, *word.span, past, future, covered, untranslated and not word.is_mark))
+            is_missing = untranslated and not word.is_mark
+            words.append(Word(text, word.span.start, word.span.end, past, future, covered, is_missing))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0
     return Coverage(score, tuple(words), tuple(sentences), tuple(repetitions))
