@@ -96,6 +96,12 @@ def coverage_of_examples(
     return found
 
 
+def _labelled(examples: list[WithOmissions], coverages: list[Coverage]) -> list[tuple[Word, bool]]:
+    """Return the content words of all examples, each with whether it is translated."""
+    pairs = zip(examples, coverages, strict=True)
+    return [pair for example, coverage in pairs for pair in example.labelled(coverage.words)]
+
+
 class NoHeadError(ValueError):
     """No head of a model aligns words well enough to tell which are missing."""
 
@@ -111,7 +117,7 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
     for place in tqdm(all_heads(translator.model), desc="Choosing a head", unit=" heads"):
         config.coverage_calibration = {"attention": {"head": list(place)}}
         coverages = coverage_of_examples(translator, examples, "attention", progress=False)
-        pairs = [pair for both in zip(examples, coverages, strict=True) for pair in both[0].labelled(both[1].words)]
+        pairs = _labelled(examples, coverages)
         received, is_translated = zip(*((word.past, is_translated) for word, is_translated in pairs), strict=True)
         best = max(best, (rank_auc(np.array(received), np.array(is_translated)), list(place)))
     config.coverage_calibration = before
@@ -155,7 +161,7 @@ def calibrate(
         head = {"head": choose_head(translator, examples[:HEAD_EXAMPLES])}
         config.coverage_calibration = others | {method: head}
     coverages = coverage_of_examples(translator, examples, method)
-    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in both[0].labelled(both[1].words)]
+    pairs = _labelled(examples, coverages)
     # an unknown word is missing, whatever became of it
     known = [pair for pair in pairs if pair[0].covered > 0]
     if "optional_words" not in others:
@@ -195,7 +201,7 @@ def check(translator: Translator, examples: list[WithOmissions], method: Covered
         truth = mean(example.translated_share for example, _ in rows)
         dropped = str(amount) if isinstance(amount, int) else f"{amount:.0%}"
         print(f"{dropped:<13}  {truth:<33.2f}  {mean(coverage.score for _, coverage in rows):.2f}")
-    pairs = [pair for both in zip(examples, coverages, strict=True) for pair in both[0].labelled(both[1].words)]
+    pairs = _labelled(examples, coverages)
     marked = [is_translated for word, is_translated in pairs if word.untranslated]
     num_missing = sum(not is_translated for _, is_translated in pairs)
     hits = len(marked) - sum(marked)
