@@ -49,12 +49,12 @@ def render_table(result: dict[str, Any]) -> str:
         for section, start, key in columns:
             value, reference = (best(section, start.format(name), key) for name in (system, "stock"))
             cells.append(cell(value, None if system == "stock" else reference))
-        lines.append(f"| {system} | " + " | ".join(cells) + " |")
+        if set(cells) != {NOTHING}:
+            lines.append(f"| {system} | " + " | ".join(cells) + " |")
     shares = [
         best(result.get("kernels", {}), f"{name} bfloat16 triton", "share_of_copy") for name in ("em", "dynamic")
     ]
     for name, share in zip(("EM routing", "dynamic routing"), shares, strict=True):
-        lines.append(
-            f"| kernel of {name}, share of copy bandwidth | {NOTHING if share is None else f'{share:.0%}'} | | | |"
-        )
+        if share is not None:
+            lines.append(f"| kernel of {name}, share of copy bandwidth | {share:.0%} | | | |")
     return "\n".join(lines)

@@ -338,6 +338,10 @@ class FastTranslator:
     @torch.no_grad()
     def program_of(model: PreTrainedModel) -> Program:
         """Write the program of a model, or refuse what no program can say."""
+        if not isinstance(model, PreTrainedModel):
+            raise UnsupportedModelError(
+                f"`to_fast` takes transformers models, got a {type(model).__name__}: merge_and_unload() merges peft's"
+            )
         weight = next(model.parameters())
         if weight.is_meta or not weight.is_floating_point():
             raise UnsupportedModelError(

@@ -37,6 +37,8 @@ SENT_FILES = (
     "train_result.json",
     "*.png",
 )
+# huggingface_hub 2.4 retries what sends the files, and gives up where the repository is made, the card checked or the
+# commit made: at 6 of 14 single interruptions. `push` retries all of them.
 TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 # Base class of the HTTP library's errors, whichever library the hub's client uses: includes broken connections
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from transformers import CONFIG_MAPPING
+from transformers.integrations import INTEGRATION_TO_CALLBACK
 
 from hf_capsule_mt.data import Cleaning
 from hf_capsule_mt.data.sources import COMMON_SETTINGS, SOURCE_SETTINGS
@@ -52,6 +53,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
     }
     # two names for one thing, before and from transformers 5.23 on
     | dict.fromkeys(("activation_checkpointing", "gradient_checkpointing"), bool | None)
+    # transformers annotates neither True, which turns sharding on, nor the names
+    | {"fsdp": bool | str, "report_to": Literal[("all", "auto", "none", *INTEGRATION_TO_CALLBACK)] | list}
     | {"metric_for_best_model": Literal[tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in METRICS)]},
     "generation": {
         "num_beams": int,
@@ -75,7 +78,7 @@ LEAST: dict[str, float] = {
         for key in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
     },
     **{f"training.{key}": 0 for key in ("learning_rate", "weight_decay", "warmup_steps", "max_grad_norm")},
-    **{f"training.{key}": 0 for key in ("adam_beta1", "adam_beta2", "dataloader_num_workers")},
+    **{f"training.{key}": 0 for key in ("adam_beta1", "adam_beta2", "adam_epsilon", "dataloader_num_workers")},
     "training.max_steps": -1,
     "seed": 0,
     **{f"training.{key}": 0 for key in ("bpe_dropout", "num_train_epochs", "label_smoothing_factor")},
@@ -232,9 +235,10 @@ def _check_model(model: Mapping[str, Any], complete: bool) -> None:
     try:
         config_class(**settings)
     except StrictDataclassFieldValidationError as error:
+        words = set(re.findall(QUOTED, str(error)))
         for key, value in settings.items():  # a choice, of which the nearest is worth naming
             if isinstance(value, str) and repr(key) in str(error):
-                raise ValueError(f"`model`: {error}{nearest(value, re.findall(QUOTED, str(error)))}") from None
+                raise ValueError(f"`model`: {error}{nearest(value, words - {value})}") from None
         raise ValueError(f"`model`: {error}") from None
     except StrictDataclassClassValidationError as error:
         if complete:

@@ -22,13 +22,7 @@ def gather_weights(sharded: nn.Module, plain: nn.Module) -> nn.Module:
 
     A sharded model cannot `generate()`: each step of each layer gathers weights, so all processes would have to take
     the same steps. Copy the model before you shard it, and generate with the copy, each process on its own:
-
-        plain = copy.deepcopy(model)
-        fully_shard(model)
-        ...
-        gather_weights(model, plain).generate(**batch)
-
-    Call it on all processes. It holds one gathered tensor at a time beside the copy.
+    docs/training.md has the lines. Call it on all processes. It holds one gathered tensor at a time beside the copy.
     """
     own = plain.state_dict()
     for name, value in sharded.state_dict().items():

@@ -191,6 +191,10 @@ def test_bad_arguments():
     model = CapsuleMarianMTModel.from_marian(build("plain"), guided_routing="classifier")
     with pytest.raises(ValueError, match="ClassifierGuidance"):
         to_fast(model, backend="torch")
+    wrapped = torch.nn.Sequential(model)  # as peft wraps one
+    wrapped.config = model.config
+    with pytest.raises(ValueError, match="got a Sequential: merge_and_unload"):
+        to_fast(wrapped, backend="torch")
 
 
 def test_without_the_engine_it_falls_back_to_torch(monkeypatch):

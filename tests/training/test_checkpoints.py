@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.fast import takes_fast
 from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
@@ -223,6 +224,8 @@ def test_lora_adapts_what_the_guide_names(row, name):
     with torch.no_grad():
         expected = model(**source, labels=labels).logits
         translated = model.generate(**source, num_beams=2)
+        assert not takes_fast(model)
         merged = model.merge_and_unload()
+        assert takes_fast(merged)
         torch.testing.assert_close(merged(**source, labels=labels).logits, expected, atol=5e-3, rtol=1e-3)
     assert torch.equal(merged.generate(**source, num_beams=2), translated)

@@ -242,6 +242,9 @@ def test_a_recipe_does_not_change():
         ("dataloader_num_workers", -1, "must be at least 0, got -1"),
         ("adam_beta2", 1.5, r"`training\.adam_beta2` must be in \[0, 1\], got 1\.5"),
         ("metric_for_best_model", "blue", r"must be bleu or .*, got 'blue'; did you mean `bleu`\?"),
+        ("adam_epsilon", -1, "must be at least 0, got -1"),
+        ("report_to", "tensorbord", r"must be .*, got 'tensorbord'; did you mean `tensorboard`\?"),
+        ("d_model", "big", r"expected int, got str \(value: 'big'\)$"),
         ("seed", -1, r"`seed` must be in \[0, 4294967295\], got -1"),
         ("bpe_dropout", 2, r"`training\.bpe_dropout` must be in \[0, 1\], got 2"),
         ("num_beams", 0, r"`generation\.num_beams` must be at least 1, got 0"),
@@ -272,6 +275,14 @@ def test_a_recipe_does_not_change():
 def test_a_wrong_value_is_explained(name, value, message):
     with pytest.raises(ValueError, match=message):
         load_recipe("embedded/em_routing", {name: value})
+
+
+def test_the_commands_of_the_guide_are_taken():
+    page = (ROOT / "docs/training.md").read_text(encoding="utf-8").replace("\\\n", "")
+    commands = re.findall(r"(?:train(?:\.py)? RECIPE(?:\.yaml)? |`)((?:--\w+ [\w.]+ *)+)", page)
+    assert len(commands) > 12
+    for options in commands:
+        load_recipe("embedded/plain", parse_overrides(options.split()))
 
 
 @pytest.mark.parametrize("name", ["gradient_checkpointing", "activation_checkpointing"])
