@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DATA_PARTS = ("train", "validation", "test")
 # of an evaluation, with or without "eval_"
 METRICS = ("bleu", "length_ratio", "loss", "nll_loss")
+LOGGERS = ("all", "auto", "none", *INTEGRATION_TO_CALLBACK)
 _TRAINING = typing.get_type_hints(TranslationTrainingArguments)
 
 # section -> key -> type; every value may also be null, which is the default
@@ -54,7 +55,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     # two names for one thing, before and from transformers 5.23 on
     | dict.fromkeys(("activation_checkpointing", "gradient_checkpointing"), bool | None)
     # transformers annotates neither True, which turns sharding on, nor the names
-    | {"fsdp": bool | str, "report_to": Literal[("all", "auto", "none", *INTEGRATION_TO_CALLBACK)] | list}
+    | {"fsdp": bool | str, "report_to": Literal[LOGGERS] | list}
     | {"metric_for_best_model": Literal[tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in METRICS)]},
     "generation": {
         "num_beams": int,

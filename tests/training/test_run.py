@@ -281,9 +281,9 @@ def test_a_folder_of_save_to_disk_that_changed_since_the_run_began_is_named(tmp_
     ("logger", "file"), [("tensorboard", "**/*tfevents*"), ("trackio", "**/*.db"), ("wandb", "**/*.wandb")]
 )
 def test_a_run_reports_to_a_logger_without_a_network(tmp_path, monkeypatch, logger, file):
-    pytest.importorskip(logger, reason=f"{logger} is not installed")
     for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "TRACKIO_DIR": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value)  # before trackio reads its own
+    pytest.importorskip(logger, reason=f"{logger} is not installed")
     run_recipe(recipe(tmp_path, {"report_to": logger}))
     assert list(tmp_path.glob(file))
 
