@@ -20,6 +20,7 @@ WHY = "the extra `onnx` is not installed"
 onnxruntime = pytest.importorskip("onnxruntime", reason=WHY)
 export_onnx = pytest.importorskip("hf_capsule_mt.hub.onnx_export", reason=WHY, exc_type=ImportError).export_onnx
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.timeout(1800)  # torch's exporter takes minutes where others work
 ALL = [name for name in NAMES if name != "stock"]
 
 
