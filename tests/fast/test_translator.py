@@ -13,7 +13,7 @@ from hf_capsule_mt.fast.build import TARGETS, this_platform
 from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
 from tests.fast.conftest import TIERS
 from tests.fast.models import END, NAMES, PAD, SOURCES, SPECIAL, batch, build
-from tests.golden.make import EXPECTED, FAMILIES, FOLDER
+from tests.golden.make import EXPECTED, FAMILIES, FOLDER, TOKENIZER
 
 SEARCHES = {
     "greedy": {},
@@ -66,7 +66,7 @@ def test_trained_models(family, backend):
     """Real sentences with real ends, in float32 token for token and in int8 with the same words."""
     folder = FOLDER / family
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     pairs = json.loads((folder / EXPECTED).read_text(encoding="utf-8"))["pairs"]
     sources = tokenizer([pair["source"] for pair in pairs], padding=True, return_tensors="pt")
     sources.pop("token_type_ids", None)

@@ -34,6 +34,7 @@ from hf_capsule_mt.data import sentence_pairs, train_tokenizer
 from tests.fixtures.word_for_word import count_marks, train_word_for_word
 
 FOLDER = Path(__file__).parent
+TOKENIZER = FOLDER / "capsule_marian"  # which has that of all families
 EXPECTED = "expected.json"
 # the models learn some short sentences by heart, so that their decisions are clear
 LONGEST, NUM_LEARNT = 9, 400
@@ -165,7 +166,7 @@ def train_family(name: str, pairs: list[dict[str, str]]) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def save(model: Any, tokenizer: Any, folder: Path) -> None:
+def save(model: Any, tokenizer: Any, folder: Path, tokenizer_folder: Path) -> None:
     """Write a checkpoint whose weights are stored in half precision and load in single."""
     shutil.rmtree(folder, ignore_errors=True)
     with CapsuleConfig.without_loader():
@@ -173,18 +174,18 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
-    tokenizer.save_pretrained(folder)
-    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer.save_pretrained(tokenizer_folder)
+    content = json.loads((tokenizer_folder / "tokenizer.json").read_text(encoding="utf-8"))
     if "merges" in content["model"]:
         content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
     compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    (folder / "tokenizer.json").write_text(compact, encoding="utf-8")
+    (tokenizer_folder / "tokenizer.json").write_text(compact, encoding="utf-8")
 
 
 @torch.no_grad()
 def margins(folder: Path, pairs: list[dict[str, str]]) -> list[float]:
     """Return, for each pair, by how many logits the reference is ahead at its closest decision."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer, model = AutoTokenizer.from_pretrained(TOKENIZER), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     batch = encode(tokenizer, [pair["source"] for pair in pairs], [pair["target"] for pair in pairs])
     logits, labels = model(**batch).logits, batch["labels"]
     real = labels != -100
@@ -216,7 +217,7 @@ def measure(folder: Path, pairs: list[dict[str, str]], unseen: list[dict[str, st
 
     Decisions are clear where it knows the answer; numbers tell more where it does not.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     return {
         "translations": [
@@ -229,7 +230,7 @@ def measure(folder: Path, pairs: list[dict[str, str]], unseen: list[dict[str, st
 
 def measure_translations(folder: Path, sources: list[str], num_beams: int) -> dict[str, Any]:
     """Translate by the pipeline, in one batch."""
-    translator = pipeline("translation", model=str(folder))
+    translator = pipeline("translation", model=str(folder), tokenizer=str(TOKENIZER))
     records = translator(sources, num_beams=num_beams, batch_size=len(sources), return_scores=True)
     return {
         "num_beams": num_beams,
@@ -306,12 +307,12 @@ def make(name: str, measure_only: bool) -> None:
     folder = FOLDER / name
     if name == "word_for_word":
         if not measure_only:
-            save(*train_word_for_word(), folder)
+            save(*train_word_for_word(), folder, folder)
         write_expected(folder, {"marks": count_marks(pipeline("translation", model=str(folder)))})
         return
     pairs, unseen = corpus()
     if not measure_only:
-        save(*train_family(name, pairs), folder)
+        save(*train_family(name, pairs), folder, TOKENIZER)
     pairs = clearest(folder, pairs[: SCHEDULES[name].sentences])
     write_expected(folder, {"pairs": pairs, "unseen": unseen, "measured": measure(folder, pairs, unseen)})
 

@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.fast.models import NAMES, SOURCES, batch, build
 from tests.fixtures.tiny import tiny_tokenizer
+from tests.golden.make import TOKENIZER
 
 WHY = "the extra `onnx` is not installed"
 onnxruntime = pytest.importorskip("onnxruntime", reason=WHY)
@@ -119,8 +120,8 @@ def test_a_page_in_a_browser(checkpoint, dtype, text, chromium, screenshots, tmp
 
     if not (packages := os.environ.get("TRANSFORMERS_JS")):
         pytest.skip("TRANSFORMERS_JS names no folder")
-    model, tokenizer = (kind.from_pretrained(ROOT / checkpoint) for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
-    model = model.float().eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(ROOT / checkpoint).float().eval()
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER if "golden" in checkpoint else ROOT / checkpoint)
     site = shutil.copytree(ROOT / "examples/browser", tmp_path / "site")
     export_onnx(model, tokenizer, site / "models/capsules", int8=dtype == "q8")
     (site / "transformers").mkdir()
