@@ -108,6 +108,8 @@ def test_scripts_are_thin(script):
 def test_the_extras_are_those_of_the_project():
     tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    # without it no OPUS-MT checkpoint has a tokenizer
+    assert "sentencepiece" in [line.partition(">=")[0] for line in project["dependencies"]]
     modules = {"pyyaml": "yaml"}
     for name, extra in extras.EXTRAS.items():
         listed = [line.partition(">=")[0] for line in project["optional-dependencies"][name]]

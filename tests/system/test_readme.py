@@ -1,5 +1,6 @@
 """The README, the pages of docs/ and the examples are true: blocks run, links lead somewhere, names exist."""
 
+import json
 import os
 import re
 import subprocess
@@ -44,6 +45,20 @@ def test_the_notebook_teaches_past_and_future(tmp_path):
     with pages.workplace(tmp_path) as (place, environment):
         printed = pages.run(found, place, environment)
     assert printed[-1].endswith("covered less: True\n")  # the other numbers depend on the processor
+
+
+@pytest.mark.slow
+def test_the_block_for_datasets_translates_in_two_processes(tmp_path):
+    page = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    (code,) = (block["code"] for block in pages.BLOCK.finditer(page) if "data.map" in block["code"])
+    (tmp_path / "program.py").write_text(code)
+    (tmp_path / "text.en").write_text("He sleeps.\nWhen do your kings cook?\n")
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs/demo").symlink_to(ROOT / "tests/golden/capsule_marian")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment, check=True, timeout=300)
+    rows = map(json.loads, (tmp_path / "text.jsonl").read_text(encoding="utf-8").splitlines())
+    assert [row["translation"] for row in rows] == ["Er schläft.", "Wann kochen deine Könige?"]
 
 
 @pytest.mark.slow
