@@ -117,8 +117,8 @@ def _both_directions(
 
 def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: SourceCapsules, longest_source: int) -> int:
     """Route the words to capsules, with votes, positions and scores of their own."""
-    if aggregation.has_scales or not isinstance(aggregation.norm, nn.Identity):
-        raise UnsupportedModelError("CapsNMT with scaled scores or normalised capsules has no fast form")
+    if aggregation.has_scales:
+        raise UnsupportedModelError("CapsNMT with scaled scores has no fast form")
     program, width = words.program, words.program.width(hidden)
     num_capsules, num_iterations = aggregation.num_capsules, aggregation.num_iterations
     placed, positions = hidden, -1
@@ -133,7 +133,7 @@ def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: SourceCa
         inner, outer = aggregation.inner_scoring, aggregation.outer_scoring
         scores = words.linear(words.linear(placed, inner, activation="relu"), outer)
         scoring = (program.linear(inner), program.linear(outer))
-    return sources.run(
+    routed = sources.run(
         Kind.SEPARABLE_ROUTING,
         sources.new(num_capsules * width),
         b=votes,
@@ -141,6 +141,11 @@ def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: SourceCa
         w=(positions, *scoring),
         n=(num_capsules, num_iterations, aggregation.num_weights),
     )
+    if isinstance(aggregation.norm, nn.Identity):
+        return routed
+    columns = range(0, num_capsules * width, width)
+    each = [sources.run(Kind.COPY, sources.new(width), a=routed, n=(0, 0, start, width)) for start in columns]
+    return sources.concatenate(*(sources.norm(capsule, -1, aggregation.norm) for capsule in each))
 
 
 def _lstm_step(step: Writer, states: Writer, hidden: int, layer: ResidualLSTM) -> int:

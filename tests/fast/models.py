@@ -40,7 +40,7 @@ CAPSNMT = {
     "shared": {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False},
     "pooling": {"aggregation": "pooling"},
     "hybrid": {"source_attention": True, "separable_scoring": False},
-    "narrow": {"embedding_size": 20},
+    "narrow": {"embedding_size": 20, "normalize_capsules": True},
 }
 RNMT = {
     "rnmt": {},
