@@ -5,7 +5,6 @@ With hf_capsule_mt installed, this file is not used. Licence: Apache-2.0."""
 
 from collections import Counter
 from collections.abc import Callable
-from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -191,8 +190,9 @@ class CapsuleConfig(PreTrainedConfig):
     # fields of older versions, each with the one value that still describes what the models do
     removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
-    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "attention", "guided", "deletion";
-    # for "attention" also the layer and the number of the "head"; and the "optional_words" of the source
+    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
+    # "guided", "deletion"; for "attention" also the layer and the number of the "head"; and the "optional_words" and
+    # "function_words" of the source
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -262,13 +262,16 @@ class CapsuleConfig(PreTrainedConfig):
 
     def validate_coverage_calibration(self) -> None:
         of_methods = dict(self.coverage_calibration or {})
-        of_methods.pop("optional_words", None)
+        for name in ("optional_words", "function_words"):
+            of_methods.pop(name, None)
         for method, curves in of_methods.items():
             wanted = {"words", "sentences"} | ({"head"} if method == "attention" else set())
-            if method not in ("attention", "guided", "deletion") or set(curves) != wanted or not all(curves.values()):
+            found = set(curves) - {"threshold"}
+            if method not in ("attention", "guided", "deletion") or found != wanted or not all(curves.values()):
                 raise ValueError(
-                    '`coverage_calibration` has the curves "words" and "sentences" of "attention" (and its "head"), '
-                    f'"guided" or "deletion", and "optional_words", got {method!r}: {sorted(curves)}'
+                    '`coverage_calibration` has the curves "words" and "sentences" and the "threshold" of "attention" '
+                    '(and its "head"), "guided" or "deletion", "optional_words" and "function_words", got '
+                    f"{method!r}: {sorted(curves)}"
                 )
             if method == "attention":
                 _check_head(self, curves["head"])
@@ -5451,12 +5454,26 @@ LONGEST_UNKNOWN = 64  # characters in a row that a vocabulary lacks
 Offsets = Sequence[tuple[int, int] | None]
 
 
+class WordLists(NamedTuple):
+    """Words of the source language, case-folded, that coverage does not treat like any other.
+
+    Complete translations often leave an `optional` word without a counterpart: it is neither marked nor counted.
+    `function` words are the most frequent ones: only those that are marked are counted.
+    """
+
+    optional: frozenset[str] = frozenset()
+    function: frozenset[str] = frozenset()
+
+
+NO_LISTS = WordLists()
+
+
 class SourceWord(NamedTuple):
     """The characters `span` of a text, and which tokens of its piece they are.
 
     A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
-    whatever the vocabulary lacks, so no model can translate it. An optional word is one of those that complete
-    translations often leave without a counterpart.
+    whatever the vocabulary lacks, so no model can translate it. Optional words and function words are those of
+    `WordLists`.
     """
 
     span: Span
@@ -5464,6 +5481,7 @@ class SourceWord(NamedTuple):
     is_mark: bool
     is_unknown: bool
     is_optional: bool = False
+    is_function: bool = False
 
 
 def source_words(
@@ -5472,19 +5490,17 @@ def source_words(
     offsets: Offsets,
     token_ids: Sequence[int],
     unknown_id: int | None,
-    optional: Container[str] = (),
+    lists: WordLists = NO_LISTS,
 ) -> list[SourceWord]:
-    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span.
-
-    optional: words that a translation may drop, case-folded.
-    """
+    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span."""
     return [
         SourceWord(
             place,
             tokens,
             is_mark=is_mark(text[place.start : place.end]),
             is_unknown=unknown_id is not None and any(token_ids[n] == unknown_id for n in tokens),
-            is_optional=text[place.start : place.end].casefold() in optional,
+            is_optional=text[place.start : place.end].casefold() in lists.optional,
+            is_function=text[place.start : place.end].casefold() in lists.function,
         )
         for place, tokens in words_of(text, span, offsets)
     ]
@@ -5577,20 +5593,21 @@ class WordTokens(NamedTuple):
     """The words of B sources, W at most, of S tokens at most.
 
     Shapes: `tokens` [B, W, S], True where a token is a part of a word; `counts` [B, W], True for words that are no
-    marks; `is_unknown`, `is_optional` [B, W].
+    marks; `is_unknown`, `is_optional`, `is_function` [B, W].
     """
 
     tokens: torch.Tensor
     counts: torch.Tensor
     is_unknown: torch.Tensor
     is_optional: torch.Tensor
+    is_function: torch.Tensor
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[SourceWord]], attention_mask: torch.Tensor) -> "WordTokens":
         """Collect the words of each source, whose tokens stand where the mask [B, S] is 1."""
         most = max((len(words) for words in sources), default=0)
         tokens = torch.zeros(len(sources), most, attention_mask.shape[1], dtype=torch.bool)
-        flags = torch.zeros(3, len(sources), most, dtype=torch.bool)
+        flags = torch.zeros(4, len(sources), most, dtype=torch.bool)
         first = attention_mask.argmax(dim=1).tolist()  # padding may stand on the left
         places = [(row, number, word) for row, words in enumerate(sources) for number, word in enumerate(words)]
         if places:
@@ -5598,7 +5615,7 @@ class WordTokens(NamedTuple):
             tokens[torch.tensor(of_tokens).unbind(dim=1)] = True
             rows, numbers = torch.tensor([(row, number) for row, number, _ in places]).unbind(dim=1)
             flags[:, rows, numbers] = torch.tensor(
-                [(not word.is_mark, word.is_unknown, word.is_optional) for _, _, word in places]
+                [(not word.is_mark, word.is_unknown, word.is_optional, word.is_function) for _, _, word in places]
             ).T
         return cls(*(values.to(attention_mask.device) for values in (tokens, *flags)))
 
@@ -5814,20 +5831,21 @@ def without_tokens(batch: SourceBatch, rows: torch.Tensor, deleted: torch.Tensor
 
 # the logit of a share that float32 cannot tell from 0 or 1
 LARGEST_EVIDENCE = 16.0
-CALIBRATED_THRESHOLD = 0.5
+CALIBRATED_THRESHOLD = 0.5  # of curves that were fitted before they had one
 
 Calibration = dict[str, Any]
 
 
 def calibration_of(config: Any, method: str) -> Calibration | None:
-    """Return the curves of one method, "words" and "sentences", and the "head" of "attention", if there are any."""
+    """Return the curves of one method, its "threshold", and the "head" of "attention", if there are any."""
     found: Calibration | None = (getattr(config, "coverage_calibration", None) or {}).get(method)
     return found
 
 
-def optional_words_of(config: Any) -> frozenset[str]:
-    """Return the words, case-folded, that complete translations often leave without a counterpart."""
-    return frozenset((getattr(config, "coverage_calibration", None) or {}).get("optional_words", ()))
+def word_lists_of(config: Any) -> WordLists:
+    """Return the words that calibration found optional, and those so frequent that it calls them function words."""
+    found = getattr(config, "coverage_calibration", None) or {}
+    return WordLists(*(frozenset(found.get(name, ())) for name in ("optional_words", "function_words")))
 
 
 def head_of(model: PreTrainedModel) -> list[int]:
@@ -5863,8 +5881,8 @@ class WordCoverage(NamedTuple):
     """What R translations of each of B sources cover.
 
     Of each word, [B, R, W]: its shares of `past` and `future` at the end, how much of it is `covered`, whether it is
-    `untranslated`. Of each translation, [B, R]: the mean coverage of a word that is not optional in `score`, and the
-    mean share of a source token that is `left` in FUTURE.
+    `untranslated`. Of each translation, [B, R]: the mean coverage of the words that count in `score`, and the mean
+    share of a source token that is `left` in FUTURE.
     """
 
     past: torch.Tensor
@@ -5977,16 +5995,17 @@ def _finished(
     left: torch.Tensor,
     calibration: Calibration | None,
 ) -> WordCoverage:
-    """Calibrate, count unknown words as missing, and average over the words that are neither marks nor optional.
+    """Calibrate, count unknown words as missing, and average over the words that count.
 
-    A calibrated score is at most the share of the words that are not `untranslated`.
+    Marks and optional words do not, and function words only where they are `untranslated`. A calibrated score is at
+    most the share of these words that is not `untranslated`.
     """
     unknown, optional = words.is_unknown[:, None], words.is_optional[:, None]
-    counts = words.counts[:, None] & ~optional
     if calibration is not None:
         covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~words.counts[:, None], 1.0)
-        untranslated = (covered < CALIBRATED_THRESHOLD) & ~optional
+        untranslated = (covered < calibration.get("threshold", CALIBRATED_THRESHOLD)) & ~optional
     covered, untranslated = covered.masked_fill(unknown, 0.0), untranslated | unknown
+    counts = words.counts[:, None] & ~optional & (untranslated | ~words.is_function[:, None])
     total = covered.masked_fill(~counts, 0.0).sum(dim=-1)
     score = total / counts.sum(dim=-1).clamp(min=1)
     if calibration is not None:
@@ -6266,7 +6285,7 @@ class Segmenter:
     src_lang: str | None = None
     tgt_lang: str | None = None
     with_words: bool = False
-    optional_words: frozenset[str] = frozenset()
+    lists: WordLists = NO_LISTS
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit, and leave out those that have no token."""
@@ -6289,7 +6308,7 @@ class Segmenter:
             offsets = token_offsets(self.tokenizer, text[span.start : span.end], source.token_ids, self.prefix)
         else:
             offsets = without_prefix(source.offset_mapping, self.prefix)
-        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id, self.optional_words)
+        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id, self.lists)
 
     def _sentences(self, text: str) -> list[Span]:
         if self.split_sentences:
@@ -6429,13 +6448,14 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         if coverage is None:
             raise RuntimeError("the piece was translated without coverage")
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
-        weights.append(sum(not word.is_mark and not word.is_optional for word in piece.words))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
         of_words = (coverage.past, coverage.future, coverage.covered, coverage.untranslated)
         values = (tensor[rank].tolist() for tensor in of_words)
+        weights.append(0)
         for word, past, future, covered, untranslated in zip(piece.words, *values, strict=False):
             text = document.text[word.span.start : word.span.end]
             is_missing = untranslated and not word.is_mark
+            weights[-1] += is_missing or not (word.is_mark or word.is_optional or word.is_function)
             words.append(Word(text, word.span.start, word.span.end, past, future, covered, is_missing))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0
@@ -7293,7 +7313,7 @@ class Translator:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             with_words=options.coverage is not None,
-            optional_words=optional_words_of(self.model.config),
+            lists=word_lists_of(self.model.config),
         )
 
     def _translate_pieces(self, batches: Iterator[list[Piece]], options: TranslationOptions) -> None:

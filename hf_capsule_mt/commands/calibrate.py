@@ -5,21 +5,22 @@
 
 From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the
 checkpoint says what is left. Two curves are fitted: from what it says of a word to the probability that the word is
-translated, and from their mean to the share of the content words that is. For the method "attention", the head of the
-decoder that tells the missing words best is chosen first, if one tells them at all. Words that are often marked in
-whole references, such as the German "sich", are optional: coverage does not count them. The checkpoint's config.json
-keeps all of it, and coverage uses it wherever the checkpoint is loaded. The coverage of another part of the same text
-is printed as a check. Use text that the model was not trained on; the aligner needs more text than that.
+translated, and from their mean to the share of the content words that is; and the probability below which a word is
+marked. For the method "attention", the head of the decoder that tells the missing words best is chosen first, if one
+tells them at all. Words that are often missing in whole references, such as the German "sich", are optional: coverage
+does not count them; the 50 most frequent words count only where they are marked. The checkpoint's config.json keeps
+all of it, and coverage uses it wherever the checkpoint is loaded. The coverage of another part of the same text is
+printed as a check. Use text that the model was not trained on; the aligner needs more text than that.
 """
 
 import argparse
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -27,23 +28,30 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
-from hf_capsule_mt.evaluation.calibration import Curve, fit_sentences, fit_words, rank_auc, read_curve
-from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words
+from hf_capsule_mt.evaluation.calibration import (
+    Curve,
+    fit_sentences,
+    fit_threshold,
+    fit_words,
+    rank_auc,
+    read_curve,
+)
+from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
 from hf_capsule_mt.pipelines.attention import all_heads, cross_attentions
 from hf_capsule_mt.pipelines.results import CoveredBy
-from hf_capsule_mt.pipelines.word_coverage import CALIBRATED_THRESHOLD, evidence_of
+from hf_capsule_mt.pipelines.word_coverage import CALIBRATED_THRESHOLD, evidence_of, word_lists_of
 from hf_capsule_mt.pipelines.words import is_mark
 
 METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
 CHECKED_SHARE = 0.3  # of the sentences are for the check
 HEAD_EXAMPLES = 200  # tell the heads apart
 SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
-# words seen so often in whole references, and marked in more than this share of them, are optional
-SMALLEST_COUNT, OPTIONAL_SHARE = 10, 0.25
+# words seen so often in whole references, and probably missing in more than this share of them, are optional
+SMALLEST_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
 WINDOW = 128
 
 
@@ -61,14 +69,24 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def examples_of(arguments: argparse.Namespace) -> tuple[list[WithOmissions], list[WithOmissions], list[WithOmissions]]:
-    """Return the four variants of each sentence to fit, of each to check, and more whole references."""
+class Examples(NamedTuple):
+    """The four variants of each sentence to fit, of each to check, more whole references, and the function words."""
+
+    fitted: list[WithOmissions]
+    checked: list[WithOmissions]
+    whole: list[WithOmissions]
+    function_words: list[str]
+
+
+def examples_of(arguments: argparse.Namespace) -> Examples:
     sources, targets = read_parallel([arguments.source, arguments.target])
     aligner = fit_aligner(sources, targets, more=arguments.align_with, progress=lambda step: print(f"Aligner: {step}"))
     every = list(zip(sources, targets, strict=True))
+    more = read_parallel(arguments.align_with)[0] if arguments.align_with else []
+    frequent = function_words([*sources, *more])
     chosen = random.Random(1).sample(range(len(sources)), min(2 * arguments.sentences, len(sources)))
     sources, targets = [sources[n] for n in chosen], [targets[n] for n in chosen]
-    found = drop_words(sources, targets, aligner.align_lines(sources, targets))
+    found = drop_words(sources, targets, aligner.align_lines(sources, targets), frequent=frequent)
     by_sentence = [found[start : start + len(AMOUNTS)] for start in range(0, len(found), len(AMOUNTS))]
     if len(by_sentence) < 10:
         raise ValueError(
@@ -81,7 +99,7 @@ def examples_of(arguments: argparse.Namespace) -> tuple[list[WithOmissions], lis
     fitted = [example for sentence in by_sentence[num_checked:] for example in sentence]
     held_out = {example.source for example in checked}
     whole = [WithOmissions(source, target, {}, 0) for source, target in every if source not in held_out]
-    return fitted, checked, whole
+    return Examples(fitted, checked, whole, sorted(word.casefold() for word in frequent))
 
 
 def coverage_of_examples(
@@ -131,26 +149,25 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
     return [layer, head]
 
 
-def optional_words(coverages: list[Coverage], curve: Curve) -> list[str]:
-    """Return the words that this curve often marks in whole references, case-folded."""
+def optional_words(coverages: list[Coverage], curve: Curve, function: Container[str]) -> list[str]:
+    """Return the words that by this curve are often missing in whole references, case-folded."""
     words = [word for coverage in coverages for word in coverage.words if word.covered > 0 and not is_mark(word.text)]
     probabilities = read_curve(curve, _evidence(words))
     seen = Counter(word.text.casefold() for word in words)
-    marked = Counter(
+    missing = Counter(
         word.text.casefold()
         for word, probability in zip(words, probabilities, strict=True)
         if probability < CALIBRATED_THRESHOLD
     )
     of_enough = {word: n for word, n in seen.items() if n >= SMALLEST_COUNT}
-    return sorted(word for word, n in of_enough.items() if marked[word] > OPTIONAL_SHARE * n)
+    shares = {word: OPTIONAL_SHARE_OF_FUNCTION_WORDS if word in function else OPTIONAL_SHARE for word in of_enough}
+    return sorted(word for word, n in of_enough.items() if missing[word] > shares[word] * n)
 
 
-def calibrate(
-    translator: Translator, examples: list[WithOmissions], whole: list[WithOmissions], method: CoveredBy
-) -> None:
-    """Fit both curves of a method, and set them in the model's configuration.
+def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> None:
+    """Fit both curves and the threshold of a method, and set them in the model's configuration.
 
-    Without `optional_words` in it, they are those that this method marks in `whole` references.
+    Without `optional_words` in it, they are those that this method misses in whole references.
     """
     config = translator.model.config
     others = dict(getattr(config, "coverage_calibration", None) or {})
@@ -158,28 +175,37 @@ def calibrate(
     config.coverage_calibration = others or None  # measure without the old curves
     head = {}
     if method == "attention":
-        head = {"head": choose_head(translator, examples[:HEAD_EXAMPLES])}
+        head = {"head": choose_head(translator, examples.fitted[:HEAD_EXAMPLES])}
         config.coverage_calibration = others | {method: head}
-    coverages = coverage_of_examples(translator, examples, method)
-    pairs = _labelled(examples, coverages)
+    coverages = coverage_of_examples(translator, examples.fitted, method)
+    pairs = _labelled(examples.fitted, coverages)
     # an unknown word is missing, whatever became of it
     known = [pair for pair in pairs if pair[0].covered > 0]
     if "optional_words" not in others:
-        curve = _fit_words(known)
-        others["optional_words"] = optional_words(coverage_of_examples(translator, whole, method), curve)
+        others["function_words"] = examples.function_words
+        of_whole = coverage_of_examples(translator, examples.whole, method)
+        others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
         print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
-    optional = others["optional_words"]
-    known = [pair for pair in known if pair[0].text.casefold() not in optional]
+    config.coverage_calibration = others
+    lists = word_lists_of(config)
+    known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
     words = _fit_words(known)
+    probabilities = read_curve(words, _evidence([word for word, _ in known]))
+    threshold = fit_threshold(probabilities.tolist(), [is_translated for _, is_translated in known])
     means, most = [], []
     for coverage in coverages:
-        counted = [word for word in coverage.words if not is_mark(word.text) and word.text.casefold() not in optional]
-        probabilities = read_curve(words, _evidence(counted)) * [word.covered > 0 for word in counted]
-        means.append(float(probabilities.mean()) if counted else 1.0)
-        most.append(float((probabilities >= CALIBRATED_THRESHOLD).mean()) if counted else 1.0)
-    shares = [example.translated_share for example in examples]
-    sentences = fit_sentences(means, shares, [example.amount for example in examples], most)
-    config.coverage_calibration = others | {method: {**head, "words": words, "sentences": sentences}}
+        found = [
+            word for word in coverage.words if not is_mark(word.text) and word.text.casefold() not in lists.optional
+        ]
+        probabilities = read_curve(words, _evidence(found)) * [word.covered > 0 for word in found]
+        is_function = np.array([word.text.casefold() in lists.function for word in found], dtype=bool)
+        counted = probabilities[(probabilities < threshold) | ~is_function]
+        means.append(float(counted.mean()) if len(counted) else 1.0)
+        most.append(float((counted >= threshold).mean()) if len(counted) else 1.0)
+    shares = [example.translated_share for example in examples.fitted]
+    sentences = fit_sentences(means, shares, [example.amount for example in examples.fitted], most)
+    fitted = {**head, "words": words, "threshold": threshold, "sentences": sentences}
+    config.coverage_calibration = others | {method: fitted}
 
 
 def _fit_words(pairs: list[tuple[Word, bool]]) -> Curve:
@@ -226,19 +252,19 @@ def main() -> None:
         check_output_folder(arguments.output)
     translator = Translator.from_pretrained(arguments.checkpoint)
     methods = arguments.method or methods_of(translator.model)
-    fitted, checked, whole = examples_of(arguments)
+    examples = examples_of(arguments)
     old = translator.model.config.coverage_calibration or {}
-    if set(old) <= {*methods, "optional_words"}:  # every curve is fitted anew
+    if set(old) <= {*methods, "optional_words", "function_words"}:  # every curve is fitted anew
         translator.model.config.coverage_calibration = None
     for method in methods:
         try:
-            calibrate(translator, fitted, whole, method)
+            calibrate(translator, examples, method)
         except NoHeadError as error:
             if arguments.method:
                 raise
             print(error)
         else:
-            check(translator, checked, method)
+            check(translator, examples.checked, method)
     folder = arguments.output or Path(arguments.checkpoint)
     if arguments.output is not None:
         translator.model.save_pretrained(folder)

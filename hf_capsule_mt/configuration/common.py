@@ -122,8 +122,9 @@ class CapsuleConfig(PreTrainedConfig):
     # fields of older versions, each with the one value that still describes what the models do
     removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
-    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" of "attention", "guided", "deletion";
-    # for "attention" also the layer and the number of the "head"; and the "optional_words" of the source
+    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
+    # "guided", "deletion"; for "attention" also the layer and the number of the "head"; and the "optional_words" and
+    # "function_words" of the source
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -193,13 +194,16 @@ class CapsuleConfig(PreTrainedConfig):
 
     def validate_coverage_calibration(self) -> None:
         of_methods = dict(self.coverage_calibration or {})
-        of_methods.pop("optional_words", None)
+        for name in ("optional_words", "function_words"):
+            of_methods.pop(name, None)
         for method, curves in of_methods.items():
             wanted = {"words", "sentences"} | ({"head"} if method == "attention" else set())
-            if method not in ("attention", "guided", "deletion") or set(curves) != wanted or not all(curves.values()):
+            found = set(curves) - {"threshold"}
+            if method not in ("attention", "guided", "deletion") or found != wanted or not all(curves.values()):
                 raise ValueError(
-                    '`coverage_calibration` has the curves "words" and "sentences" of "attention" (and its "head"), '
-                    f'"guided" or "deletion", and "optional_words", got {method!r}: {sorted(curves)}'
+                    '`coverage_calibration` has the curves "words" and "sentences" and the "threshold" of "attention" '
+                    '(and its "head"), "guided" or "deletion", "optional_words" and "function_words", got '
+                    f"{method!r}: {sorted(curves)}"
                 )
             if method == "attention":
                 _check_head(self, curves["head"])

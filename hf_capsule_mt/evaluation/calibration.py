@@ -4,16 +4,20 @@ A curve is a list of points (x, y) with rising x and y that never falls, read by
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
 Curve = list[list[float]]
 WORD_BINS = 20
-# how closely a sentence curve is fitted, and in how many steps
-STEPS, STEP = 200, 0.5
-SMALLEST_GAP = 1e-3
-# the score of whole translations; above it there is room to rank them
+# the most that the sigmoid of a sentence curve gives; above it there is room to rank
 WHOLE = 0.97
+# the grid of its parameters, and how much the error of single sentences counts beside that of groups
+LOW_SLOPES, HIGH_SLOPES, OFFSETS = np.geomspace(0.25, 4, 13), np.geomspace(0.25, 8, 16), np.linspace(-3, 5, 33)
+OF_SENTENCES = 0.3
+SENTENCE_POINTS = np.array([0.0, *(1 / (1 + np.exp(-np.linspace(-7, 7, 36)))), 1.0])
+# a marked word is one that is missing: recall counts half of precision
+BETA = 0.5
 
 
 def rank_auc(values: np.ndarray, marked: np.ndarray) -> float:
@@ -59,40 +63,54 @@ def fit_words(evidence: Sequence[float], is_translated: Sequence[bool]) -> Curve
     return [[round(x, 4), round(y, 4)] for x, y, _ in pooled]
 
 
+def fit_threshold(probabilities: Sequence[float], is_translated: Sequence[bool]) -> float:
+    """Return the probability of being translated below which marks are best: their F score, with `BETA`, is largest.
+
+    It lies between two probabilities, or is 0.5 where no word is missing.
+    """
+    values, missing = np.asarray(probabilities, dtype=float), ~np.asarray(is_translated, dtype=bool)
+    kinds = np.unique(values)
+    if not missing.any() or len(kinds) < 2:
+        return 0.5
+    found = []
+    for threshold in (kinds[1:] + kinds[:-1]) / 2:
+        marked = values < threshold
+        hits = (marked & missing).sum()
+        found.append(((1 + BETA**2) * hits / (marked.sum() + BETA**2 * missing.sum()), threshold))
+    return round(float(max(found)[1]), 4)
+
+
 def fit_sentences(
     means: Sequence[float], shares: Sequence[float], groups: Sequence[float], most: Sequence[float]
 ) -> Curve:
     """Return the curve from the mean probability of a sentence's words to its score.
 
-    It has a point for each group of sentences, such as those with one omission, and is moved until the mean score of
-    each group is the mean of its true `shares`. A regression would not do: it draws every score towards the middle.
-    Whole translations have a mean score of 0.97 at most. A score is bounded by `most`, which the point of whole
-    translations cannot make up for.
+    It is f(x) = 0.97 sigmoid(a log(x) - b log(1 - x) + c) + 0.03 x, with a, b > 0: beta calibration (Kull et al. 2017)
+    that never ties. Of a grid, it has the smallest sum of squares between the mean score of each group of sentences,
+    such as those with one omission, and the mean of its true `shares`, plus 0.3 times the mean square over sentences:
+    alone, a regression over sentences would draw every score towards the middle. A score is bounded by `most`.
     """
     values, truth, of, bound = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups, most))
-    bound = np.where(truth == 1, 1.0, bound)
-    kinds = sorted(set(of.tolist()), key=lambda kind: float(truth[of == kind].mean()))
-    targets = np.array([min(WHOLE, truth[of == kind].mean()) for kind in kinds])
-    places = np.array([values[of == kind].mean() for kind in kinds])
-    for _ in range(STEPS):
-        curve = _curve(places, targets)
-        scores = np.minimum(_read(curve, values), bound)
-        reached = np.array([scores[of == kind].mean() for kind in kinds])
-        places = np.clip(places + STEP * (reached - targets), SMALLEST_GAP, 1.0)
-    return [[round(float(x), 4), round(float(y), 4)] for x, y in _curve(places, targets)]
+    members = [of == kind for kind in np.unique(of)]
+
+    def error(parameters: tuple[float, ...]) -> float:
+        wrong = np.minimum(_score(values, *parameters), bound) - truth
+        of_groups = sum(float(wrong[rows].mean()) ** 2 for rows in members)
+        return of_groups + OF_SENTENCES * float((wrong**2).mean())
+
+    best = min(product(LOW_SLOPES, HIGH_SLOPES, OFFSETS), key=error)
+    curve = zip(SENTENCE_POINTS, _score(SENTENCE_POINTS, *best), strict=True)
+    return [[round(float(x), 6), round(float(y), 6)] for x, y in curve]
+
+
+def _score(values: np.ndarray, low_slope: float, high_slope: float, offset: float) -> np.ndarray:
+    inside = np.clip(values, 1e-9, 1 - 1e-9)
+    logits = low_slope * np.log(inside) - high_slope * np.log(1 - inside) + offset
+    scores: np.ndarray = WHOLE / (1 + np.exp(-logits)) + (1 - WHOLE) * values
+    return scores
 
 
 def read_curve(curve: Curve, values: Sequence[float]) -> np.ndarray:
     """Return the values of a curve."""
-    return _read(np.asarray(curve), np.asarray(values, dtype=float))
-
-
-def _curve(places: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Put (0, 0) before the points and (1, 1) after them, and keep them in order."""
-    gaps = SMALLEST_GAP * np.arange(1, len(places) + 1)
-    rising = np.minimum(np.maximum.accumulate(places) + gaps, 1 - gaps[::-1])
-    return np.stack([[0.0, *rising, 1.0], [0.0, *targets, 1.0]], axis=1)
-
-
-def _read(curve: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return np.interp(values, curve[:, 0], curve[:, 1])
+    places, found = np.asarray(curve).T
+    return np.interp(np.asarray(values, dtype=float), places, found)

@@ -18,13 +18,14 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
         if coverage is None:
             raise RuntimeError("the piece was translated without coverage")
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
-        weights.append(sum(not word.is_mark and not word.is_optional for word in piece.words))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
         of_words = (coverage.past, coverage.future, coverage.covered, coverage.untranslated)
         values = (tensor[rank].tolist() for tensor in of_words)
+        weights.append(0)
         for word, past, future, covered, untranslated in zip(piece.words, *values, strict=False):
             text = document.text[word.span.start : word.span.end]
             is_missing = untranslated and not word.is_mark
+            weights[-1] += is_missing or not (word.is_mark or word.is_optional or word.is_function)
             words.append(Word(text, word.span.start, word.span.end, past, future, covered, is_missing))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0

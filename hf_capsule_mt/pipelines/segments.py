@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt.pipelines.decoding import Hypotheses
 from hf_capsule_mt.pipelines.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
-from hf_capsule_mt.pipelines.words import SourceWord, source_words, token_offsets, without_prefix
+from hf_capsule_mt.pipelines.words import NO_LISTS, SourceWord, WordLists, source_words, token_offsets, without_prefix
 
 pipeline_logger = logging.get_logger("hf_capsule_mt.pipelines")
 
@@ -89,7 +89,7 @@ class Segmenter:
     src_lang: str | None = None
     tgt_lang: str | None = None
     with_words: bool = False
-    optional_words: frozenset[str] = frozenset()
+    lists: WordLists = NO_LISTS
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit, and leave out those that have no token."""
@@ -112,7 +112,7 @@ class Segmenter:
             offsets = token_offsets(self.tokenizer, text[span.start : span.end], source.token_ids, self.prefix)
         else:
             offsets = without_prefix(source.offset_mapping, self.prefix)
-        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id, self.optional_words)
+        return source_words(text, span, offsets, source.token_ids, self.tokenizer.unk_token_id, self.lists)
 
     def _sentences(self, text: str) -> list[Span]:
         if self.split_sentences:

@@ -16,20 +16,21 @@ class WordTokens(NamedTuple):
     """The words of B sources, W at most, of S tokens at most.
 
     Shapes: `tokens` [B, W, S], True where a token is a part of a word; `counts` [B, W], True for words that are no
-    marks; `is_unknown`, `is_optional` [B, W].
+    marks; `is_unknown`, `is_optional`, `is_function` [B, W].
     """
 
     tokens: torch.Tensor
     counts: torch.Tensor
     is_unknown: torch.Tensor
     is_optional: torch.Tensor
+    is_function: torch.Tensor
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[SourceWord]], attention_mask: torch.Tensor) -> "WordTokens":
         """Collect the words of each source, whose tokens stand where the mask [B, S] is 1."""
         most = max((len(words) for words in sources), default=0)
         tokens = torch.zeros(len(sources), most, attention_mask.shape[1], dtype=torch.bool)
-        flags = torch.zeros(3, len(sources), most, dtype=torch.bool)
+        flags = torch.zeros(4, len(sources), most, dtype=torch.bool)
         first = attention_mask.argmax(dim=1).tolist()  # padding may stand on the left
         places = [(row, number, word) for row, words in enumerate(sources) for number, word in enumerate(words)]
         if places:
@@ -37,7 +38,7 @@ class WordTokens(NamedTuple):
             tokens[torch.tensor(of_tokens).unbind(dim=1)] = True
             rows, numbers = torch.tensor([(row, number) for row, number, _ in places]).unbind(dim=1)
             flags[:, rows, numbers] = torch.tensor(
-                [(not word.is_mark, word.is_unknown, word.is_optional) for _, _, word in places]
+                [(not word.is_mark, word.is_unknown, word.is_optional, word.is_function) for _, _, word in places]
             ).T
         return cls(*(values.to(attention_mask.device) for values in (tokens, *flags)))
 

@@ -37,7 +37,7 @@ from hf_capsule_mt.pipelines.segments import (
 )
 from hf_capsule_mt.pipelines.sentences import Span
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens, sequence_log_probs
-from hf_capsule_mt.pipelines.word_coverage import coverage_method, optional_words_of
+from hf_capsule_mt.pipelines.word_coverage import coverage_method, word_lists_of
 from hf_capsule_mt.pipelines.words import target_ends, token_offsets, words_of
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
@@ -369,7 +369,7 @@ class Translator:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             with_words=options.coverage is not None,
-            optional_words=optional_words_of(self.model.config),
+            lists=word_lists_of(self.model.config),
         )
 
     def _translate_pieces(self, batches: Iterator[list[Piece]], options: TranslationOptions) -> None:

@@ -10,23 +10,25 @@ from hf_capsule_mt.pipelines.attention import cross_attentions, received_attenti
 from hf_capsule_mt.pipelines.deletion import deletion_log_probs
 from hf_capsule_mt.pipelines.results import CoverageMethod, CoveredBy
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
+from hf_capsule_mt.pipelines.words import WordLists
 
 # the logit of a share that float32 cannot tell from 0 or 1
 LARGEST_EVIDENCE = 16.0
-CALIBRATED_THRESHOLD = 0.5
+CALIBRATED_THRESHOLD = 0.5  # of curves that were fitted before they had one
 
 Calibration = dict[str, Any]
 
 
 def calibration_of(config: Any, method: str) -> Calibration | None:
-    """Return the curves of one method, "words" and "sentences", and the "head" of "attention", if there are any."""
+    """Return the curves of one method, its "threshold", and the "head" of "attention", if there are any."""
     found: Calibration | None = (getattr(config, "coverage_calibration", None) or {}).get(method)
     return found
 
 
-def optional_words_of(config: Any) -> frozenset[str]:
-    """Return the words, case-folded, that complete translations often leave without a counterpart."""
-    return frozenset((getattr(config, "coverage_calibration", None) or {}).get("optional_words", ()))
+def word_lists_of(config: Any) -> WordLists:
+    """Return the words that calibration found optional, and those so frequent that it calls them function words."""
+    found = getattr(config, "coverage_calibration", None) or {}
+    return WordLists(*(frozenset(found.get(name, ())) for name in ("optional_words", "function_words")))
 
 
 def head_of(model: PreTrainedModel) -> list[int]:
@@ -62,8 +64,8 @@ class WordCoverage(NamedTuple):
     """What R translations of each of B sources cover.
 
     Of each word, [B, R, W]: its shares of `past` and `future` at the end, how much of it is `covered`, whether it is
-    `untranslated`. Of each translation, [B, R]: the mean coverage of a word that is not optional in `score`, and the
-    mean share of a source token that is `left` in FUTURE.
+    `untranslated`. Of each translation, [B, R]: the mean coverage of the words that count in `score`, and the mean
+    share of a source token that is `left` in FUTURE.
     """
 
     past: torch.Tensor
@@ -176,16 +178,17 @@ def _finished(
     left: torch.Tensor,
     calibration: Calibration | None,
 ) -> WordCoverage:
-    """Calibrate, count unknown words as missing, and average over the words that are neither marks nor optional.
+    """Calibrate, count unknown words as missing, and average over the words that count.
 
-    A calibrated score is at most the share of the words that are not `untranslated`.
+    Marks and optional words do not, and function words only where they are `untranslated`. A calibrated score is at
+    most the share of these words that is not `untranslated`.
     """
     unknown, optional = words.is_unknown[:, None], words.is_optional[:, None]
-    counts = words.counts[:, None] & ~optional
     if calibration is not None:
         covered = on_curve(calibration["words"], evidence_of(covered)).masked_fill(~words.counts[:, None], 1.0)
-        untranslated = (covered < CALIBRATED_THRESHOLD) & ~optional
+        untranslated = (covered < calibration.get("threshold", CALIBRATED_THRESHOLD)) & ~optional
     covered, untranslated = covered.masked_fill(unknown, 0.0), untranslated | unknown
+    counts = words.counts[:, None] & ~optional & (untranslated | ~words.is_function[:, None])
     total = covered.masked_fill(~counts, 0.0).sum(dim=-1)
     score = total / counts.sum(dim=-1).clamp(min=1)
     if calibration is not None:

@@ -1,7 +1,7 @@
 """The words of a source text, and the tokens that each is made of."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -17,12 +17,26 @@ LONGEST_UNKNOWN = 64  # characters in a row that a vocabulary lacks
 Offsets = Sequence[tuple[int, int] | None]
 
 
+class WordLists(NamedTuple):
+    """Words of the source language, case-folded, that coverage does not treat like any other.
+
+    Complete translations often leave an `optional` word without a counterpart: it is neither marked nor counted.
+    `function` words are the most frequent ones: only those that are marked are counted.
+    """
+
+    optional: frozenset[str] = frozenset()
+    function: frozenset[str] = frozenset()
+
+
+NO_LISTS = WordLists()
+
+
 class SourceWord(NamedTuple):
     """The characters `span` of a text, and which tokens of its piece they are.
 
     A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
-    whatever the vocabulary lacks, so no model can translate it. An optional word is one of those that complete
-    translations often leave without a counterpart.
+    whatever the vocabulary lacks, so no model can translate it. Optional words and function words are those of
+    `WordLists`.
     """
 
     span: Span
@@ -30,6 +44,7 @@ class SourceWord(NamedTuple):
     is_mark: bool
     is_unknown: bool
     is_optional: bool = False
+    is_function: bool = False
 
 
 def source_words(
@@ -38,19 +53,17 @@ def source_words(
     offsets: Offsets,
     token_ids: Sequence[int],
     unknown_id: int | None,
-    optional: Container[str] = (),
+    lists: WordLists = NO_LISTS,
 ) -> list[SourceWord]:
-    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span.
-
-    optional: words that a translation may drop, case-folded.
-    """
+    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span."""
     return [
         SourceWord(
             place,
             tokens,
             is_mark=is_mark(text[place.start : place.end]),
             is_unknown=unknown_id is not None and any(token_ids[n] == unknown_id for n in tokens),
-            is_optional=text[place.start : place.end].casefold() in optional,
+            is_optional=text[place.start : place.end].casefold() in lists.optional,
+            is_function=text[place.start : place.end].casefold() in lists.function,
         )
         for place, tokens in words_of(text, span, offsets)
     ]

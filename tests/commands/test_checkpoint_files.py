@@ -42,14 +42,14 @@ def test_calibrate(run, tmp_path):
     curves = after.pop("coverage_calibration")
     assert after == before
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == weights
-    assert curves.pop("optional_words") == []
+    assert (curves.pop("optional_words"), curves.pop("function_words")) == ([], [])
     assert set(curves) == {"guided", "deletion"}
     assert "attention: no head of the decoder tells missing words; the area" in printed
     for method in curves:
         assert f"{method}, on 18 other sentences" in printed
     # the whole translations are whole
     found = re.findall(r"^0 +1\.00 +(\d\.\d+)$", printed, re.MULTILINE)
-    assert [float(score) > 0.95 for score in found] == [True, True]
+    assert [float(score) > 0.9 for score in found] == [True, True]
     translator = Translator.from_pretrained(tmp_path / "model")
     texts = sentences(20, seed=11)
     whole = [[TRANSLATION[word] for word in text.split()] for text in texts]
@@ -60,7 +60,7 @@ def test_calibrate(run, tmp_path):
             )
             for given in ([" ".join(words) for words in whole], [" ".join(words[:1] + words[2:]) for words in whole])
         ]
-        assert means[0] > 0.95
+        assert means[0] > 0.9
         assert means[1] < 0.85
 
 
@@ -69,6 +69,7 @@ def test_another_folder_and_one_method(run, tmp_path):
     assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {
         "guided",
         "optional_words",
+        "function_words",
     }
     assert "coverage_calibration" not in json.loads((tmp_path / "model" / "config.json").read_text())
 

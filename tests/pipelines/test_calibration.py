@@ -73,6 +73,26 @@ def test_optional_words_do_not_count(method):
     assert first.score == pytest.approx(min(of_first, 1 - first.words[0].untranslated), abs=1e-5)
 
 
+def test_function_words_count_where_they_are_marked():
+    translator = Translator.from_pretrained(GOLDEN / "word_for_word")
+    text, options = TEXTS[0], CoverageOptions(method="guided")
+    given = " ".join(TRANSLATION[word] for word in text.split()[:1])
+    found = []
+    for threshold in (0.5, 0.0):
+        lists = {"function_words": [word.casefold() for word in text.split()[1:]]}
+        translator.model.config.coverage_calibration = {"guided": CURVES | {"threshold": threshold}} | lists
+        found += translator.cover([text], [given], coverage=options)
+    marked, unmarked = found
+    assert any(word.untranslated for word in marked.words[1:])
+    counted = [word for word in marked.words if word.untranslated or word == marked.words[0]]
+    score = on_curve(CURVES["sentences"], torch.tensor([sum(word.covered for word in counted) / len(counted)]))
+    most = 1 - sum(word.untranslated for word in counted) / len(counted)
+    assert marked.score == pytest.approx(min(float(score), most), abs=1e-5)
+    assert not any(word.untranslated for word in unmarked.words)
+    of_first = on_curve(CURVES["sentences"], torch.tensor([unmarked.words[0].covered]))
+    assert unmarked.score == pytest.approx(float(of_first), abs=1e-5)
+
+
 @pytest.mark.parametrize("method", ["attention", "guided", "deletion"])
 def test_coverage_of_given_translations(method):
     translator = Translator.from_pretrained(GOLDEN / "word_for_word")
@@ -146,7 +166,8 @@ def test_attention_received_by_hand(tmp_path, attention):
 
 
 def test_curves_are_saved(tmp_path):
-    saved = {"guided": CURVES, "optional_words": ["sich"]}
+    lists = {"optional_words": ["sich"], "function_words": ["der", "sich"]}
+    saved = {"guided": CURVES | {"threshold": 0.4}, "deletion": CURVES} | lists
     CapsuleMarianConfig(coverage_calibration=saved).save_pretrained(tmp_path / "own")
     assert CapsuleMarianConfig.from_pretrained(tmp_path / "own").coverage_calibration == saved
     with pytest.raises(ValueError, match="`coverage_calibration` has the curves"):
