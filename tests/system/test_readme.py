@@ -1,5 +1,6 @@
 """The README, the pages of docs/ and the examples are true: blocks run, links lead somewhere, names exist."""
 
+import importlib.util
 import json
 import os
 import re
@@ -42,9 +43,13 @@ def test_the_quickstart_prints_what_it_shows(tmp_path):
 @pytest.mark.slow
 def test_the_notebook_teaches_past_and_future(tmp_path):
     found = pages.blocks(ROOT / "examples/opus_mt.ipynb", "python")
+    assert "peft" in found[-1].code
+    if importlib.util.find_spec("peft") is None:
+        found.pop()
     with pages.workplace(tmp_path) as (place, environment):
         printed = pages.run(found, place, environment)
-    assert printed[-1].endswith("covered less: True\n")  # the other numbers depend on the processor
+    assert printed[3].endswith("covered less: True\n")  # the other numbers depend on the processor
+    assert printed[4:] in ([], ["more translations are complete: True\n"])
 
 
 @pytest.mark.slow
