@@ -50,7 +50,7 @@ def int8_product(input: torch.Tensor, copy: Int8Copy, bias: torch.Tensor | None)
     largest = input.abs().amax(dim=-1, keepdim=True)
     # Integers cut off what follows the point. Those of 16 bits come in between because vector instructions make them.
     # In a row of zeros the rounded numbers are arbitrary, and multiplied by zero below.
-    rounded = torch.addcmul(half_above, input, LARGEST / largest).to(torch.int16).to(torch.uint8)
+    rounded = torch.addcdiv(half_above, input, largest, value=LARGEST).to(torch.int16).to(torch.uint8)
     output: torch.Tensor = ONEDNN_INT8(
         rounded, 1.0, ZERO_POINT, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )

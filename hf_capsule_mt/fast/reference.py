@@ -97,10 +97,11 @@ class TorchModel:
         while search.active:
             run.step, run.tokens = search.step, search.last_tokens
             run.execute(self.program.decoder)
-            logits = run.buffers[self.program.logits].float()  # [B, K, V]
+            logits = run.buffers.pop(self.program.logits).float()  # [B, K, V]
             if not search.step:
                 first_logits = logits[:, 0].clone()
             run.reorder(search.advance(logits, run.followed))
+            del logits  # so that the next ones take their memory
         return first_logits
 
 

@@ -56,7 +56,6 @@ class Search:
         self.last_tokens = torch.full((len(request), 1), request.start_token)
         self.curves: list[torch.Tensor] = []  # what `advance` was given at each step
         self.suppressed = torch.tensor(list(request.suppressed), dtype=torch.long)
-        self.log_probs = torch.empty(0)  # [B, K, V]
 
     @property
     def active(self) -> bool:
@@ -64,16 +63,14 @@ class Search:
         return self.step < steps and any(source.active for source in self.sources)
 
     def advance(self, logits: torch.Tensor, followed: torch.Tensor) -> torch.Tensor:
-        """Choose the next tokens by logits [B, K, V]; return the row [B, K] that each hypothesis continues.
+        """Choose the next tokens by logits [B, K, V], in place; return the row [B, K] that each hypothesis continues.
 
         followed: for coverage, the shares of the words [B, K, 2, S] or a head's attention to them [B, K, S].
         """
         request, num_beams = self.request, self.request.num_beams
         if num_beams > 1 or request.scored:
-            # into the same memory at every step: the system takes its time to give so much
-            if self.log_probs.shape != logits.shape:
-                self.log_probs = torch.empty_like(logits)
-            logits = torch.log_softmax(logits, dim=-1, out=self.log_probs)
+            # in place: the system takes its time to give so much memory, and caches hold half as much
+            logits = torch.log_softmax(logits, dim=-1, out=logits)
         free = logits
         two_best = two_tokens = []
         if request.coverage:
@@ -118,14 +115,18 @@ class Search:
         """The best continuations of one source, best first, at equal scores the lower row and token."""
         is_forced = self.step + 1 == source.limit and source.forced
         candidates = [
-            _Hypothesis(one.score + more, [*one.tokens, token], [*one.rows, row], one.agreements, one.log_prob)
+            (one.score + more, token, row, one)
             for row, one in enumerate(source.running)
             for more, token in (
                 [(0.0, self.request.end_token)] if is_forced else zip(best[row], tokens[row], strict=True)
             )
         ]
-        candidates.sort(key=lambda candidate: -candidate.score)  # stable
-        return candidates[: 1 if self.request.num_beams == 1 else 2 * self.request.num_beams]
+        candidates.sort(key=lambda candidate: -candidate[0])  # stable
+        count = 1 if self.request.num_beams == 1 else 2 * self.request.num_beams
+        return [
+            _Hypothesis(score, [*one.tokens, token], [*one.rows, row], one.agreements, one.log_prob)
+            for score, token, row, one in candidates[:count]
+        ]
 
     def _advance(self, source: _Source, candidates: list[_Hypothesis]) -> list[_Hypothesis]:
         """Continue one source; return the hypotheses that are read next, none if it has ended."""
@@ -210,7 +211,10 @@ def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tenso
         return best, indices
     grouped = values[..., : groups * GROUP].unflatten(-1, (groups, GROUP))
     chosen = grouped.amax(dim=-1).topk(count, dim=-1).indices  # [B, K, count]
-    candidates = grouped.take_along_dim(chosen[..., None], dim=-2).flatten(-2)
+    rows = torch.arange(chosen[..., 0].numel(), device=values.device).view(*chosen.shape[:-1], 1)
+    starts = (rows * values.shape[-1] + chosen * GROUP).flatten()
+    # windows of the flat values: a group is copied whole, and not number by number
+    candidates = values.flatten().unfold(0, GROUP, 1).index_select(0, starts).view(*chosen.shape[:-1], -1)
     rest = values[..., groups * GROUP :]
     best, places = torch.cat([candidates, rest], dim=-1).topk(count, dim=-1)
     # a place among the candidates -> the index in its group; a place in the rest -> what is before it
