@@ -5,15 +5,18 @@
         --checkpoint outputs/gdr-de-en --scores "my model=coverage.txt" --output outputs/adequacy-de-en.json
 
 The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
-A checkpoint adds how improbable the translation and its end are to the model and, of a model with PAST and FUTURE, its
-coverage score and how much more of the source is PAST than FUTURE in the end. A file of one number on a line, the
-higher the better the translation, adds any other. A column `ref`, if there is one, adds the coverage difference ratio.
+The text for the aligner also says how long a translation should be, by the words of its source; a checkpoint's own
+translation says more. A file of numbers, one on a line, the higher the better the translation, adds any other measure.
+A column `ref` adds the coverage difference ratio.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt  # noqa: F401  its models
@@ -22,9 +25,12 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.files.text import read_lines, read_parallel
-from lab.area_under_curve import auc_markdown, auc_table, ranks_together
-from lab.given_translations import coverage_scores, likelihoods
+from lab.area_under_curve import auc_markdown, auc_table
+from lab.expected_length import cross_validated, cross_validated_markdown, expected_lengths, forms, shortness
+from lab.given_translations import own_translations
 from lab.records import read_table
+
+BY_WORDS = "shorter than its words"
 
 
 def named_file(argument: str) -> tuple[str, Path]:
@@ -63,6 +69,9 @@ def parse_arguments() -> argparse.Namespace:
         metavar="NAME=FILE",
         help="a number on a line for each translation",
     )
+    parser.add_argument(
+        "--cross-validate", metavar="LABEL", help="cross-validate the form of both measures by length, for this label"
+    )
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% intervals")
     parser.add_argument(
         "--output", type=Path, default=Path("outputs/adequacy-de-en.json"), help="the result file to write"
@@ -79,6 +88,8 @@ def main() -> None:
     for name, *parts in arguments.any_of:
         labels[name] = [any(values) for values in zip(*(labels[part] for part in parts), strict=True)]
 
+    if arguments.cross_validate and arguments.cross_validate not in labels:
+        raise SystemExit(f"--cross-validate: no such label: {arguments.cross_validate}; there are {', '.join(labels)}")
     if len(arguments.align_with) % 2:
         raise SystemExit("--align-with takes pairs of files: SOURCE TARGET SOURCE TARGET ...")
     files = [read_parallel(arguments.align_with[n : n + 2]) for n in range(0, len(arguments.align_with), 2)]
@@ -88,29 +99,25 @@ def main() -> None:
         training[0] + sources, training[1] + hypotheses, progress=lambda step: print(f"Aligner: {step}")
     )
     measures: dict[str, Sequence[float]] = dict(adequacy_measures(sources, hypotheses, aligner))
+    expected = expected_lengths(training[0], training[1], sources)
+    measures[BY_WORDS] = shortness(expected, hypotheses).tolist()
+    candidates = {BY_WORDS: forms(expected, hypotheses, None)}
     if "ref" in table:
         links = [aligner.align_lines(sources, lines) for lines in (hypotheses, table["ref"])]
         ratios = [coverage_difference_ratio([ours], [[theirs]]) for ours, theirs in zip(*links, strict=True)]
         measures["coverage difference to the reference"] = [-1.0 if ratio is None else -ratio for ratio in ratios]
     for folder in arguments.checkpoint:
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-        given = (model, AutoTokenizer.from_pretrained(folder), sources, hypotheses)
-        likelihood = likelihoods(*given)
-        measures[f"improbable to {folder.name}"] = [-value for value in likelihood.tokens]
-        measures[f"unfinished to {folder.name}"] = [-value for value in likelihood.end]
-        if getattr(model, "has_coverage", False):
-            coverage = coverage_scores(*given)
-            measures[f"coverage by {folder.name}"] = [-value for value in coverage.score]
-            measures[f"PAST less FUTURE by {folder.name}"] = past = [-value for value in coverage.balance]
-            measures[f"short, PAST less FUTURE by {folder.name}"] = ranks_together(
-                measures["short in characters"], past
-            )
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+        own = own_translations(model, AutoTokenizer.from_pretrained(folder), sources)
+        name = f"{BY_WORDS} and {folder.name}"
+        measures[name] = shortness(expected, hypotheses, own).tolist()
+        candidates[name] = forms(expected, hypotheses, own)
     for name, path in arguments.scores:
         measures[name] = [-float(line) for line in read_lines(path)]
 
     areas = auc_table(measures, labels, arguments.bootstrap)
     markdown = auc_markdown(areas)
-    result = {
+    result: dict[str, Any] = {
         "kind": "adequacy",
         "sentences": len(sources),
         "positives": {name: sum(values) for name, values in labels.items()},
@@ -118,6 +125,11 @@ def main() -> None:
         "bootstrap_samples": arguments.bootstrap,
         "auc": {measure: {label: area.as_dict() for label, area in row.items()} for measure, row in areas.items()},
     }
+    if arguments.cross_validate:
+        marked, ratio = np.array(labels[arguments.cross_validate]), np.array(measures["short in characters"])
+        chosen = {n: cross_validated(values, marked, ratio, arguments.bootstrap) for n, values in candidates.items()}
+        result["cross_validated"] = {"label": arguments.cross_validate, "measures": chosen}
+        markdown += "\n" + cross_validated_markdown(result["cross_validated"])
     path = write_result(arguments.output, result)
     path.with_suffix(".md").write_text(markdown, encoding="utf-8")
     print(f"{markdown}\nResult: {path}, {path.with_suffix('.md')}")

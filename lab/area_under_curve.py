@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.calibration import rank_auc, ranks
+from hf_capsule_mt.evaluation.calibration import rank_auc
 from hf_capsule_mt.evaluation.omissions import WithOmissions
 from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.pipelines import Coverage
@@ -48,11 +48,6 @@ def area_under_curve(
         drawn.append(rank_auc(values[chosen], marked[chosen]))
     low, high = np.quantile(drawn, [0.025, 0.975]) if drawn else (auc, auc)
     return AreaUnderCurve(auc, float(low), float(high), len(inside), len(outside))
-
-
-def ranks_together(*measures: Sequence[float]) -> list[float]:
-    """Combine measures of different scales: return the sum of their ranks."""
-    return [float(total) for total in np.sum([ranks(np.asarray(values)) for values in measures], axis=0)]
 
 
 def auc_table(

@@ -8,6 +8,7 @@ from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
 from lab.engine_speed import render_engines
+from lab.expected_length import cross_validated_markdown
 from lab.over_seeds import mean_and_spread
 from lab.probing import probing_table
 from lab.records import Records
@@ -18,11 +19,16 @@ COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour", "on a GPU")
 
 
 def adequacy(records: Records) -> str:
-    """Return the areas under the ROC curve of each measure for each label."""
-    areas = records.named("studies")["adequacy-de-en"]["auc"]
-    return auc_markdown(
-        {measure: {label: AreaUnderCurve(**area) for label, area in row.items()} for measure, row in areas.items()}
+    """Return the areas under the ROC curve of each measure for each label, and those that were cross-validated."""
+    record = records.named("studies")["adequacy-de-en"]
+    areas = auc_markdown(
+        {
+            measure: {label: AreaUnderCurve(**area) for label, area in row.items()}
+            for measure, row in record["auc"].items()
+        }
     )
+    chosen = record.get("cross_validated")
+    return f"{areas}\n{cross_validated_markdown(chosen)}" if chosen else areas
 
 
 def probing(records: Records) -> str:

@@ -83,7 +83,6 @@ def adequacy_measures(
     | uncovered source | mean of 1 - coverage over the source's words |
     | uncovered translation | mean of 1 - coverage over the translation's words |
     | unbalanced coverage | uncovered source - 0.75 uncovered translation |
-    | short and unbalanced | short in characters + 0.5 uncovered source - 0.25 uncovered translation |
     """
     pairs = word_pairs(sources, hypotheses)
     characters = [-len(line) / max(len(source), 1) for source, line in zip(sources, hypotheses, strict=True)]
@@ -98,12 +97,12 @@ def adequacy_measures(
     links = [np.sqrt(forward * backward) for forward, backward in aligner.posteriors(pairs)]  # [T, S] each
     source_side = [_uncovered(probabilities.T) for probabilities in links]
     target_side = [_uncovered(probabilities) for probabilities in links]
-    both = list(zip(characters, source_side, target_side, strict=True))
     return measures | {
         "uncovered source": source_side,
         "uncovered translation": target_side,
-        "unbalanced coverage": [source - 0.75 * target for _, source, target in both],
-        "short and unbalanced": [short + 0.5 * (source - 0.5 * target) for short, source, target in both],
+        "unbalanced coverage": [
+            source - 0.75 * target for source, target in zip(source_side, target_side, strict=True)
+        ],
     }
 
 

@@ -3,9 +3,8 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
-import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt.evaluation.omissions import WithOmissions, omissions_of
 from hf_capsule_mt.evaluation.words import split_words
@@ -19,11 +18,9 @@ from lab.area_under_curve import (
     judge,
     measures,
     precision_at_recall,
-    ranks_together,
 )
-from lab.given_translations import coverage_scores, likelihoods
+from lab.expected_length import cross_validated, cross_validated_markdown, expected_lengths, forms, shortness
 from tests.conftest import GOLDEN
-from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
 
@@ -48,53 +45,40 @@ def test_french_is_written_out() -> None:
     assert expand_french(split_words("qu\u2019il va au lac")) == ["que", "il", "va", "à", "le", "lac"]
 
 
-LINES = ["The man sleeps.", "Who buys the old red hat in the garden?", "She sings."]
-WITHOUT_END = "The man sleeps. " * 500  # longer than the model has positions
+def test_the_words_of_a_source_say_how_long_its_translation_is():
+    sources = [" ".join(["abcde", "vwxyz"][(n >> k) % 2] for k in range(n % 3 + 1)) for n in range(4000)]
+    targets = [line.replace("abcde", "no").replace("vwxyz", "yes or yes") for line in sources]
+    found = expected_lengths(
+        [*sources, "", "a"], [*targets, "b", "long " * 9], ["Abcde abcde", "vwxyz vwxyz", "ggggg ggggg"]
+    )
+    assert found[:2] == pytest.approx([5, 21], abs=0.6)
+    assert found[0] < found[2] < found[1]
+    with pytest.raises(ValueError, match="none of the 1 pairs"):
+        expected_lengths([""], ["b"], ["a"])
 
 
-def load(folder, **settings):
-    torch.manual_seed(0)
-    path = save_tiny_checkpoint(folder, **settings)
-    return AutoModelForSeq2SeqLM.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
+def test_shortness_by_hand():
+    expected, lines = np.array([16.0, 4.0]), ["a" * 8, "a" * 6]
+    assert shortness(expected, lines).tolist() == [2.0, -1.0]
+    assert shortness(expected, lines, power=1.0).tolist() == [0.5, -0.5]
+    # 16 / 2 + 24 / 2, and at most half of 4 and twice 4
+    assert shortness(expected, lines, ["a" * 24, "a" * 90], mix=0.5, bound=2.0, power=0.0).tolist() == [12.0, 0.0]
+    assert len(forms(expected, lines, None)) == 4
+    assert len(forms(expected, lines, lines)) == 60
 
 
-def test_coverage_of_given_translations(tmp_path):
-    guided = load(tmp_path, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
-    together, alone = (coverage_scores(*guided, LINES, LINES, batch_size=size) for size in (3, 1))
-    for values, expected in zip(together, alone, strict=True):
-        assert len(values) == 3
-        assert values == pytest.approx(expected, abs=1e-5)
-    too_long = coverage_scores(*guided, [LINES[0], WITHOUT_END], [WITHOUT_END, LINES[0]])
-    assert all(0 <= score <= 1 for score in too_long.score)
-    assert all(-1 <= balance <= 1 for balance in too_long.balance)
-
-
-def test_coverage_needs_past_and_future(tmp_path):
-    with pytest.raises(ValueError, match="PAST and FUTURE"):
-        coverage_scores(*load(tmp_path), LINES, LINES)
-
-
-def test_likelihoods_are_those_of_the_loss(tmp_path):
-    """A sentence's tokens and its end together are its cross entropy, whatever stands beside it in the batch."""
-    model, tokenizer = load(tmp_path)
-    found = likelihoods(model, tokenizer, LINES, LINES[::-1], batch_size=3)
-    for number, (source, target) in enumerate(zip(LINES, LINES[::-1], strict=True)):
-        batch = tokenizer(source, text_target=target, return_tensors="pt")
-        length = batch["labels"].shape[1]
-        with torch.no_grad():
-            loss = model(**batch).loss
-        total = found.tokens[number] * (length - 1) + found.end[number]
-        assert total == pytest.approx(-length * float(loss), rel=1e-4)
-
-
-def test_likelihood_of_what_is_too_long(tmp_path):
-    found = likelihoods(*load(tmp_path), [LINES[0], WITHOUT_END], [WITHOUT_END, LINES[0]])
-    assert all(value < 0 for values in found for value in values)
-
-
-def test_ranks_together_by_hand() -> None:
-    assert ranks_together([0.1, 9.0, 0.1, 5.0]) == [1.5, 4, 1.5, 3]
-    assert ranks_together([0.1, 9.0, 0.1, 5.0], [400, 100, 300, 200]) == [5.5, 5, 4.5, 5]
+def test_what_labels_choose_is_judged_on_others():
+    noise, labels = np.random.default_rng(0).normal(size=(200, 120)), np.arange(120) % 3 == 0
+    assert max(area_under_curve(row, labels, samples=0).auc for row in noise) > 0.6  # the best by chance
+    good = noise[:1] + 3 * labels
+    found = cross_validated(noise, labels, good[0], samples=50)
+    assert found["auc"]["value"] < 0.6
+    assert found["difference"]["high"] < 0
+    better = cross_validated(np.concatenate([noise, good]), labels, noise[0], samples=50)
+    assert better["foldings"] == [area_under_curve(good[0], labels, samples=0).auc] * 10
+    assert better["difference"]["low"] > 0.2
+    table = cross_validated_markdown({"label": "omission", "measures": {"mine": better}})
+    assert f"| mine | 201 | {better['auc']['value']:.3f} (" in table
 
 
 def test_area_under_curve_by_hand() -> None:
