@@ -45,23 +45,9 @@ def repeated_ngrams(words: Sequence[str], order: int = 4) -> float:
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
 
 
-def most_repeated_ngram(words: Sequence[str], source: Sequence[str], order: int = 2) -> float:
-    """Return the count of the translation's most frequent n-gram minus the count of the source's."""
-    most = [_highest_count(side, order) for side in (words, source)]
-    return float(most[0] - most[1])
-
-
 def length_ratio(hypothesis: Sequence[str], other: Sequence[str]) -> float:
     """Return the number of words of the translation for each word of the other side."""
     return len(hypothesis) / max(len(other), 1)
-
-
-def _highest_count(words: Sequence[str], order: int) -> int:
-    counts: dict[tuple[str, ...], int] = {}
-    for start in range(len(words) - order + 1):
-        ngram = tuple(words[start : start + order])
-        counts[ngram] = counts.get(ngram, 0) + 1
-    return max(counts.values(), default=0)
 
 
 def adequacy_measures(
@@ -73,7 +59,6 @@ def adequacy_measures(
     |---|---|
     | short in words, in characters | minus the length ratio to the source |
     | repeated words | share of the translation's words that occurred before, as `repeated_ngrams` |
-    | excess bigrams | `most_repeated_ngram` |
 
     An aligner adds the following. A word's coverage is the probability of its best link, the geometric mean of both
     directions. An omission leaves source words uncovered, a hallucination words of both sides.
@@ -82,7 +67,6 @@ def adequacy_measures(
     |---|---|
     | uncovered source | mean of 1 - coverage over the source's words |
     | uncovered translation | mean of 1 - coverage over the translation's words |
-    | unbalanced coverage | uncovered source - 0.75 uncovered translation |
     """
     pairs = word_pairs(sources, hypotheses)
     characters = [-len(line) / max(len(source), 1) for source, line in zip(sources, hypotheses, strict=True)]
@@ -90,19 +74,13 @@ def adequacy_measures(
         "short in words": [-length_ratio(words, source) for source, words in pairs],
         "short in characters": characters,
         "repeated words": [repeated_ngrams([word.lower() for word in words], 1) for _, words in pairs],
-        "excess bigrams": [most_repeated_ngram(words, source) for source, words in pairs],
     }
     if aligner is None:
         return measures
     links = [np.sqrt(forward * backward) for forward, backward in aligner.posteriors(pairs)]  # [T, S] each
-    source_side = [_uncovered(probabilities.T) for probabilities in links]
-    target_side = [_uncovered(probabilities) for probabilities in links]
     return measures | {
-        "uncovered source": source_side,
-        "uncovered translation": target_side,
-        "unbalanced coverage": [
-            source - 0.75 * target for source, target in zip(source_side, target_side, strict=True)
-        ],
+        "uncovered source": [_uncovered(probabilities.T) for probabilities in links],
+        "uncovered translation": [_uncovered(probabilities) for probabilities in links],
     }
 
 
