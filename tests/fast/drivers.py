@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,10 @@ class EmulatedLibrary:
         for name, size in given:
             calls += _number(getattr(_Request, name).offset) + _number(size) + _number(name in outputs)
             calls += ctypes.string_at(getattr(request, name), size)
-        (self.folder / "calls").write_bytes(calls)
-        subprocess.run([*self.command, str(self.folder / "calls"), str(self.folder / "results")], check=True)
-        results = (self.folder / "results").read_bytes()
+        paths = [self.folder / f"{name}-{threading.get_ident()}" for name in ("calls", "results")]
+        paths[0].write_bytes(calls)
+        subprocess.run([*self.command, *map(str, paths)], check=True)
+        results = paths[1].read_bytes()
         for name, size in given:
             if name in outputs:
                 ctypes.memmove(getattr(request, name), results[:size], size)

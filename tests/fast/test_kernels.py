@@ -8,6 +8,7 @@ import torch
 
 from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.fast.build import this_platform
+from tests.fast import test_coverage, test_shortlist
 from tests.fast.conftest import TIERS
 from tests.fast.drivers import ZIG, EmulatedLibrary, build_whole, build_with_the_library
 from tests.fast.models import NAMES, SOURCES, batch, build
@@ -20,6 +21,14 @@ needs_emulator = pytest.mark.skipif(
 )
 # a processor with the dot product, and one without it
 PROCESSORS = {"dotprod": "max", "portable": "cortex-a72"}
+
+
+def check_coverage_and_shortlists() -> None:
+    test_coverage.test_it_equals_a_second_pass("guided", "native")
+    test_coverage.test_it_equals_a_second_pass("rnmt_guided", "native")
+    test_coverage.test_the_attention_of_a_head("guided", "native")
+    for int8 in (False, True):
+        test_shortlist.test_only_listed_tokens_are_written("native", int8)
 
 
 def checks_of(*command) -> dict[str, int]:
@@ -72,6 +81,8 @@ def test_threads_under_sanitizers(sanitize, tmp_path, monkeypatch):
         for search in SEARCHES.values():
             inputs = batch([SOURCES[2]])
             assert torch.equal(fast.generate(**inputs, **search), model.generate(**inputs, **search)), (name, search)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)  # two for each source of a batch
+    check_coverage_and_shortlists()
 
 
 @pytest.fixture(scope="module", params=PROCESSORS)
@@ -107,3 +118,4 @@ def test_the_engine_on_arm64_equals_generate(arm64, monkeypatch):
         assert fast._backend.tier == tier
         for search in SEARCHES.values():
             assert torch.equal(fast.generate(**batch(), **search), model.generate(**batch(), **search)), (name, search)
+    check_coverage_and_shortlists()
