@@ -2,12 +2,11 @@
 
     python -m lab.adequacy --labelled labelled_outputs.tsv --align-with train.de train.en
     python -m lab.adequacy --labelled labelled_outputs.tsv --align-with train.de train.en \\
-        --checkpoint outputs/gdr-de-en --scores "my model=coverage.txt" --output outputs/adequacy-de-en.json
+        --scores "my model=coverage.txt" --cross-validate omission --output outputs/adequacy-de-en.json
 
 The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
-The text for the aligner also says how long a translation should be, by the words of its source; a checkpoint's own
-translation says more. A file of numbers, one on a line, the higher the better the translation, adds any other measure.
-A column `ref` adds the coverage difference ratio.
+The text for the aligner also says how long a translation should be, by the words of its source. A file of numbers, one
+on a line, the higher the better the translation, adds any other measure. A column `ref` adds the coverage difference to it.
 """
 
 import argparse
@@ -16,18 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, run
+from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.files.text import read_lines, read_parallel
 from lab.area_under_curve import auc_markdown, auc_table
-from lab.expected_length import cross_validated, cross_validated_markdown, expected_lengths, forms, shortness
-from lab.given_translations import own_translations
+from lab.expected_length import POWERS, cross_validated, cross_validated_markdown, expected_lengths, shortness
 from lab.records import read_table
 
 BY_WORDS = "shorter than its words"
@@ -59,9 +54,6 @@ def parse_arguments() -> argparse.Namespace:
         help="parallel text for the word aligner, in pairs of files",
     )
     parser.add_argument(
-        "--checkpoint", type=checkpoint_folder, nargs="+", default=[], help="models that translate in this direction"
-    )
-    parser.add_argument(
         "--scores",
         type=named_file,
         nargs="+",
@@ -70,7 +62,7 @@ def parse_arguments() -> argparse.Namespace:
         help="a number on a line for each translation",
     )
     parser.add_argument(
-        "--cross-validate", metavar="LABEL", help="cross-validate the form of both measures by length, for this label"
+        "--cross-validate", metavar="LABEL", help="cross-validate the form of the measure by length, for this label"
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% intervals")
     parser.add_argument(
@@ -101,17 +93,10 @@ def main() -> None:
     measures: dict[str, Sequence[float]] = dict(adequacy_measures(sources, hypotheses, aligner))
     expected = expected_lengths(training[0], training[1], sources)
     measures[BY_WORDS] = shortness(expected, hypotheses).tolist()
-    candidates = {BY_WORDS: forms(expected, hypotheses, None)}
     if "ref" in table:
         links = [aligner.align_lines(sources, lines) for lines in (hypotheses, table["ref"])]
         ratios = [coverage_difference_ratio([ours], [[theirs]]) for ours, theirs in zip(*links, strict=True)]
         measures["coverage difference to the reference"] = [-1.0 if ratio is None else -ratio for ratio in ratios]
-    for folder in arguments.checkpoint:
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
-        own = own_translations(model, AutoTokenizer.from_pretrained(folder), sources)
-        name = f"{BY_WORDS} and {folder.name}"
-        measures[name] = shortness(expected, hypotheses, own).tolist()
-        candidates[name] = forms(expected, hypotheses, own)
     for name, path in arguments.scores:
         measures[name] = [-float(line) for line in read_lines(path)]
 
@@ -127,7 +112,8 @@ def main() -> None:
     }
     if arguments.cross_validate:
         marked, ratio = np.array(labels[arguments.cross_validate]), np.array(measures["short in characters"])
-        chosen = {n: cross_validated(values, marked, ratio, arguments.bootstrap) for n, values in candidates.items()}
+        forms = np.stack([shortness(expected, hypotheses, power) for power in POWERS])
+        chosen = {BY_WORDS: cross_validated(forms, marked, ratio, arguments.bootstrap)}
         result["cross_validated"] = {"label": arguments.cross_validate, "measures": chosen}
         markdown += "\n" + cross_validated_markdown(result["cross_validated"])
     path = write_result(arguments.output, result)

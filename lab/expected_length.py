@@ -1,4 +1,4 @@
-"""How much shorter a translation is than the words of its source, and a model's own translation, make expect."""
+"""How much shorter a translation is than the words of its source make expect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +11,7 @@ from hf_capsule_mt.evaluation.words import split_words
 
 RIDGE = 0.3  # of 0.3, 1 and 3, the one that predicts the lengths of held-out references best
 STEPS = 30  # of conjugate gradients
-# the forms of `shortness` among which labels choose
-MIXES, BOUNDS, POWERS = (0.1, 0.2, 0.3, 0.4, 0.5), (1.5, 2.0, 4.0), (0.3, 0.5, 0.7, 1.0)
+POWERS = (0.3, 0.5, 0.7, 1.0)  # the forms of `shortness` among which labels choose
 
 
 def expected_lengths(
@@ -58,29 +57,9 @@ def expected_lengths(
     )
 
 
-def shortness(
-    expected: np.ndarray,
-    translations: Sequence[str],
-    own: Sequence[str] | None = None,
-    mix: float = 0.2,
-    bound: float = 2.0,
-    power: float = 0.5,
-) -> np.ndarray:
-    """Return (expected - actual characters) / expected^power of each translation.
-
-    The lengths of `own`, a model's own translations, are `mix` of the expectation, within a factor of `bound` of the
-    rest: small models repeat themselves.
-    """
-    if own is not None:
-        lengths = np.clip([len(line) for line in own], expected / bound, expected * bound)
-        expected = (1 - mix) * expected + mix * lengths
+def shortness(expected: np.ndarray, translations: Sequence[str], power: float = 0.5) -> np.ndarray:
+    """Return (expected - actual characters) / expected^power of each translation."""
     return (expected - [len(line) for line in translations]) / expected**power
-
-
-def forms(expected: np.ndarray, translations: Sequence[str], own: Sequence[str] | None = None) -> np.ndarray:
-    """Return `shortness` with each of the powers and, if there are translations of its own, each mix and bound."""
-    mixed = [(mix, bound) for mix in MIXES for bound in BOUNDS] if own is not None else [(0.0, 1.0)]
-    return np.stack([shortness(expected, translations, own, *pair, power) for pair in mixed for power in POWERS])
 
 
 def cross_validated(candidates: np.ndarray, labels: np.ndarray, baseline: np.ndarray, samples: int) -> dict[str, Any]:

@@ -1,17 +1,9 @@
-"""Translations: a model's own, and how much of the source given ones cover."""
+"""How much of the source given translations cover."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.pipelines import Translator
-
-
-def own_translations(model: Any, tokenizer: Any, sources: Sequence[str]) -> list[str]:
-    """Return the greedy translations of a model."""
-    found = Translator(model, tokenizer)(list(sources), batch_size=32, scores=False, num_beams=1)
-    return [translation.text for translation in found]
 
 
 def coverage_difference(

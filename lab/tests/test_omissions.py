@@ -19,7 +19,7 @@ from lab.area_under_curve import (
     measures,
     precision_at_recall,
 )
-from lab.expected_length import cross_validated, cross_validated_markdown, expected_lengths, forms, shortness
+from lab.expected_length import cross_validated, cross_validated_markdown, expected_lengths, shortness
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
@@ -61,10 +61,6 @@ def test_shortness_by_hand():
     expected, lines = np.array([16.0, 4.0]), ["a" * 8, "a" * 6]
     assert shortness(expected, lines).tolist() == [2.0, -1.0]
     assert shortness(expected, lines, power=1.0).tolist() == [0.5, -0.5]
-    # 16 / 2 + 24 / 2, and at most half of 4 and twice 4
-    assert shortness(expected, lines, ["a" * 24, "a" * 90], mix=0.5, bound=2.0, power=0.0).tolist() == [12.0, 0.0]
-    assert len(forms(expected, lines, None)) == 4
-    assert len(forms(expected, lines, lines)) == 60
 
 
 def test_what_labels_choose_is_judged_on_others():
