@@ -6,7 +6,7 @@
 
 The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
 The text for the aligner also says how long a translation should be, by the words of its source. A file of numbers, one
-on a line, the higher the better the translation, adds any other measure. A column `ref` adds the coverage difference to it.
+on a line, the higher the better the translation, adds any other measure, a column `ref` the coverage difference to it.
 """
 
 import argparse
