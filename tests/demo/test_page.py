@@ -18,7 +18,7 @@ import httpx
 
 from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from hf_capsule_mt.demo.explanation import Explanation, SourceWord, explain, target_steps
-from hf_capsule_mt.demo.page import build_page, checked, render, serve, shade, source_language, summary
+from hf_capsule_mt.demo.page import EXAMPLES, build_page, checked, render, serve, shade, source_language, summary
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 
@@ -272,9 +272,10 @@ def test_the_picture_of_the_readme(chromium, screenshots):
 
 
 @pytest.mark.slow
-def test_in_a_browser(guided, plain, chromium, screenshots):
+def test_in_a_browser(guided, plain, chromium, screenshots, monkeypatch):
     from playwright.sync_api import sync_playwright
 
+    monkeypatch.setitem(EXAMPLES, "en", TEXT)  # the model knows no English
     page_app = serve({"guided": guided, "plain": plain}, prevent_thread_lock=True, quiet=True)
     problems, outside = [], []
     try:
