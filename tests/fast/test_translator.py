@@ -46,6 +46,8 @@ def test_it_equals_generate(name, backend):
         assert torch.equal(found.sequences, expected.sequences), search
         if search.get("num_beams", 1) > 1:
             torch.testing.assert_close(found.sequences_scores, expected.sequences_scores, atol=2e-4, rtol=1e-4)
+    shortest = batch([[END]])
+    assert torch.equal(fast.generate(**shortest, num_beams=2), model.generate(**shortest, num_beams=2))
 
 
 @pytest.mark.parametrize("name", ["plain", "em", "guided", "capsules", "rnmt_guided"])
