@@ -6288,14 +6288,15 @@ class Segmenter:
     lists: WordLists = NO_LISTS
 
     def document(self, text: str) -> Document:
-        """Cut a text into pieces that fit, and leave out those that have no token."""
+        """Cut a text into pieces that fit, and leave out those without a token, and unknown marks."""
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         document = Document(LONE_SURROGATES.sub("\ufffd", text))
-        special = set(self.tokenizer.all_special_ids)
+        special, unknown_id = set(self.tokenizer.all_special_ids), self.tokenizer.unk_token_id
         for sentence in self._sentences(document.text):
             for span, source in self._fitting(document.text, sentence):
-                if set(source.token_ids) - special:
+                is_unknown = unknown_id in source.token_ids and not is_mark(document.text[span.start : span.end])
+                if is_unknown or set(source.token_ids) - special:
                     words = self._words(document.text, span, source) if self.with_words else []
                     document.pieces.append(Piece(span, source, words))
         if isinstance(text, PrefixedText) and document.pieces:

@@ -154,6 +154,14 @@ def test_an_unknown_word_is_missing_and_a_mark_is_not(translator):
         assert coverage["score"] == pytest.approx(mean(word["covered"] for word in [*known, unknown]), abs=1e-5)
 
 
+def test_a_sentence_of_unknown_words_is_not_blank(translator):
+    record, mark = translator(["Xyz Zyx", "\U0001f642"], return_coverage=True)
+    coverage = record["coverage"]
+    assert record["translation_text"]
+    assert (mark["translation_text"], mark["coverage"]["score"]) == ("", 1.0)
+    assert (coverage["score"], [word["untranslated"] for word in coverage["words"]]) == (0.0, [True, True])
+
+
 @pytest.mark.parametrize("fast", [True, False])
 def test_offsets_of_subwords(fast):
     tokenizer = tiny_tokenizer()
