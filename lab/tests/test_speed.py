@@ -171,11 +171,11 @@ def test_measures_what_it_says(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    pairs = json.loads((FOLDER / "capsnmt" / EXPECTED).read_text(encoding="utf-8"))["pairs"][:5]
+    pairs = json.loads((FOLDER / "capsule_marian" / EXPECTED).read_text(encoding="utf-8"))["pairs"][:5]
     for key, name in (("source", "input"), ("target", "references")):
         (folder / name).write_text("".join(f"{pair[key]}\n" for pair in pairs), encoding="utf-8")
     arguments = argparse.Namespace(
-        checkpoints=[str(FOLDER / "capsnmt")],
+        checkpoints=[str(FOLDER / "capsule_marian")],
         input=folder / "input",
         references=folder / "references",
         sentences=4,
@@ -216,8 +216,8 @@ def test_cells_and_scores(result):
 def test_tables_and_picture(result):
     measured, folder = result
     text = render_trained(measured)
-    assert "## capsnmt, real ends, 1 thread" in text
-    assert "## capsnmt, forced to 6 tokens, 1 thread" in text
+    assert "## capsule_marian, real ends, 1 thread" in text
+    assert "## capsule_marian, forced to 6 tokens, 1 thread" in text
     assert text.count(f"| {trained_engines.STOCK} |") == 4
     pytest.importorskip("matplotlib")
     assert draw_trained(measured, folder / "picture.png").stat().st_size > 1000
