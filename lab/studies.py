@@ -89,9 +89,9 @@ def engines(records: Records, name: str = "benchmark-engines") -> str:
     return f"{about}\n\n{render_engines(dict(record))}"
 
 
-def engines_busy(records: Records) -> str:
-    """Return the engines as measured beside other work, with the PyTorch backend as it is now."""
-    return engines(records, "benchmark-engines-busy")
+def engines_amx(records: Records) -> str:
+    """Return the engines on another processor, with the PyTorch backend as it is now."""
+    return engines(records, "benchmark-engines-amx")
 
 
 def translation_costs(records: Records) -> str:
@@ -141,7 +141,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
         *(adequacy, probing, alignment, comparisons, quickstart),
-        *(benchmarks, engines, engines_busy, lengths, throughput, translation_costs, training_costs, campaign),
+        *(benchmarks, engines, engines_amx, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }
 
