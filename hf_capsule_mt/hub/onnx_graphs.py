@@ -134,7 +134,7 @@ class NextStepGraph(nn.Module):
         if SOURCE_STATES in names:
             states = past[names[SOURCE_STATES]]
         else:  # everything that is made of them is in the cache
-            states = torch.zeros((*encoder_attention_mask.shape, _width(self.model)))
+            states = torch.zeros((*encoder_attention_mask.shape, _width(self.model)), dtype=self.model.dtype)
         output = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=encoder_attention_mask,
