@@ -84,8 +84,7 @@ def main() -> None:
         more=arguments.align_with,
         progress=lambda step: print(f"Aligner: {step}"),
     )
-    more = read_parallel(arguments.align_with)[0] if arguments.align_with else []
-    frequent = function_words([*(source for source, _ in text), *more])
+    frequent = function_words([source for source, _ in text], more=arguments.align_with)
     of_references = aligner.align_lines(sources, references)
     kinds = {"references with words dropped": drop_words(sources, references, of_references, frequent=frequent)}
     for beams, found in own.items():

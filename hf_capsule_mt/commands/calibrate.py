@@ -82,8 +82,7 @@ def examples_of(arguments: argparse.Namespace) -> Examples:
     sources, targets = read_parallel([arguments.source, arguments.target])
     aligner = fit_aligner(sources, targets, more=arguments.align_with, progress=lambda step: print(f"Aligner: {step}"))
     every = list(zip(sources, targets, strict=True))
-    more = read_parallel(arguments.align_with)[0] if arguments.align_with else []
-    frequent = function_words([*sources, *more])
+    frequent = function_words(sources, more=arguments.align_with)
     chosen = random.Random(1).sample(range(len(sources)), min(2 * arguments.sentences, len(sources)))
     sources, targets = [sources[n] for n in chosen], [targets[n] for n in chosen]
     found = drop_words(sources, targets, aligner.align_lines(sources, targets), frequent=frequent)

@@ -1,5 +1,6 @@
 """Translations with known omissions: references from which the words that a word aligner links were dropped."""
 
+import os
 import random
 import re
 from collections import Counter
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hf_capsule_mt.evaluation.words import Links, word_spans
+from hf_capsule_mt.files.text import read_parallel
 
 # the most frequent words of a text are its function words, which often have no translation of their own
 FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01
@@ -38,9 +40,12 @@ class WithOmissions(NamedTuple):
         ]
 
 
-def function_words(sources: Sequence[str]) -> set[str]:
-    """Return the most frequent words of a text, in lower case."""
-    counts = Counter(word.lower() for source in sources for word, _ in word_spans(source) if word.isalnum())
+def function_words(sources: Sequence[str], more: Sequence[str | os.PathLike[str]] | None = None) -> set[str]:
+    """Return the most frequent words of a text, in lower case; `more` are two files, whose first is counted, too."""
+    texts = [sources] if more is None else [sources, read_parallel(more)[0]]
+    counts = Counter(
+        word.lower() for text in texts for source in text for word, _ in word_spans(source) if word.isalnum()
+    )
     number = min(FUNCTION_WORDS, int(SHARE_OF_VOCABULARY * len(counts)))
     return {word for word, _ in counts.most_common(number)}
 
