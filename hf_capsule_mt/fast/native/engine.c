@@ -24,9 +24,7 @@ model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches) {
     return model;
 }
 
-/* Weights lie side by side on large pages. A step reads all of them: on small pages, looking up the pages takes a third
- * of its time. The sanitizer gets a block for each linear map, to see where one ends. */
-#define LARGE_PAGE (2 << 20)
+/* Weights lie side by side. The sanitizer gets a block for each linear map, to see where one ends. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define BLOCK_BYTES 0
@@ -38,7 +36,7 @@ model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches) {
 #define BLOCK_BYTES (16 * LARGE_PAGE)
 #endif
 
-static void *allocate_pages(int64_t bytes) {
+void *allocate_pages(int64_t bytes) {
     void *memory = NULL;
 #if defined(_WIN32)
     memory = _aligned_malloc((size_t)bytes, LARGE_PAGE);
@@ -51,7 +49,7 @@ static void *allocate_pages(int64_t bytes) {
     return memory;
 }
 
-static void free_pages(void *memory) {
+void free_pages(void *memory) {
 #if defined(_WIN32)
     _aligned_free(memory);
 #else
@@ -208,7 +206,8 @@ int engine_translate(const model_t *model, const request_t *request) {
     team_free(run.team);
     for (chunk_t *chunk = run.chunks, *next; chunk; chunk = next) {
         next = chunk->next;
-        free(chunk);
+        if (chunk->on_pages) free_pages(chunk);
+        else free(chunk);
     }
     return failed ? -1 : 0;
 }

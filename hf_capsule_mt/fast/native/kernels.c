@@ -33,25 +33,54 @@ static void add_norm(float *x, const float *residual, const float *gain, const f
     }
 }
 
+/* Every head of four keys before the next four: a key's numbers lie side by side, those of the next one pages away, and
+ * are asked for while these are worked on. */
+INLINE void attend_width(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
+                         long first, long end, const long width, float *scores) {
+    float scale = 1 / sqrtf((float)width);
+    memset(output + first * width, 0, (size_t)((end - first) * width) * 4);
+    for (int of_values = 0; of_values < 2; of_values++) {
+        long offset = of_values ? value_offset : 0;
+        for (long j = 0; j < num_keys; j += 4) {
+            const float *now[4], *next[4];
+            for (long k = 0; k < 4; k++) {
+                now[k] = keys[j + k < num_keys ? j + k : num_keys - 1] + offset;
+                next[k] = keys[j + 4 + k < num_keys ? j + 4 + k : num_keys - 1] + offset;
+            }
+            for (long h = first; h < end; h++) {
+                long head = h * width, stop = head + width;
+                float *score = scores + (h - first) * num_keys + j;
+                for (long k = 0; k < 4; k++)
+                    for (long i = head; i < stop; i += 16) __builtin_prefetch(next[k] + i);
+                if (of_values) {
+                    vf share[4];
+                    for (long k = 0; k < 4; k++) share[k] = all(j + k < num_keys ? score[k] : 0.f);
+                    FOR_VECTORS(i, width) {
+                        vf sum = GET(output, head + i, stop, 0.f);
+                        for (long k = 0; k < 4; k++) sum += share[k] * GET(now[k], head + i, stop, 0.f);
+                        PUT(output, head + i, stop, sum);
+                    }
+                } else {
+                    vf sum[4] = {all(0.f), all(0.f), all(0.f), all(0.f)};
+                    FOR_VECTORS(i, width) {
+                        vf part = GET(query, head + i, stop, 0.f);
+                        for (long k = 0; k < 4; k++) sum[k] += part * GET(now[k], head + i, stop, 0.f);
+                    }
+                    float sums[4];
+                    four_sums(sum, sums);
+                    for (long k = 0; k < 4 && j + k < num_keys; k++) score[k] = sums[k] * scale;
+                }
+            }
+        }
+        for (long h = first; h < end && !of_values; h++) softmax(scores + (h - first) * num_keys, num_keys);
+    }
+}
+
 static void attend(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
                    long first, long end, long width, float *scores) {
-    float scale = 1 / sqrtf((float)width);
-    for (long h = first; h < end; h++) {
-        const float *part = query + h * width;
-        for (long j = 0; j < num_keys; j++) {
-            const float *key = keys[j] + h * width;
-            vf sum = all(0.f);
-            FOR_VECTORS(i, width) sum += GET(part, i, width, 0.f) * GET(key, i, width, 0.f);
-            scores[j] = sum_of(sum) * scale;
-        }
-        float total = exp_below(scores, num_keys, largest_value(scores, num_keys));
-        FOR_VECTORS(i, width) {
-            vf sum = all(0.f);
-            for (long j = 0; j < num_keys; j++)
-                sum += all(scores[j]) * GET(keys[j] + value_offset + h * width, i, width, 0.f);
-            PUT(output + h * width, i, width, sum / all(total));
-        }
-    }
+    if (width == 64) attend_width(query, output, keys, value_offset, num_keys, first, end, 64, scores);
+    else if (width == 32) attend_width(query, output, keys, value_offset, num_keys, first, end, 32, scores);
+    else attend_width(query, output, keys, value_offset, num_keys, first, end, width, scores);
 }
 
 /* ---- recurrence */

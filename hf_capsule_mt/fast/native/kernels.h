@@ -41,7 +41,7 @@ typedef struct {
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
     /* Heads `first` to `end` of one query [heads * head_width]; key j is at keys[j], its value `value_offset` numbers
-     * after it. */
+     * after it. `scores` gets what each head attends to: [end - first, num_keys]. */
     void (*attend)(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
                    long first, long end, long head_width, float *scores);
     /* Votes [N, M, D], activations of the inputs [N, M] or NULL -> capsules [M, D]; see routing/em.py. */

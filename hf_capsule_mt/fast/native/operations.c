@@ -87,7 +87,7 @@ static void attend(void *context, int64_t first, int64_t end, int thread) {
     const operation_t *op = attention->op;
     int64_t heads = op->n[0], width = attention->width, count = 0;
     int space = space_of(run, op->out);
-    float *scores = attention->scores + thread * run->most_keys;
+    float *scores = attention->scores + thread * run->most_keys * heads;
     const float **keys = run->keys + thread * run->most_keys;
     for (int64_t row = first / heads, last = -1; row * heads < end; row++) {
         if (attention->to_past) {
@@ -104,22 +104,17 @@ static void attend(void *context, int64_t first, int64_t end, int thread) {
         }
         int64_t first_head = row * heads < first ? first - row * heads : 0;
         int64_t end_head = end - row * heads < heads ? end - row * heads : heads;
-        for (int64_t h = first_head, stop; h < end_head; h = stop) {
-            stop = h <= attention->head && attention->head < end_head ? attention->head + 1 : end_head;
-            run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), keys,
-                                        (long)attention->value_offset, (long)count, (long)h, (long)stop,
-                                        (long)(width / heads), scores);
-            if (stop != attention->head + 1) continue;
-            float total = 0, *curve = curves_of(run, run->step, row); /* `scores` are the exponentials of the head */
-            for (int64_t j = 0; j < count; j++) total += scores[j];
-            for (int64_t j = 0; j < count; j++) curve[j] = scores[j] / total;
-        }
+        run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), keys,
+                                    (long)attention->value_offset, (long)count, (long)first_head, (long)end_head,
+                                    (long)(width / heads), scores);
+        if (first_head <= attention->head && attention->head < end_head)
+            memcpy(curves_of(run, run->step, row), scores + (attention->head - first_head) * count, (size_t)count * 4);
     }
 }
 
 static void share_attention(run_t *run, attention_t *attention, int64_t num_keys) {
     int64_t heads = attention->op->n[0], rows = rows_of(run, space_of(run, attention->op->out));
-    attention->scores = scratch_of(run, team_size(run->team) * run->most_keys * 4);
+    attention->scores = scratch_of(run, team_size(run->team) * run->most_keys * heads * 4);
     team_share(run->team, rows * heads, num_keys * attention->width / heads * COST_OF_KEY, attend, attention);
 }
 

@@ -54,7 +54,7 @@ void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *co
 
 typedef struct chunk {
     struct chunk *next;
-    int64_t unused; /* keeps what follows aligned to 16 bytes */
+    int64_t on_pages; /* as wide as `next`: what follows is aligned to 16 bytes */
 } chunk_t;
 
 typedef struct {
@@ -82,11 +82,19 @@ typedef struct {
     int64_t scratch_size;
 } run_t;
 
+/* engine.c: memory on large pages where the system has them, NULL where it is short. A step reads all weights and keys:
+ * on small pages, looking up the pages takes a third of its time. */
+void *allocate_pages(int64_t bytes);
+void free_pages(void *memory);
+#define LARGE_PAGE (2 << 20)
+
 /* Memory until the end of the translation, which fails where memory is short. */
 static inline void *take(run_t *run, int64_t bytes) {
-    chunk_t *chunk = bytes < 0 ? NULL : malloc(sizeof(chunk_t) + (size_t)bytes + 64);
+    int64_t size = (int64_t)sizeof(chunk_t) + bytes + 64;
+    chunk_t *chunk = bytes < 0 ? NULL : bytes < LARGE_PAGE ? malloc((size_t)size) : allocate_pages(size);
     if (!chunk) longjmp(run->out_of_memory, 1);
     chunk->next = run->chunks;
+    chunk->on_pages = bytes >= LARGE_PAGE;
     run->chunks = chunk;
     return chunk + 1;
 }

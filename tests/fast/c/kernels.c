@@ -164,7 +164,8 @@ static void norms(long rows, long width, double scale, int residual) {
 
 static void attention(long num_keys, long heads, long width, double scale) {
     long all = heads * width;
-    float *query = random_floats(all, scale), *output = floats(all), *wanted = floats(all), *scores = floats(num_keys);
+    float *query = random_floats(all, scale), *output = floats(all), *wanted = floats(all), *scores = floats(heads * num_keys);
+    float *shares = floats(heads * num_keys);
     const float **keys = guarded(num_keys * (long)sizeof(float *));
     for (long j = 0; j < num_keys; j++) keys[j] = random_floats(2 * all, 1); /* a key and, after it, its value */
     for (long h = 0; h < heads; h++) {
@@ -176,14 +177,16 @@ static void attention(long num_keys, long heads, long width, double scale) {
             top = fmax(top, weights[j]);
         }
         for (long j = 0; j < num_keys; j++) total += weights[j] = exp(weights[j] - top);
+        for (long j = 0; j < num_keys; j++) shares[h * num_keys + j] = (float)(weights[j] / total);
         for (long i = h * width; i < (h + 1) * width; i++) {
             double sum = 0;
             for (long j = 0; j < num_keys; j++) sum += weights[j] / total * keys[j][all + i];
             wanted[i] = (float)sum;
         }
     }
-    tier->attend(query, output, keys, all, num_keys, heads / 2, heads, width, scores);
+    tier->attend(query, output, keys, all, num_keys, heads / 2, heads, width, scores + heads / 2 * num_keys);
     tier->attend(query, output, keys, all, num_keys, 0, heads / 2, width, scores);
+    check("attend, shares", num_keys, heads, width, scores, shares, heads * num_keys, 1e-4 * fmax(1, scale));
     check("attend", num_keys, heads, width, output, wanted, all, 1e-4 * fmax(1, scale));
     release();
 }
@@ -318,6 +321,7 @@ static void everything(void) {
             vectors(width, scales[s]);
             recurrence(width, scales[s]);
             attention(1 + 3 * i, 1 + i % 3, width, fmin(scales[s], 30));
+            attention(1 + i, 3, i % 2 ? 32 : 64, fmin(scales[s], 30));
             for (int j = 0; j < COUNT(inputs); j++)
                 routings(inputs[j], width, width < 20 ? 1 + s : 1, 1 + (i + j) % 3, fmin(scales[s], 30), s % 2);
         }

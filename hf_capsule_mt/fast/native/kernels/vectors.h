@@ -83,6 +83,23 @@ INLINE float largest_of(vf v) {
 }
 #endif
 
+/* sums[k] = the sum of v[k] */
+INLINE void four_sums(const vf *v, float *sums) {
+#if defined(TIER_AVX512)
+    __m512 a = (__m512)v[0], b = (__m512)v[1], c = (__m512)v[2], d = (__m512)v[3];
+    __m512d ab = (__m512d)_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    __m512d cd = (__m512d)_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    __m512 all4 = _mm512_add_ps((__m512)_mm512_unpacklo_pd(ab, cd), (__m512)_mm512_unpackhi_pd(ab, cd));
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all4), _mm512_extractf32x8_ps(all4, 1));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+#elif defined(TIER_AVX2)
+    __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[0], (__m256)v[1]), _mm256_hadd_ps((__m256)v[2], (__m256)v[3]));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+#else
+    for (int k = 0; k < 4; k++) sums[k] = sum_of(v[k]);
+#endif
+}
+
 /* To the nearest integer, for |x| < 2^22. */
 INLINE vf round_of(vf x) {
     const vf magic = all(12582912.f);
