@@ -11,7 +11,7 @@ def available_tiers() -> list[str]:
     except NativeUnavailableError:
         return []
     tiers = []
-    for tier in ("avx512", "avx2", "dotprod", "portable"):
+    for tier in ("avx512", "avxvnni", "avx2", "dotprod", "portable"):
         try:
             tiers.append(native_tier(tier))
         except NativeUnavailableError:

@@ -10,20 +10,21 @@
 
 extern const kernels_t kernels_portable;
 #if defined(ON_X86)
-extern const kernels_t kernels_avx2, kernels_avx512;
+extern const kernels_t kernels_avx2, kernels_avxvnni, kernels_avx512;
+
+enum { HAS_AVX2 = 1, HAS_AVXVNNI = 2, HAS_AVX512 = 4 };
 
 /* cpuid and xgetbv themselves: __builtin_cpu_supports answers 0 under some runtimes. */
-static int x86_level(void) {
+static int x86_tiers(void) {
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
     int fma = c >> 12 & 1, saves = c >> 27 & 1;
     if (!saves || !fma) return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
-    int avx2 = b >> 5 & 1;
+    if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b >> 5 & 1)) return 0;
     int avx512 = (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1);
-    if (avx2 && avx512 && (low & 0xe6) == 0xe6) return 2;
-    return avx2;
+    int tiers = avx512 && (low & 0xe6) == 0xe6 ? HAS_AVX2 | HAS_AVX512 : HAS_AVX2;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1) ? tiers | HAS_AVXVNNI : tiers;
 }
 #elif defined(__aarch64__)
 extern const kernels_t kernels_dotprod;
@@ -36,12 +37,13 @@ static int has_dotprod(void) { return 1; } /* every arm64 Mac has it */
 #endif
 
 const kernels_t *choose_kernels(const char *name) {
-    const kernels_t *available[3];
+    const kernels_t *available[4];
     int count = 0;
 #if defined(ON_X86)
-    int level = x86_level();
-    if (level >= 2) available[count++] = &kernels_avx512;
-    if (level >= 1) available[count++] = &kernels_avx2;
+    int tiers = x86_tiers();
+    if (tiers & HAS_AVX512) available[count++] = &kernels_avx512;
+    if (tiers & HAS_AVXVNNI) available[count++] = &kernels_avxvnni;
+    if (tiers & HAS_AVX2) available[count++] = &kernels_avx2;
 #elif defined(__aarch64__)
     if (has_dotprod()) available[count++] = &kernels_dotprod;
 #endif

@@ -1,4 +1,5 @@
-/* The kernels of one tier. Compiled with -DTIER=name and one of -DTIER_AVX512, -DTIER_AVX2, -DTIER_DOTPROD, or none.
+/* The kernels of one tier. Compiled with -DTIER=name and one of -DTIER_AVX512, -DTIER_AVX2 (and -DTIER_AVXVNNI),
+ * -DTIER_DOTPROD, or none.
  *
  * Float code is written once with vector extensions; only the int8 product names instructions.
  */

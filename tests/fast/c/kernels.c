@@ -335,7 +335,7 @@ static void everything(void) {
 }
 
 int main(void) {
-    static const char *const names[] = {"avx512", "avx2", "dotprod", "portable"};
+    static const char *const names[] = {"avx512", "avxvnni", "avx2", "dotprod", "portable"};
     for (int i = 0; i < COUNT(names); i++) {
         tier = engine_kernels(names[i]);
         if (!tier) continue;

@@ -102,6 +102,9 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
 #if defined(TIER_AVX512)
 typedef __m512i weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return _mm512_load_si512(p); }
+#elif defined(TIER_AVXVNNI)
+typedef __m256i weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return _mm256_load_si256((const __m256i *)p); }
 #elif defined(TIER_AVX2)
 typedef __m256i weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)p)); }
@@ -119,6 +122,10 @@ INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
     int32_t four;
     memcpy(&four, x, 4);
     return (vi)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32(four), weights);
+#elif defined(TIER_AVXVNNI)
+    int32_t four;
+    memcpy(&four, x, 4);
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, _mm256_set1_epi32(four), weights);
 #elif defined(TIER_AVX2)
     int32_t two;
     memcpy(&two, x, 4);

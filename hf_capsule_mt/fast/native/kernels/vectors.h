@@ -16,10 +16,16 @@ typedef uint8_t rounded_t;
 #elif defined(TIER_AVX2)
 #include <immintrin.h>
 #define LANES 8
-#define DEPTH 2
 #define MOST_ROWS 6
+#if defined(TIER_AVXVNNI)
+#define DEPTH 4
+typedef uint8_t rounded_t;
+#define ZERO_POINT 128
+#else
+#define DEPTH 2
 typedef int16_t rounded_t;
 #define ZERO_POINT 0
+#endif
 #elif defined(TIER_DOTPROD)
 #include <arm_neon.h>
 #define LANES 4
@@ -93,7 +99,8 @@ INLINE void four_sums(const vf *v, float *sums) {
     __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all4), _mm512_extractf32x8_ps(all4, 1));
     _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
 #elif defined(TIER_AVX2)
-    __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[0], (__m256)v[1]), _mm256_hadd_ps((__m256)v[2], (__m256)v[3]));
+    __m256 ab = _mm256_hadd_ps((__m256)v[0], (__m256)v[1]), cd = _mm256_hadd_ps((__m256)v[2], (__m256)v[3]);
+    __m256 pairs = _mm256_hadd_ps(ab, cd);
     _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
 #else
     for (int k = 0; k < 4; k++) sums[k] = sum_of(v[k]);
