@@ -88,6 +88,7 @@ class Table:
 BIG = dict.fromkeys(
     ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"), 2
 )
+FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
 
@@ -177,6 +178,11 @@ RUNS: dict[str, Run] = {
     "em_routing_warm": Run("em_routing", init_from="plain"),
     "dynamic_routing_warm": Run("dynamic_routing", init_from="plain"),
     "plain_warm": Run("plain", init_from="plain"),
+    # the papers' own way: all go on from one plain model
+    "plain_further": Run("plain", training=FURTHER, init_from="plain"),
+    "linear_further": Run("linear", training=FURTHER, init_from="plain"),
+    "em_routing_further": Run("em_routing", training=FURTHER, init_from="plain"),
+    "gdr_further": Run("gdr", {"guided_capsule_dim": 128}, FURTHER, init_from="plain"),
     "em_routing_low_rate": Run("em_routing", training={"learning_rate": 7e-4}),
     "plain_low_rate": Run("plain", training={"learning_rate": 7e-4}),
     "em_routing_big_low_rate": Run("em_routing", training={"learning_rate": 7e-4}, scale=BIG),

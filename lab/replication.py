@@ -1,15 +1,16 @@
-"""Multi30k again with new seeds: the plan, and the answer.
+"""Multi30k with new seeds, by plans that were fixed before: what to train, and the answer.
 
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600 --seeds 4 5   # beside it, in the same folder
+    python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
 
-The plan below was committed before the test set was translated with any of its seeds. Seed 1, which chose the rows, is
-not counted. Every row has the mean of its last five epochs. `plain_wide` asks whether parameters alone do as much: it
-has as many as the largest row. A training that the budget stops resumes in the next call.
+Each plan was committed before the test set was translated with any of its seeds. A training that the budget stops
+resumes in the next call.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -20,19 +21,60 @@ from lab.over_seeds import interval_over_seeds, p_over_seeds
 from lab.records import Records
 from lab.reproduce import Reproduction
 
-STUDY = "replication"
-SEEDS = [2, 3, 4, 5]
-ROWS = {
-    "linear": "Layers: linear combination (no routing)",
-    "head_em_lower": "Heads: EM routing, two lowest encoder layers",
-    "gdr_both": "Past and future: guided routing",
-}
-CONTROL = {"plain_wide": "Wider feed-forward layers (the control)"}
-CHANGES = {
-    "training.eval_steps": "462",  # an epoch
-    "training.save_steps": "462",
-    "training.average_last": "5",
-    "training.bf16": "true",
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows to compare with a baseline over seeds.
+
+    rows, control: runs and what they are. Holm's correction counts the rows; the control asks whether parameters alone
+        do as much.
+    changes: fields of every recipe.
+    """
+
+    title: str
+    seeds: tuple[int, ...]
+    baseline: str
+    rows: dict[str, str]
+    control: dict[str, str]
+    changes: dict[str, str]
+
+    @property
+    def runs(self) -> list[str]:
+        return [self.baseline, *self.rows, *self.control]
+
+
+_EVERY_EPOCH = {"training.eval_steps": "462", "training.save_steps": "462", "training.bf16": "true"}
+# by the name of the file in lab/results
+PLANS = {
+    # Seed 1 chose the rows and is not counted. The control has as many parameters as the largest row.
+    "replication": Plan(
+        title="trained from the start; mean of the last five epochs",
+        seeds=(2, 3, 4, 5),
+        baseline="plain",
+        rows={
+            "linear": "Layers: linear combination (no routing)",
+            "head_em_lower": "Heads: EM routing, two lowest encoder layers",
+            "gdr_both": "Past and future: guided routing",
+        },
+        control={"plain_wide": "Wider feed-forward layers (the control)"},
+        changes=_EVERY_EPOCH | {"training.average_last": "5"},
+    ),
+    # As in the papers: all rows of a seed go on from its plain model, for as many steps as the plain model itself.
+    "from_plain": Plan(
+        title="five epochs on top of a plain model of 4 + 4 layers and 8 heads; mean of the last three",
+        seeds=(2, 3, 4),
+        baseline="plain_further",
+        rows={
+            "linear_further": "Layers: linear combination (no routing)",
+            "em_routing_further": "Layers: EM routing",
+            "gdr_further": "Past and future: guided routing, capsules of half the width",
+        },
+        control={},
+        changes=_EVERY_EPOCH
+        | {"training.average_last": "3"}
+        | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
+        | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")},
+    ),
 }
 
 
@@ -67,35 +109,35 @@ def verdict(values: Sequence[float]) -> str:
     return f"within {max(-low, high):.1f} BLEU of nothing"
 
 
-def table(records: Records) -> str:
-    """Return a row for each method with its interval over seeds, empty if nothing has been trained."""
-    runs = records.runs(STUDY)
+def table(records: Records, name: str) -> str:
+    """Return a row for each method of a plan with its interval over seeds, empty if nothing has been trained."""
+    plan, runs = PLANS[name], records.runs(name)
     found: dict[str, list[float]] = {}
-    for name in [*ROWS, *CONTROL]:
-        values = differences(runs, name, "plain")
+    for run_name in [*plan.rows, *plan.control]:
+        values = differences(runs, run_name, plan.baseline)
         if values:
-            found[name] = values
+            found[run_name] = values
     if not found:
         return ""
-    by_seeds = {name: p_over_seeds(found[name]) for name in ROWS if name in found}
-    corrected = holm({name: p for name, p in by_seeds.items() if p is not None})
+    by_seeds = {row: p_over_seeds(found[row]) for row in plan.rows if row in found}
+    corrected = holm({row: p for row, p in by_seeds.items() if p is not None})
     lines = []
-    for name, values in found.items():
-        shown = f"{corrected[name]:.3f}" if name in corrected else ""
-        answer = verdict(values) if len(values) == len(SEEDS) else f"{len(values)} of {len(SEEDS)} seeds are trained"
-        lines.append([(ROWS | CONTROL)[name], effect(values), shown, answer])
-    plain = [runs["plain"][seed]["scores"]["bleu"]["score"] for seed in sorted(runs["plain"])]
+    for row, values in found.items():
+        shown = f"{corrected[row]:.3f}" if row in corrected else ""
+        all_seeds = len(values) == len(plan.seeds)
+        answer = verdict(values) if all_seeds else f"{len(values)} of {len(plan.seeds)} seeds are trained"
+        lines.append([(plan.rows | plan.control)[row], effect(values), shown, answer])
+    plain = [run["scores"]["bleu"]["score"] for run in runs[plan.baseline].values()]
     header = ["method", f"gain over the plain model ({fmean(plain):.2f} BLEU)", "p over seeds (Holm)", "answer"]
-    return markdown_table(header, lines)
+    return f"Multi30k, {plan.title}:\n\n{markdown_table(header, lines)}"
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("plan", nargs="?", choices=list(PLANS), default="replication", help="(default: %(default)s)")
     parser.add_argument("--data-dir", help="where the files of Multi30k are")
     parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
-    parser.add_argument(
-        "--seeds", type=int, nargs="+", default=SEEDS, choices=SEEDS, help="only these, so that calls share the plan"
-    )
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan, so that calls share it")
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
     parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
     parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
@@ -104,12 +146,16 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse_arguments()
+    plan = PLANS[arguments.plan]
+    seeds = arguments.seeds or list(plan.seeds)
+    if not set(seeds) <= set(plan.seeds):
+        raise SystemExit(f"lab.replication --seeds: the plan {arguments.plan} has {list(plan.seeds)}; got {seeds}")
     keep_freed_memory()
-    changes = CHANGES | ({"training.use_cpu": "true"} if arguments.cpu else {})
-    plan = {"setting": "multi30k", "study": STUDY, "changes": list(changes.items())}
-    reproduction = Reproduction(argparse.Namespace(**vars(arguments), **plan))
-    failed = reproduction.train_and_score(["plain", *ROWS, *CONTROL])
-    print(table(reproduction.records) or "Nothing is trained yet.")
+    changes = plan.changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
+    settings = vars(arguments) | {"setting": "multi30k", "study": arguments.plan, "seeds": seeds}
+    reproduction = Reproduction(argparse.Namespace(**settings, changes=list(changes.items())))
+    failed = reproduction.train_and_score(plan.runs)
+    print(table(reproduction.records, arguments.plan) or "Nothing is trained yet.")
     print("\n".join(failed))
     return 1 if failed else 0
 

@@ -20,6 +20,8 @@ from lab import studies
 from lab.effects import draw_effects, effects_table
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
+from lab.replication import PLANS
+from lab.replication import table as planned
 from lab.table_pictures import draw_setting, draw_studies, draw_what_came_of_claims
 from lab.tables import SETTINGS, is_begun, left_out, render_claims, render_table, short_title
 
@@ -72,8 +74,14 @@ def tables(records: Records) -> str:
     return "\n\n".join(parts)
 
 
+def plans(records: Records) -> str:
+    """Return the answers to what was planned before it was trained."""
+    return "\n".join(answer for name in PLANS if (answer := planned(records, name))) or "No run has ended yet."
+
+
 SECTIONS: dict[str, Callable[[Records], str]] = {
     "claims": claims,
+    "plans": plans,
     "tables": tables,
     "effects": effects_table,
     **studies.SECTIONS,

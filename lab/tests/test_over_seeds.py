@@ -20,7 +20,7 @@ from lab.over_seeds import (
 )
 from lab.paper_tables import RUNS
 from lab.records import Records
-from lab.replication import CHANGES, CONTROL, ROWS, SEEDS, STUDY, table, verdict
+from lab.replication import PLANS, table, verdict
 
 
 def test_mean_and_spread_are_those_of_a_sample():
@@ -178,34 +178,37 @@ def test_the_table(tmp_path):
 
 
 def keep(records, run, seed, bleu):
-    records.keep(STUDY, {"run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}})
+    records.keep("replication", {"run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}})
 
 
-def test_the_seed_that_chose_the_rows_is_not_counted():
-    assert 1 not in SEEDS
-    assert len(set(SEEDS)) == 4
-    assert set(ROWS) | set(CONTROL) <= set(RUNS)
+@pytest.mark.parametrize("name", PLANS)
+def test_plans(name):
+    plan = PLANS[name]
+    assert 1 not in plan.seeds, "seed 1 chose the rows"
+    assert set(plan.runs) <= set(RUNS)
+    for run in plan.runs:
+        changes = {field: json.loads(value) for field, value in plan.changes.items()}
+        recipe = load_recipe(f"multi30k/{RUNS[run].recipe}", changes)
+        assert recipe.training["average_last"] >= 3
+        assert recipe.training["save_steps"] == recipe.training["eval_steps"] == 462, "an epoch"
 
 
-def test_all_rows_average_their_last_epochs():
-    for name in ["plain", *ROWS, *CONTROL]:
-        recipe = load_recipe(
-            f"multi30k/{RUNS[name].recipe}", {field: json.loads(value) for field, value in CHANGES.items()}
-        )
-        assert recipe.training["average_last"] == 5
-        assert recipe.training["save_steps"] == recipe.training["eval_steps"] == 462
+def test_rows_of_a_plan_share_their_start():
+    runs = [RUNS[name] for name in PLANS["from_plain"].runs]
+    assert {run.init_from for run in runs} == {"plain"}
+    assert all(run.training == runs[0].training for run in runs)
 
 
 def test_the_table_answers_once_all_seeds_are_there(tmp_path):
-    records = Records(tmp_path)
-    assert table(records) == ""
-    for seed in SEEDS[:3]:
+    records, seeds = Records(tmp_path), PLANS["replication"].seeds
+    assert table(records, "replication") == ""
+    for seed in seeds[:3]:
         keep(records, "plain", seed, 30.0)
         keep(records, "linear", seed, 30.5 + 0.1 * seed)
-    assert "3 of 4 seeds are trained" in table(records)
-    keep(records, "plain", SEEDS[3], 30.0)
-    keep(records, "linear", SEEDS[3], 31.0)
-    assert "| +0.85 [+0.64, +1.06], n = 4 | 0.001 | helps |" in table(records)
+    assert "3 of 4 seeds are trained" in table(records, "replication")
+    keep(records, "plain", seeds[3], 30.0)
+    keep(records, "linear", seeds[3], 31.0)
+    assert "| +0.85 [+0.64, +1.06], n = 4 | 0.001 | helps |" in table(records, "replication")
 
 
 @pytest.mark.parametrize(

@@ -169,5 +169,5 @@ def test_sections_are_written_anew_and_the_text_around_them_stays(tmp_path, monk
 def test_an_unknown_section_is_an_error(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Title\n\n<!-- effects -->\n<!-- nothing -->\n<!-- A comment stays. -->\n")
-    with pytest.raises(ValueError, match="no such section: nothing; there are claims, tables"):
+    with pytest.raises(ValueError, match="no such section: nothing; there are claims, plans"):
         fill(page, Records(tmp_path))
