@@ -59,7 +59,7 @@ PLANS = {
         control={"plain_wide": "Wider feed-forward layers (the control)"},
         changes=_EVERY_EPOCH | {"training.average_last": "5"},
     ),
-    # As in the papers: all rows of a seed go on from its plain model, for as many steps as the plain model itself.
+    # As in the papers: all rows of a seed go on from its plain model for equally many steps, and so does the baseline.
     "from_plain": Plan(
         title="five epochs on top of a plain model of 4 + 4 layers and 8 heads; mean of the last three",
         seeds=(2, 3, 4),

@@ -181,15 +181,16 @@ def keep(records, run, seed, bleu):
     records.keep("replication", {"run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}})
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_plans(name):
+@pytest.mark.parametrize(("name", "seeds", "averaged"), [("replication", 4, 5), ("from_plain", 3, 3)])
+def test_plans(name, seeds, averaged):
     plan = PLANS[name]
     assert 1 not in plan.seeds, "seed 1 chose the rows"
+    assert len(set(plan.seeds)) == seeds
     assert set(plan.runs) <= set(RUNS)
     for run in plan.runs:
         changes = {field: json.loads(value) for field, value in plan.changes.items()}
         recipe = load_recipe(f"multi30k/{RUNS[run].recipe}", changes)
-        assert recipe.training["average_last"] >= 3
+        assert recipe.training["average_last"] == averaged
         assert recipe.training["save_steps"] == recipe.training["eval_steps"] == 462, "an epoch"
 
 
