@@ -89,6 +89,9 @@ BIG = dict.fromkeys(
     ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"), 2
 )
 FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
+# CapsNMT of the paper's depth, with the capsules that its Figure 3 likes best
+DEEP = {"encoder_layers": 4, "decoder_layers": 3}
+EIGHT = DEEP | {"num_capsules": 8, "num_iterations": 2}
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
 
@@ -163,6 +166,13 @@ RUNS: dict[str, Run] = {
         for number in (2, 4, 8)
         for times in (2, 4)
     },
+    # what might keep capsules in use: lab/capsule_variants.py
+    "deep_pooling": Run("capsnmt_pooling", DEEP),
+    "deep_capsnmt": Run("capsnmt", EIGHT),
+    "deep_capsnmt_soft": Run("capsnmt", EIGHT | {"score_scale": 0.0625}),
+    "deep_capsnmt_softest": Run("capsnmt", EIGHT | {"score_scale": 0.00390625}),
+    "deep_capsnmt_compared": Run("capsnmt", EIGHT | {"score_scale": 0.0625, "compared_capsule_scale": 16.0}),
+    "deep_capsnmt_normalized": Run("capsnmt", EIGHT | {"normalize_capsules": True}),
     # Zheng et al. 2019
     "gdr": Run("gdr", {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0}),
     "gdr_bow": Run("gdr", {"guided_bca_weight": 0.0}),

@@ -16,7 +16,7 @@ from pathlib import Path
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result
-from lab import studies
+from lab import capsule_variants, studies
 from lab.effects import draw_effects, effects_table
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
@@ -84,6 +84,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "plans": plans,
     "tables": tables,
     "effects": effects_table,
+    "capsule_variants": capsule_variants.table,
     **studies.SECTIONS,
 }
 
