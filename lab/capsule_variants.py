@@ -3,8 +3,8 @@
     python -m lab.capsule_variants --data-dir data/multi30k-en-de --budget 60
 
 Each trains for 2,000 steps on Multi30k. Of those that use at least half of their capsules at the last iteration, the
-one with the lowest validation loss goes on; the paper's own does if none is left. This rule was committed before any of
-them was trained. A training that the budget stops resumes in the next call.
+one with the lowest validation loss goes on; the paper's own does if none is left. This rule was committed before any
+of them was trained. A training that the budget stops resumes in the next call.
 """
 
 import argparse

@@ -128,7 +128,8 @@ def table(records: Records, name: str) -> str:
         answer = verdict(values) if all_seeds else f"{len(values)} of {len(plan.seeds)} seeds are trained"
         lines.append([(plan.rows | plan.control)[row], effect(values), shown, answer])
     plain = [run["scores"]["bleu"]["score"] for run in runs[plan.baseline].values()]
-    header = ["method", f"gain over the plain model ({fmean(plain):.2f} BLEU)", "p over seeds (Holm)", "answer"]
+    baseline = f"{fmean(plain):.2f} BLEU, n = {len(plain)}"
+    header = ["method", f"gain over the plain model ({baseline})", "p over seeds (Holm)", "answer"]
     return f"Multi30k, {plan.title}:\n\n{markdown_table(header, lines)}"
 
 

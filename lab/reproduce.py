@@ -51,6 +51,7 @@ from lab.tables import SETTINGS
 from lab.timing import milliseconds_in_turns
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+COMPARED = ("baseline_score", "difference", "p_bootstrap", "p_randomisation")  # of a comparison, what is kept
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -188,7 +189,7 @@ class Reproduction:
         some = train.select(range(min(len(train), 20_000)))
         texts = (self.side(some, recipe, side) for side in ("source", "target"))
         ratio = coverage_difference(next(texts), next(texts), sources, hypotheses, references)
-        scores = score_corpus(hypotheses, [references], ["bleu", "bleu_uncased", "chrf", "ter"])
+        scores = score_corpus(hypotheses, [references], ["bleu", "chrf", "ter"])
         result = {
             "kind": "reproduction",
             "run": name,
@@ -199,7 +200,7 @@ class Reproduction:
             "parameters": training["parameters"],
             "steps": training["steps"],
             "sentences": len(sources),
-            "scores": {key: score.as_dict() for key, score in scores.items()},
+            "scores": {key: {"score": one.score, "signature": one.signature} for key, one in scores.items()},
             "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             "coverage_difference_ratio": ratio,
             "comparisons": {},
@@ -223,7 +224,8 @@ class Reproduction:
                 continue
             _, references = self.test_set
             systems: dict[str, Sequence[str]] = {run: translations[run, seed] for run in (baseline, name)}
-            result["comparisons"][baseline] = compare_systems(systems, [references], ["bleu"])[name]["bleu"].as_dict()
+            compared = compare_systems(systems, [references], ["bleu"])[name]["bleu"]
+            result["comparisons"][baseline] = {field: getattr(compared, field) for field in COMPARED}
             self.records.keep(self.file, result)
 
     def is_known(self, result: dict[str, Any], of_baseline: dict[str, Any] | None, baseline: str) -> bool:
