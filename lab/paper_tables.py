@@ -193,6 +193,9 @@ RUNS: dict[str, Run] = {
     "linear_further": Run("linear", training=FURTHER, init_from="plain"),
     "em_routing_further": Run("em_routing", training=FURTHER, init_from="plain"),
     "gdr_further": Run("gdr", {"guided_capsule_dim": 128}, FURTHER, init_from="plain"),
+    # votes near 1 at the start, so that what is squashed is routed from the first step; at a width of 256
+    "dynamic_routing_routed": Run("dynamic_routing", {"layer_aggregation_init_std": 0.036}),
+    "head_simple_lower_routed": _heads([0, 1], method="simple_routing", init_std=0.16),
     "em_routing_low_rate": Run("em_routing", training={"learning_rate": 7e-4}),
     "plain_low_rate": Run("plain", training={"learning_rate": 7e-4}),
     "em_routing_big_low_rate": Run("em_routing", training={"learning_rate": 7e-4}, scale=BIG),

@@ -3,6 +3,7 @@
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600 --seeds 4 5   # beside it, in the same folder
     python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
+    python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
 
 Each plan was committed before the test set was translated with any of its seeds. A training that the budget stops
 resumes in the next call.
@@ -29,6 +30,7 @@ class Plan:
     rows, control: runs and what they are. Holm's correction counts the rows; the control asks whether parameters alone
         do as much.
     changes: fields of every recipe.
+    shares: the plan, of the same changes, that trains the baseline.
     """
 
     title: str
@@ -37,6 +39,7 @@ class Plan:
     rows: dict[str, str]
     control: dict[str, str]
     changes: dict[str, str]
+    shares: str | None = None
 
     @property
     def runs(self) -> list[str]:
@@ -75,6 +78,19 @@ PLANS = {
         | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
         | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")},
     ),
+    # With the model's initial weights both start uniform, and what they squash is nearly nothing.
+    "starts": Plan(
+        title="from the start, with votes near 1 at first; mean of the last five epochs",
+        seeds=(2, 3, 4),
+        baseline="plain",
+        rows={
+            "dynamic_routing_routed": "Layers: dynamic routing",
+            "head_simple_lower_routed": "Heads: simple routing, two lowest encoder layers",
+        },
+        control={},
+        changes=_EVERY_EPOCH | {"training.average_last": "5"},
+        shares="replication",
+    ),
 }
 
 
@@ -111,7 +127,8 @@ def verdict(values: Sequence[float]) -> str:
 
 def table(records: Records, name: str) -> str:
     """Return a row for each method of a plan with its interval over seeds, empty if nothing has been trained."""
-    plan, runs = PLANS[name], records.runs(name)
+    plan = PLANS[name]
+    runs = records.runs(plan.shares or name)
     found: dict[str, list[float]] = {}
     for run_name in [*plan.rows, *plan.control]:
         values = differences(runs, run_name, plan.baseline)
@@ -153,7 +170,7 @@ def main() -> int:
         raise SystemExit(f"lab.replication --seeds: the plan {arguments.plan} has {list(plan.seeds)}; got {seeds}")
     keep_freed_memory()
     changes = plan.changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
-    settings = vars(arguments) | {"setting": "multi30k", "study": arguments.plan, "seeds": seeds}
+    settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
     reproduction = Reproduction(argparse.Namespace(**settings, changes=list(changes.items())))
     failed = reproduction.train_and_score(plan.runs)
     print(table(reproduction.records, arguments.plan) or "Nothing is trained yet.")

@@ -489,6 +489,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
             For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
             equation 6, with which no routing happens at 512 capsules.
+        layer_aggregation_init_std (`float`, *optional*):
+            Standard deviation of the initial weights that make input capsules, votes and activations where layers are
+            routed. `None` is `init_std`, with which dynamic routing starts uniform. 1 / sqrt(layers * `d_model`)
+            makes votes as large as what they come from.
         head_aggregation (`str`, defaults to `"concat"`):
             How the heads of an attention become its output (Li et al. 2019): `"concat"` and a linear map, or
             `"simple_routing"` or `"em_routing"` with the heads as input capsules.
@@ -565,6 +569,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     layer_aggregation_vote_input: Literal["all", "own"] = "all"
     layer_aggregation_residual: bool = False
     layer_aggregation_normalize_total_input: bool = True
+    layer_aggregation_init_std: float | int | None = None
 
     head_aggregation: HeadAggregationMethod = "concat"
     head_aggregation_sites: list[str] | tuple[str, ...] = field(default_factory=lambda: ["encoder_self"])
@@ -631,7 +636,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         check_range(self, 1, MOST_ITERATIONS, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
         check_divides(self, "layer_aggregation_num_capsules", "d_model")
         check_divides(self, "head_aggregation_num_capsules", "d_model")
-        check_not_negative(self, "head_aggregation_init_std", "em_min_variance", "em_lambda_final")
+        check_not_negative(self, "layer_aggregation_init_std", "head_aggregation_init_std")
+        check_not_negative(self, "em_min_variance", "em_lambda_final")
         if self.em_lambda_final == 0:
             raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
 
@@ -1466,14 +1472,14 @@ class _HasInitialStd(Protocol):
     init_std: float
 
 
-def set_initial_std(linear: nn.Linear, std: float) -> None:
+def set_initial_std(module: nn.Module, std: float) -> None:
     """Let the model draw this weight with `std` when it initialises its modules."""
-    cast(_HasInitialStd, linear).init_std = std
+    cast(_HasInitialStd, module).init_std = std
 
 
-def get_initial_std(linear: nn.Linear) -> float | None:
+def get_initial_std(module: nn.Module) -> float | None:
     """Return what `set_initial_std` set, or `None`."""
-    std: float | None = vars(linear).get("init_std")
+    std: float | None = vars(module).get("init_std")
     return std
 
 
@@ -2961,6 +2967,10 @@ class RoutedCombination(LayerAggregation, Router):
             self.input_activation = _capsule_map(
                 config.layer_aggregation_vote_input, num_layers, self.width, activations
             )
+        if config.layer_aggregation_init_std is not None:
+            for one in (self.input_capsules, self.votes, self.input_activation):
+                if one is not None:
+                    set_initial_std(one, config.layer_aggregation_init_std)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
@@ -3999,7 +4009,8 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.Linear) and (std := get_initial_std(module)) is not None:
             init.normal_(module.weight, std=std)
         elif isinstance(module, PerCapsuleLinear):
-            module.reset_parameters(self.config.init_std)
+            std = get_initial_std(module)
+            module.reset_parameters(self.config.init_std if std is None else std)
         elif isinstance(module, (Router, ZeroGainLayerNorm)):
             module.reset_parameters()
 

@@ -67,6 +67,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
             For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
             equation 6, with which no routing happens at 512 capsules.
+        layer_aggregation_init_std (`float`, *optional*):
+            Standard deviation of the initial weights that make input capsules, votes and activations where layers are
+            routed. `None` is `init_std`, with which dynamic routing starts uniform. 1 / sqrt(layers * `d_model`)
+            makes votes as large as what they come from.
         head_aggregation (`str`, defaults to `"concat"`):
             How the heads of an attention become its output (Li et al. 2019): `"concat"` and a linear map, or
             `"simple_routing"` or `"em_routing"` with the heads as input capsules.
@@ -143,6 +147,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     layer_aggregation_vote_input: Literal["all", "own"] = "all"
     layer_aggregation_residual: bool = False
     layer_aggregation_normalize_total_input: bool = True
+    layer_aggregation_init_std: float | int | None = None
 
     head_aggregation: HeadAggregationMethod = "concat"
     head_aggregation_sites: list[str] | tuple[str, ...] = field(default_factory=lambda: ["encoder_self"])
@@ -209,7 +214,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         check_range(self, 1, MOST_ITERATIONS, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
         check_divides(self, "layer_aggregation_num_capsules", "d_model")
         check_divides(self, "head_aggregation_num_capsules", "d_model")
-        check_not_negative(self, "head_aggregation_init_std", "em_min_variance", "em_lambda_final")
+        check_not_negative(self, "layer_aggregation_init_std", "head_aggregation_init_std")
+        check_not_negative(self, "em_min_variance", "em_lambda_final")
         if self.em_lambda_final == 0:
             raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
 

@@ -1,4 +1,4 @@
-"""A linear map's own initial standard deviation, where the model's does not fit."""
+"""A map's own initial standard deviation, where the model's does not fit."""
 
 from typing import Protocol, cast
 
@@ -9,12 +9,12 @@ class _HasInitialStd(Protocol):
     init_std: float
 
 
-def set_initial_std(linear: nn.Linear, std: float) -> None:
+def set_initial_std(module: nn.Module, std: float) -> None:
     """Let the model draw this weight with `std` when it initialises its modules."""
-    cast(_HasInitialStd, linear).init_std = std
+    cast(_HasInitialStd, module).init_std = std
 
 
-def get_initial_std(linear: nn.Linear) -> float | None:
+def get_initial_std(module: nn.Module) -> float | None:
     """Return what `set_initial_std` set, or `None`."""
-    std: float | None = vars(linear).get("init_std")
+    std: float | None = vars(module).get("init_std")
     return std

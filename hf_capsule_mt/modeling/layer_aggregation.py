@@ -10,6 +10,7 @@ from torch import nn
 from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.initial_std import set_initial_std
 from hf_capsule_mt.modeling.matrices import is_bare
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.router import Router
@@ -120,6 +121,10 @@ class RoutedCombination(LayerAggregation, Router):
             self.input_activation = _capsule_map(
                 config.layer_aggregation_vote_input, num_layers, self.width, activations
             )
+        if config.layer_aggregation_init_std is not None:
+            for one in (self.input_capsules, self.votes, self.input_activation):
+                if one is not None:
+                    set_initial_std(one, config.layer_aggregation_init_std)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool

@@ -94,7 +94,8 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.Linear) and (std := get_initial_std(module)) is not None:
             init.normal_(module.weight, std=std)
         elif isinstance(module, PerCapsuleLinear):
-            module.reset_parameters(self.config.init_std)
+            std = get_initial_std(module)
+            module.reset_parameters(self.config.init_std if std is None else std)
         elif isinstance(module, (Router, ZeroGainLayerNorm)):
             module.reset_parameters()
 

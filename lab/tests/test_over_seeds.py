@@ -181,7 +181,9 @@ def keep(records, run, seed, bleu):
     records.keep("replication", {"run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}})
 
 
-@pytest.mark.parametrize(("name", "seeds", "averaged"), [("replication", 4, 5), ("from_plain", 3, 3)])
+@pytest.mark.parametrize(
+    ("name", "seeds", "averaged"), [("replication", 4, 5), ("from_plain", 3, 3), ("starts", 3, 5)]
+)
 def test_plans(name, seeds, averaged):
     plan = PLANS[name]
     assert 1 not in plan.seeds, "seed 1 chose the rows"
@@ -192,6 +194,14 @@ def test_plans(name, seeds, averaged):
         recipe = load_recipe(f"multi30k/{RUNS[run].recipe}", changes)
         assert recipe.training["average_last"] == averaged
         assert recipe.training["save_steps"] == recipe.training["eval_steps"] == 462, "an epoch"
+
+
+def test_a_shared_baseline_is_the_same_training():
+    for plan in PLANS.values():
+        if plan.shares:
+            other = PLANS[plan.shares]
+            assert (plan.changes, plan.baseline) == (other.changes, other.baseline)
+            assert set(plan.seeds) <= set(other.seeds)
 
 
 def test_rows_of_a_plan_share_their_start():

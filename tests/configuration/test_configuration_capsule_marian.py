@@ -14,6 +14,7 @@ SWITCHED_ON = {
     "layer_aggregation_side": "decoder",
     "layer_aggregation_num_capsules": 256,
     "layer_aggregation_num_iterations": 2,
+    "layer_aggregation_init_std": 0.05,
     "head_aggregation": "simple_routing",
     "head_aggregation_sites": ["cross"],
     "head_aggregation_layers": [0, 3],
@@ -89,6 +90,10 @@ def test_tuples_are_welcome_as_lists():
         ({"dropout": 1.5}, r"`dropout` must be a probability in \[0, 1\), got 1.5"),
         ({"label_smoothing": -0.1}, r"`label_smoothing` must be a probability"),
         ({"em_lambda_final": 0.0}, r"`em_lambda_final` must be positive, got 0.0"),
+        (
+            {"layer_aggregation_init_std": -0.1},
+            r"`layer_aggregation_init_std` must be a finite number of at least 0, got -0.1",
+        ),
         (
             {"head_aggregation_init_std": -1.0},
             r"`head_aggregation_init_std` must be a finite number of at least 0, got -1.0",

@@ -1,10 +1,13 @@
 """Capsule Marian: all that every model must do, in every mix of settings, and what is Marian's own."""
 
+import math
+
 import pytest
 import torch
 from transformers import MarianConfig, MarianModel, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel
+from hf_capsule_mt.analysis.routing_statistics import assignment_entropy
 from tests.modeling.model_checks import TOLERANCE, Family, TwoVocabulariesChecks, randomize
 
 SIZES = {
@@ -311,6 +314,41 @@ def test_votes_start_as_long_as_heads(method, given, std):
     for linear in (attention.out_proj.input_capsules, attention.out_proj.votes):
         assert linear.weight.std().item() == pytest.approx(std, rel=0.05)
     assert attention.v_proj.weight.std().item() == pytest.approx(config.init_std, rel=0.05)
+
+
+@pytest.mark.parametrize("method", ["dynamic_routing", "em_routing"])
+@pytest.mark.parametrize("source", ["all", "own"])
+@pytest.mark.parametrize(("given", "std"), [(None, 0.02), (0.125, 0.125)])
+def test_what_makes_votes_of_layers_has_a_std_of_its_own(method, source, given, std):
+    torch.manual_seed(0)
+    sources = {"layer_aggregation_capsule_input": source, "layer_aggregation_vote_input": source}
+    config = CapsuleMarianConfig(
+        **SIZES | {"d_model": 64}, **SPECIAL, **sources, layer_aggregation=method, layer_aggregation_init_std=given
+    )
+    model = CapsuleMarianMTModel(config).model
+    aggregation = model.encoder.layer_aggregation
+    maps = {name: part for name, part in aggregation.named_children() if "layer_norm" not in name}
+    assert set(maps) == {"input_capsules", "votes"} | ({"input_activation"} if method == "em_routing" else set())
+    for part in maps.values():
+        assert part.weight.std().item() == pytest.approx(std, rel=0.05)
+    assert model.encoder.layers[0].fc1.weight.std().item() == pytest.approx(config.init_std, rel=0.05)
+
+
+def test_dynamic_routing_of_layers_starts_routed_with_larger_weights():
+    entropies = {}
+    for std in (None, large := (3 * 256) ** -0.5):
+        torch.manual_seed(0)
+        config = CapsuleMarianConfig(
+            **SIZES | {"d_model": 256}, **SPECIAL, layer_aggregation="dynamic_routing", layer_aggregation_init_std=std
+        )
+        model = CapsuleMarianMTModel(config).eval()
+        tokens = torch.arange(5, 11)[None]
+        output = model(input_ids=tokens, labels=tokens, output_routing_weights=True)
+        last = output.routing_weights["encoder.layer_aggregation"][-1]
+        entropies[std] = assignment_entropy(last).mean().item()
+    uniform = math.log(256)
+    assert entropies[None] == pytest.approx(uniform, abs=0.01)
+    assert entropies[large] < 0.9 * uniform
 
 
 @pytest.mark.parametrize("method", ["simple_routing", "em_routing"])
