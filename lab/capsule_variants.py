@@ -87,7 +87,7 @@ def table(records: Records) -> str:
         f" Trained to the end, the released `{released['checkpoint']}` uses "
         f"{iterations[-1]['effective_capsules']:.1f} on {released['sentences']:,} sentences (`capsule-mt analyze`)."
     )
-    return f"{markdown_table(header, rows)}\n{answer}"
+    return f"{markdown_table(header, rows)}\n\n{answer}"
 
 
 class Variants(Reproduction):
