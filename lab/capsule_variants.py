@@ -12,7 +12,7 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel
@@ -97,7 +97,7 @@ class Variants(Reproduction):
         folder = self.folder(name, seed)
         training = read_result(folder / "train_result.json")
         model, tokenizer = load_checkpoint(folder)
-        batches = list(encoded_batches(tokenizer, *self.validation_set))
+        batches = list(encoded_batches(tokenizer, *self.pairs("validation")))
         record: dict[str, Any] = {
             "kind": "capsule variant",
             "run": name,
@@ -116,13 +116,13 @@ class Variants(Reproduction):
         self.records.keep(self.file, record)
         print(f"{name}, seed {seed}: validation loss {record['validation_loss']:.3f}", flush=True)
 
-    @functools.cached_property
-    def validation_set(self) -> tuple[list[str], list[str]]:
-        """Sources and references."""
+    @functools.cache  # noqa: B019  one object lives as long as the command
+    def pairs(self, part: Literal["validation", "test"]) -> tuple[list[str], list[str]]:
+        """Return the sources and the references of a part of the corpus."""
         plain = load_recipe(self.recipe("plain"))
         recipe = load_recipe(self.recipe("plain"), {"data_dir": self.arguments.data_dir or plain.data_dir})
-        part = load_corpus(recipe, parts=("validation",))["validation"]
-        source, target = (list(self.side(part, recipe, side)) for side in ("source", "target"))
+        found = load_corpus(recipe, parts=(part,))[part]
+        source, target = (list(self.side(found, recipe, side)) for side in ("source", "target"))
         return source, target
 
 

@@ -92,6 +92,12 @@ FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
 # CapsNMT of the paper's depth, with the capsules that its Figure 3 likes best
 DEEP = {"encoder_layers": 4, "decoder_layers": 3}
 EIGHT = DEEP | {"num_capsules": 8, "num_iterations": 2}
+# CapsNMT, and what it is compared with: pooling of the same width, and of as many parameters
+FAIR = {
+    "pooling": ("capsnmt_pooling", DEEP),
+    "capsules": ("capsnmt", EIGHT),
+    "wide": ("capsnmt_pooling", DEEP | {"hidden_size": 296}),
+}
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
 
@@ -173,6 +179,15 @@ RUNS: dict[str, Run] = {
     "deep_capsnmt_softest": Run("capsnmt", EIGHT | {"score_scale": 0.00390625}),
     "deep_capsnmt_compared": Run("capsnmt", EIGHT | {"score_scale": 0.0625, "compared_capsule_scale": 16.0}),
     "deep_capsnmt_normalized": Run("capsnmt", EIGHT | {"normalize_capsules": True}),
+    # the same grid of dropout and rate for all, in tenths and thousandths: lab/capsules_fairly.py
+    **{
+        f"fair_{name}_{tenths}_{thousandths}": Run(
+            recipe, model | {"dropout": tenths / 10}, {"learning_rate": thousandths / 1000}, distilled="plain"
+        )
+        for name, (recipe, model) in FAIR.items()
+        for tenths in (2, 3)
+        for thousandths in (1, 2)
+    },
     # Zheng et al. 2019
     "gdr": Run("gdr", {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0}),
     "gdr_bow": Run("gdr", {"guided_bca_weight": 0.0}),

@@ -16,7 +16,7 @@ from pathlib import Path
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result
-from lab import capsule_variants, studies
+from lab import capsule_variants, capsules_fairly, studies
 from lab.effects import draw_effects, effects_table
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
@@ -76,7 +76,8 @@ def tables(records: Records) -> str:
 
 def plans(records: Records) -> str:
     """Return the answers to what was planned before it was trained."""
-    return "\n".join(answer for name in PLANS if (answer := planned(records, name))) or "No run has ended yet."
+    answers = [*(planned(records, name) for name in PLANS), capsules_fairly.table(records)]
+    return "\n".join(answer for answer in answers if answer) or "No run has ended yet."
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.evaluation.length_buckets import score_by_length
 
-
-def test_adequacy_and_its_picture(pictures, command):
+def test_adequacy(command):
     sources, lines = (Path(name).read_text().splitlines() for name in ("test.en", "worse.hyp"))
     rows = zip(sources, lines, Path("test.de").read_text().splitlines(), strict=True)
     table = [f"{src}\t{mt}\t{ref}\t{int(n % 3 > 0)}\t0" for n, (src, mt, ref) in enumerate(rows)]
@@ -27,8 +25,6 @@ def test_adequacy_and_its_picture(pictures, command):
     assert areas["uncovered source"]["omission"]["auc"] > 0.6
     assert "other" not in areas["own"]  # nothing has this label
     assert "| own | **1.000**" in Path("auc.md").read_text()
-    command("draw", "auc auc.json --output areas")
-    assert Path("areas.png").stat().st_size > 5000
 
 
 def test_align(command):
@@ -46,36 +42,6 @@ def test_align(command):
     links = Path("test.links").read_text().splitlines()
     assert len(links) == 40
     assert all("-" in line for line in links)
-
-
-def test_lengths_of_evaluations(pictures, command):
-    sources, references = (Path(name).read_text().splitlines() for name in ("test.en", "test.de"))
-    for name in ("good", "worse"):
-        hypotheses = Path(f"{name}.hyp").read_text().splitlines()
-        buckets = score_by_length(sources, hypotheses, [references], edges=[5, 8])
-        Path(f"{name}.json").write_text(
-            json.dumps({"system": name, "by_length": [bucket.as_dict() for bucket in buckets]})
-        )
-    command("draw", "lengths good.json worse.json --output out/lengths")
-    assert set(json.loads(Path("out/lengths.json").read_text())["systems"]) == {"good", "worse"}
-
-
-def test_sweep_and_lengths_of_reproductions(pictures, command):
-    model = {"model_type": "capsule_marian", "d_model": 32, "layer_aggregation": "em_routing"}
-    bucket = {"label": "0+", "sentences": 9, "score": 20.0, "hypothesis_words": 5.0, "reference_words": 6.0}
-    for number, settings in enumerate([{}, {"layer_aggregation_num_iterations": 2}]):
-        result = {
-            "run": "em", "seed": number, "recipe": {"model": model | settings}, "by_length": [bucket],
-            "scores": {"bleu": {"score": 20.0 + number}},
-        }  # fmt: skip
-        Path(f"{number}.json").write_text(json.dumps(result))
-    command("draw", "sweep 0.json 1.json --field layer_aggregation_num_iterations --output sweep")
-    points = json.loads(Path("sweep.json").read_text())["points"]
-    assert [(point["value"], point["score"]) for point in points] == [(3, 20.0), (2, 21.0)]
-    command("draw", "sweep 0.json --field layer_aggregation_num_capsules --output capsules")
-    assert json.loads(Path("capsules.json").read_text())["points"][0]["value"] == 32
-    command("draw", "lengths 0.json 1.json --output lengths")
-    assert set(json.loads(Path("lengths.json").read_text())["systems"]) == {"em, seed 0", "em, seed 1"}
 
 
 def test_probe_keeps_what_is_done(command):
@@ -98,19 +64,12 @@ def test_probe_keeps_what_is_done(command):
     assert [entry["encoder"] for entry in results] == ["concat", "em_routing"]
     assert "| paper: em_routing | 96.26 |" in printed
     assert "| test sentences | 10 |" in printed
-    command("draw", "probing probing.json --output probing")
-    assert Path("probing.png").stat().st_size > 1000
     with pytest.raises(SystemExit, match="made with other settings"):
         command("probe", f"{options} concat --num-capsules 8")
 
 
 WRONG = {
     "align --text nofile test.en": "nofile: no such file",
-    "draw lengths bad.json --output out": "bad.json: no JSON",
-    "draw lengths list.json --output out": "list.json: a result file is an object of names and values",
-    "draw lengths other.json --output out": "other.json: a result without by_length",
-    "draw sweep other.json --field dropout --output out": "other.json: a result without recipe, scores",
-    "draw auc other.json --output out": "other.json: a result without auc",
     "probe --treebank .": ".: no train*.conllu",
 }
 
