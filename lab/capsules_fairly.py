@@ -74,14 +74,17 @@ def table(records: Records) -> str:
     baseline = chosen(runs, "pooling")
     lines = []
     for method in ("capsules", "wide"):
-        name = chosen(runs, method)
-        if name is None or baseline is None or not (values := differences(scored(runs), name, baseline)):
+        chosen_run = chosen(runs, method)
+        if chosen_run is None or baseline is None:
+            continue
+        values = differences(scored(runs), chosen_run, baseline)
+        if not values:
             continue
         p_value = p_over_seeds(values)
         lines.append([
             TITLES[method],
             effect(values),
-            effect(differences(scored(runs, "joined"), name, baseline)),
+            effect(differences(scored(runs, "joined"), chosen_run, baseline)),
             "" if p_value is None else f"{p_value:.3f}",
             verdict(values) if len(values) == len(SEEDS) else f"{len(values)} of {len(SEEDS)} seeds are trained",
         ])  # fmt: skip

@@ -2,6 +2,7 @@
 
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600 --seeds 4 5   # beside it, in the same folder
+    python -m lab.replication --data-dir data/multi30k-en-de --budget 60 --seeds 4 --runs gdr_both
     python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
 
@@ -46,7 +47,8 @@ class Plan:
         return [self.baseline, *self.rows, *self.control]
 
 
-_EVERY_EPOCH = {"training.eval_steps": "462", "training.save_steps": "462", "training.bf16": "true"}
+# Runs train the same with and without validation; the first eight had it.
+_EVERY_EPOCH = {"training.eval_strategy": '"no"', "training.save_steps": "462", "training.bf16": "true"}
 # by the name of the file in lab/results
 PLANS = {
     # Seed 1 chose the rows and is not counted. The control has as many parameters as the largest row.
@@ -156,6 +158,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", help="where the files of Multi30k are")
     parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
     parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan, so that calls share it")
+    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan")
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
     parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
     parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
@@ -168,11 +171,14 @@ def main() -> int:
     seeds = arguments.seeds or list(plan.seeds)
     if not set(seeds) <= set(plan.seeds):
         raise SystemExit(f"lab.replication --seeds: the plan {arguments.plan} has {list(plan.seeds)}; got {seeds}")
+    runs = arguments.runs or plan.runs
+    if not set(runs) <= set(plan.runs):
+        raise SystemExit(f"lab.replication --runs: the plan {arguments.plan} has {plan.runs}; got {runs}")
     keep_freed_memory()
     changes = plan.changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
     settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
     reproduction = Reproduction(argparse.Namespace(**settings, changes=list(changes.items())))
-    failed = reproduction.train_and_score(plan.runs)
+    failed = reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "Nothing is trained yet.")
     print("\n".join(failed))
     return 1 if failed else 0

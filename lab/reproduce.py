@@ -162,7 +162,10 @@ class Reproduction:
             if not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
                 return False
         command = [str(SCRIPTS / "train.py"), recipe, "--output_dir", str(folder), "--seed", str(seed)]
-        for field, value in self.overrides(run, seed).items():
+        changed = self.overrides(run, seed) | {"data.test": None}  # it is translated here, by `score`
+        if changed.get("training.eval_strategy") == "no":
+            changed["data.validation"] = None
+        for field, value in changed.items():
             command += [f"--{field}", json.dumps(value)]
         return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
 

@@ -193,7 +193,7 @@ def test_plans(name, seeds, averaged):
         changes = {field: json.loads(value) for field, value in plan.changes.items()}
         recipe = load_recipe(f"multi30k/{RUNS[run].recipe}", changes)
         assert recipe.training["average_last"] == averaged
-        assert recipe.training["save_steps"] == recipe.training["eval_steps"] == 462, "an epoch"
+        assert recipe.training["save_steps"] == 462, "an epoch"
 
 
 def test_a_shared_baseline_is_the_same_training():
