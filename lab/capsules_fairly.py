@@ -24,11 +24,11 @@ from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.pipelines.lines import one_line
 from lab.capsule_variants import CHANGES, Variants
-from lab.effects import differences, effect
+from lab.effects import Gains, answer, differences, effect
 from lab.over_seeds import p_over_seeds
 from lab.paper_tables import RUNS, Run
 from lab.records import Records, Runs
-from lab.replication import PLANS, verdict
+from lab.replication import PLANS
 from lab.reproduce import DEVICE, Reproduction
 
 FILE = "capsules_fairly"  # of lab/results
@@ -71,27 +71,32 @@ def table(records: Records) -> str:
         return ""
     title = "Multi30k, distilled, 4 + 3 layers, M = 8, T = 2 (`python -m lab.capsules_fairly`)"
     parts = [f"{title}; tuning:", markdown_table(["method", "dropout", "rate", "validation loss"], tuned)]
-    baseline = chosen(runs, "pooling")
     lines = []
-    for method in ("capsules", "wide"):
-        chosen_run = chosen(runs, method)
-        if chosen_run is None or baseline is None:
-            continue
-        values = differences(scored(runs), chosen_run, baseline)
-        if not values:
-            continue
-        p_value = p_over_seeds(values)
+    joined_gains = gains(records, "joined")
+    for title, of in gains(records).items():
+        p_value = p_over_seeds(of.values)
         lines.append([
-            TITLES[method],
-            effect(values),
-            effect(differences(scored(runs, "joined"), chosen_run, baseline)),
+            title,
+            effect(of.values),
+            effect(joined_gains[title].values),
             "" if p_value is None else f"{p_value:.3f}",
-            verdict(values) if len(values) == len(SEEDS) else f"{len(values)} of {len(SEEDS)} seeds are trained",
+            answer(of),
         ])  # fmt: skip
     if lines:
         header = ["method", "gain over pooling, test set", "joined two by two", "p over seeds, test set", "answer"]
         parts.append(markdown_table(header, lines))
     return "\n\n".join(parts) + "\n"
+
+
+def gains(records: Records, key: str = "scores") -> dict[str, Gains]:
+    """Return the gains over pooling on the test set, or with "joined" on its sentences joined, by titles."""
+    runs = records.runs(FILE)
+    baseline, found = chosen(runs, "pooling"), {}
+    for method in ("capsules", "wide"):
+        run = chosen(runs, method)
+        if run is not None and baseline is not None and (values := differences(scored(runs, key), run, baseline)):
+            found[TITLES[method]] = Gains(values, len(SEEDS))
+    return found
 
 
 def scored(runs: Runs, key: str = "scores") -> Runs:

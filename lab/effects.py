@@ -1,7 +1,8 @@
-"""Does it help: for each method the mean difference to its baseline over seeds, with a 95 % interval."""
+"""Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer."""
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -11,6 +12,16 @@ from hf_capsule_mt.evaluation.results import markdown_table
 from lab.over_seeds import interval_over_seeds
 from lab.paper_tables import TABLES
 from lab.records import Records, Runs
+
+
+class Gains(NamedTuple):
+    """The differences to a baseline, one a seed, and how many seeds were planned."""
+
+    values: list[float]
+    planned: int
+
+
+Columns = Mapping[str, Mapping[str, Gains]]  # {how the models were trained: {the title of a method: its gains}}
 
 
 class Method(NamedTuple):
@@ -33,8 +44,6 @@ METHODS = (
     Method("Past and future, recurrent model", "rnmt_gdr", "rnmt", "gdr1"),
     Method("CapsNMT: capsules instead of pooling", "capsnmt", "pooling", "capsnmt1"),
 )
-BASELINES = {"plain": "Transformer", "rnmt": "RNMT", "pooling": "CapsNMT with pooling"}
-SETTINGS = {"embedded": "embedded corpus", "multi30k": "Multi30k"}
 
 
 def published(method: Method) -> float | None:
@@ -69,44 +78,85 @@ def effect(values: Sequence[float]) -> str:
     return f"{fmean(values):+.2f}{bounds}, n = {len(values)}"
 
 
-def effects_table(records: Records) -> str:
-    """Return a row for each method: the paper's gain, and ours in each setting."""
-    settings = {setting: records.runs(setting) for setting in SETTINGS}
+def verdict(values: Sequence[float]) -> str:
+    """Say what the interval of a mean difference in BLEU allows.
+
+    >>> verdict([0.5, 0.6, 0.7]), verdict([-0.5, -0.6, -0.7]), verdict([0.1, -0.1, 0.2]), verdict([0.1])
+    ('helps', 'hurts', 'within 0.5 BLEU of nothing', 'open')
+    """
+    interval = interval_over_seeds(values)
+    if interval is None:
+        return "open"
+    low, high = interval
+    if low > 0:
+        return "helps"
+    if high < 0:
+        return "hurts"
+    return f"within {math.ceil(10 * max(-low, high)) / 10:.1f} BLEU of nothing"
+
+
+def answer(gains: Gains) -> str:
+    """Return the verdict once all planned seeds are trained, until then how many are.
+
+    >>> answer(Gains([0.5, 0.51], 2)), answer(Gains([0.5, 0.51], 3))
+    ('helps', '2 of 3 seeds are trained')
+    """
+    values, planned = gains
+    return verdict(values) if len(values) == planned else f"{len(values)} of {planned} seeds are trained"
+
+
+def embedded_gains(records: Records) -> dict[str, Gains]:
+    """Return the gains on the embedded corpus. No plan was fixed before: the seeds are those that were trained."""
+    runs = records.runs("embedded")
+    found = {method.title: differences(runs, method.run, method.baseline) for method in METHODS}
+    return {title: Gains(values, len(values)) for title, values in found.items() if values}
+
+
+def titles(columns: Columns) -> list[str]:
+    """Return the papers' methods, then all others that have gains."""
+    return list(dict.fromkeys([method.title for method in METHODS] + [name for of in columns.values() for name in of]))
+
+
+def effects_table(columns: Columns) -> str:
+    """Return a row for each method: the paper's gain, and the answer of each column."""
+    printed = {method.title: published(method) for method in METHODS}
     rows = []
-    for method in METHODS:
-        printed = published(method)
-        cells = [effect(differences(runs, method.run, method.baseline)) for runs in settings.values()]
-        gain = "" if printed is None else f"{printed:+.2f}"
-        rows.append([method.title, BASELINES[method.baseline], gain, *cells])
-    return markdown_table(["method", "compared with", "paper", *SETTINGS.values()], rows)
+    for title in titles(columns):
+        found = [of.get(title) for of in columns.values()]
+        cells = ["" if gains is None else f"{answer(gains)}: {effect(gains.values)}" for gains in found]
+        gain = printed.get(title)
+        rows.append([title, "" if gain is None else f"{gain:+.2f}", *cells])
+    return markdown_table(["method", "paper", *columns], rows)
 
 
-def draw_effects(records: Records, path: str | os.PathLike[str]) -> Path | None:
-    """Draw the means with their intervals, one line for each method, beside the papers' gains."""
+def draw_effects(columns: Columns, path: str | os.PathLike[str]) -> Path | None:
+    """Draw the means with their intervals, one line for each method, beside the papers' gains.
+
+    Rows of a plan are drawn once all their seeds are trained.
+    """
     from matplotlib import pyplot as plt
 
-    settings = {setting: records.runs(setting) for setting in SETTINGS}
-    if not any(differences(runs, method.run, method.baseline) for runs in settings.values() for method in METHODS):
+    if not any(columns.values()):
         return None
-    figure, axis = plt.subplots(figsize=(7.5, 3.8))
-    for number, (setting, runs) in enumerate(settings.items()):
-        label = f"{SETTINGS[setting]}, ours"
-        for place, method in enumerate(METHODS):
-            values = differences(runs, method.run, method.baseline)
-            if not values:
+    places = {title: place for place, title in enumerate(titles(columns))}
+    figure, axis = plt.subplots(figsize=(8, 1 + 0.36 * len(places)))
+    for number, (label, of) in enumerate(columns.items()):
+        height = 0.5 * (number / max(len(columns) - 1, 1) - 0.5)
+        for title, (values, planned) in of.items():
+            if len(values) < planned:
                 continue
             mean, interval = fmean(values), interval_over_seeds(values)
             reach = None if interval is None else [[mean - interval[0]], [interval[1] - mean]]
-            height = place - 0.15 + 0.3 * number
-            axis.errorbar(mean, height, xerr=reach, fmt="o", color=f"C{number}", capsize=3, markersize=4, label=label)
+            place = places[title] + height
+            axis.errorbar(mean, place, xerr=reach, fmt="o", color=f"C{number}", capsize=3, markersize=4, label=label)
             label = "_"  # one entry in the legend
-    printed = [(gain, place) for place, method in enumerate(METHODS) if (gain := published(method)) is not None]
+    printed = [(gain, places[method.title]) for method in METHODS if (gain := published(method)) is not None]
     axis.plot(*zip(*printed, strict=True), "D", color="0.35", markerfacecolor="none", markersize=5, label="paper")
     axis.axvline(0, color="grey", linewidth=0.8)
-    axis.set_yticks(range(len(METHODS)), [method.title for method in METHODS], fontsize="small")
+    axis.set_yticks(range(len(places)), places, fontsize="small")
     axis.invert_yaxis()
-    axis.set_xlabel("gain in BLEU, with 95 % intervals over seeds (none: a single seed)")
+    axis.set_xlabel("gain in BLEU, with 95 % intervals over seeds")
     axis.grid(alpha=0.3)
-    axis.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    axis.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=2)
     figure.tight_layout()
     return save_picture(figure, path)

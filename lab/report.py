@@ -17,10 +17,11 @@ import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result
 from lab import capsule_variants, capsules_fairly, studies
-from lab.effects import draw_effects, effects_table
+from lab.effects import Columns, Gains, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
-from lab.replication import PLANS
+from lab.replication import FROM_THE_START, PLANS
+from lab.replication import gains as planned_gains
 from lab.replication import table as planned
 from lab.table_pictures import draw_setting, draw_studies, draw_what_came_of_claims
 from lab.tables import SETTINGS, is_begun, left_out, render_claims, render_table, short_title
@@ -74,6 +75,15 @@ def tables(records: Records) -> str:
     return "\n\n".join(parts)
 
 
+def effects(records: Records) -> Columns:
+    """Return the gains of all methods over seeds, by how their models were trained."""
+    columns: dict[str, dict[str, Gains]] = {"embedded corpus": embedded_gains(records)}
+    for name, plan in PLANS.items():
+        columns.setdefault(plan.column, {}).update(planned_gains(records, name))
+    columns[FROM_THE_START].update(capsules_fairly.gains(records))
+    return {column: found for column, found in columns.items() if found}
+
+
 def plans(records: Records) -> str:
     """Return the answers to what was planned before it was trained."""
     answers = [*(planned(records, name) for name in PLANS), capsules_fairly.table(records)]
@@ -84,7 +94,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "claims": claims,
     "plans": plans,
     "tables": tables,
-    "effects": effects_table,
+    "effects": lambda records: effects_table(effects(records)),
     "capsule_variants": capsule_variants.table,
     **studies.SECTIONS,
 }
@@ -111,7 +121,7 @@ def draw(records: Records, folder: Path, page: Path) -> None:
         draw_setting(runs, folder / setting)
     draw_what_came_of_claims({short_title(name): runs for name, runs in settings.items()}, folder / "claims.png")
     draw_studies(records.named("studies"), folder)
-    if (picture := draw_effects(records, page.with_suffix(".png"))) is not None:
+    if (picture := draw_effects(effects(records), page.with_suffix(".png"))) is not None:
         shrink(picture)
 
 

@@ -18,6 +18,7 @@ from accelerate import PartialState
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
+from hf_capsule_mt.fast import takes_fast, to_fast
 from hf_capsule_mt.files.digests import checkpoint_digests
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.outputs import check_output_folder
@@ -90,12 +91,10 @@ def main() -> int:
         "length_penalty": arguments.length_penalty,
         "max_new_tokens": longest_translation(arguments, max_target_tokens(model)),
     }
-    teacher = Teacher(
-        model.to(processes.device),
-        tokenizer,
-        max_source_tokens=longest_source,
-        **search,
-    )
+    model.to(processes.device)
+    exact = processes.device.type == "cpu" and model.dtype == torch.float32 and takes_fast(model)
+    decoder = to_fast(model, int8=False) if exact else None
+    teacher = Teacher(model, tokenizer, max_source_tokens=longest_source, decoder=decoder, **search)
     settings = {
         "teacher": arguments.teacher,
         "teacher_files": checkpoint_digests(arguments.teacher, getattr(model.config, "_commit_hash", None)),

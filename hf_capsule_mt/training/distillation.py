@@ -282,12 +282,21 @@ class Teacher:
     """Wrap any sequence-to-sequence model as a function from texts to translations.
 
     Args:
-        generation: arguments of `generate`, such as `num_beams`.
+        decoder: what generates in the place of the model, such as `to_fast(model, int8=False)`.
         max_source_tokens: truncate longer sources.
+        generation: arguments of `generate`, such as `num_beams`.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, max_source_tokens: int | None = None, **generation: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        max_source_tokens: int | None = None,
+        decoder: Any | None = None,
+        **generation: Any,
+    ) -> None:
         self.model = model.eval()
+        self.decoder = model if decoder is None else decoder
         self.tokenizer = tokenizer
         self.max_source_tokens = max_source_tokens
         self.generation = generation
@@ -297,7 +306,7 @@ class Teacher:
         batch = self.tokenizer(texts, padding=True, return_tensors="pt", **cut).to(self.model.device)
         batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
         with torch.inference_mode():
-            ids = self.model.generate(**batch, **self.generation)
+            ids = self.decoder.generate(**batch, **self.generation)
         # keep each translation on one line, also if the teacher generates line breaks
         decoded = [decode_target(self.tokenizer, sequence) for sequence in ids]
         return [" ".join(text.split("\n")) for text in decoded]

@@ -7,7 +7,7 @@ import pytest
 
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
-from lab.effects import METHODS, differences, effects_table, published
+from lab.effects import METHODS, Gains, differences, effects_table, embedded_gains, published, verdict
 from lab.over_seeds import (
     RunsOverSeeds,
     bootstrap_over_seeds,
@@ -20,7 +20,7 @@ from lab.over_seeds import (
 )
 from lab.paper_tables import RUNS
 from lab.records import Records
-from lab.replication import PLANS, table, verdict
+from lab.replication import PLANS, table
 
 
 def test_mean_and_spread_are_those_of_a_sample():
@@ -164,17 +164,18 @@ def test_every_method_is_a_run_with_a_claim():
     assert all(gain is not None and gain > 0 for gain in gains.values())
 
 
-def test_the_table(tmp_path):
+def test_the_table_of_all_methods(tmp_path):
     records = Records(tmp_path)
     for seed, ours, theirs in ((1, 21.0, 20.0), (2, 22.0, 20.0), (3, 23.0, 20.0)):
         records.keep("embedded", {"run": "em_routing", "seed": seed, **bleu(ours)})
         records.keep("embedded", {"run": "plain", "seed": seed, **bleu(theirs)})
-    records.keep("multi30k", {"run": "em_routing", "seed": 1, **bleu(30.0)})
-    records.keep("multi30k", {"run": "plain", "seed": 1, **bleu(30.5)})
+    planned = {"Layers: EM routing": Gains([0.5, 0.6], 3), "Another": Gains([-1.0, -1.1], 2)}
+    table = effects_table({"embedded": embedded_gains(records), "planned": planned})
     # t = 4.3027 for two degrees of freedom: 2 +- 4.3027 / sqrt(3)
-    assert "| Layers: EM routing | Transformer | +1.50 | +2.00 [-0.48, +4.48], n = 3 | -0.50, n = 1 |" in (
-        effects_table(records)
-    )
+    ours = "within 4.5 BLEU of nothing: +2.00 [-0.48, +4.48], n = 3"
+    unfinished = "2 of 3 seeds are trained: +0.55 [-0.09, +1.19], n = 2"
+    assert f"| Layers: EM routing | +1.50 | {ours} | {unfinished} |" in table
+    assert "| Another |  |  | hurts: -1.05 [-1.69, -0.41], n = 2 |" in table
 
 
 def keep(records, run, seed, bleu):
@@ -223,7 +224,7 @@ def test_the_table_answers_once_all_seeds_are_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "answer"), [([1.0, 1.1], "helps"), ([0.0, 0.0, 0.3, 0.0], "within 0.3 BLEU of nothing")]
+    ("values", "answer"), [([1.0, 1.1], "helps"), ([0.0, 0.0, 0.3, 0.0], "within 0.4 BLEU of nothing")]
 )
 def test_verdict(values, answer):
     assert verdict(values) == answer
