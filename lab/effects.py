@@ -139,7 +139,7 @@ def draw_effects(columns: Columns, path: str | os.PathLike[str]) -> Path | None:
     if not any(columns.values()):
         return None
     places = {title: place for place, title in enumerate(titles(columns))}
-    figure, axis = plt.subplots(figsize=(8, 1 + 0.36 * len(places)))
+    figure, axis = plt.subplots(figsize=(6.6, 0.8 + 0.28 * len(places)))
     for number, (label, of) in enumerate(columns.items()):
         height = 0.5 * (number / max(len(columns) - 1, 1) - 0.5)
         for title, (values, planned) in of.items():

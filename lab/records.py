@@ -2,7 +2,7 @@
 
 `embedded`, `multi30k` and `tatoeba` hold the runs of a setting, by `run` and `seed`, and its other measurements, by
 `name`; `studies` holds everything else by `name`. A line has all that `write_result` keeps: the command, the date, the
-machine, the software and the commit. Numbers have eight digits. A small file is `NAME.jsonl`, a large one
+machine, the software and the commit. Numbers have six digits. A small file is `NAME.jsonl`, a large one
 `NAME.jsonl.xz`.
 
 `SETTING.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
@@ -107,12 +107,12 @@ def _lines(content: bytes) -> list[Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return a value with its numbers as eight digits say them: more of them only fill the repository."""
+    """Return a value with its numbers as six digits say them: more of them only fill the repository."""
     if isinstance(value, dict):
         return {key: _rounded(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_rounded(entry) for entry in value]
-    return float(f"{value:.8g}") if isinstance(value, float) and abs(value) < 1e6 else value
+    return float(f"{value:.6g}") if isinstance(value, float) and abs(value) < 1e6 else value
 
 
 def _key(record: Mapping[str, Any]) -> tuple[bool, str, int]:

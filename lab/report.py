@@ -23,8 +23,8 @@ from lab.records import SPEEDS, Records
 from lab.replication import FROM_THE_START, PLANS
 from lab.replication import gains as planned_gains
 from lab.replication import table as planned
-from lab.table_pictures import draw_setting, draw_studies, draw_what_came_of_claims
-from lab.tables import SETTINGS, is_begun, left_out, render_claims, render_table, short_title
+from lab.table_pictures import draw_setting, draw_studies
+from lab.tables import SETTINGS, is_begun, left_out, render_claims, render_table
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
@@ -66,12 +66,13 @@ def tables(records: Records) -> str:
         speeds = share_among_equals(named[SPEEDS]["models"]) if SPEEDS in named else {}
         signature = next(iter(next(iter(runs.values())).values()))["scores"]["bleu"]["signature"]
         parts += [f"## {title}", f"BLEU: `{signature}`"]
-        begun = [key for key in TABLES if is_begun(key, set(runs))]
+        begun = [key for key in TABLES if is_begun(key, runs)]
         for key in begun:
             table = TABLES[key]
             parts += [f"### {table.title}", render_table(table, runs, speeds).rstrip()]
             parts += [table.note] if table.note else []
-        parts += left_out([key for key in TABLES if key not in begun], setting)
+        if len(begun) < len(TABLES):
+            parts.append(left_out(setting))
     return "\n\n".join(parts)
 
 
@@ -119,7 +120,6 @@ def draw(records: Records, folder: Path, page: Path) -> None:
     settings = {setting: records.runs(setting) for setting in SETTINGS}
     for setting, runs in settings.items():
         draw_setting(runs, folder / setting)
-    draw_what_came_of_claims({short_title(name): runs for name, runs in settings.items()}, folder / "claims.png")
     draw_studies(records.named("studies"), folder)
     if (picture := draw_effects(effects(records), page.with_suffix(".png"))) is not None:
         shrink(picture)

@@ -1,6 +1,5 @@
 """Pictures of result files: scores by source length, sweeps over settings, areas under curves, probing."""
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,6 @@ from transformers import AutoConfig
 
 from hf_capsule_mt.analysis.pictures import save_picture
 from lab.probing import Accuracies
-
-# In pictures of differences up to a limit, as multiples of it: marks of what lies beyond, the end with their numbers
-BEYOND, END = 1.07, 1.4
 
 
 @dataclass(frozen=True)
@@ -81,105 +77,10 @@ def draw_sweep(
     return save_picture(figure, path)
 
 
-def _draw_seeds(
-    axis: Any, values: Sequence[float], place: float, half_height: float, colour: str, limit: float = math.inf
-) -> None:
-    """On a line of a picture a dot for each seed, and a bar for their mean; nothing of what lies beyond a limit."""
-    near = [value for value in values if abs(value) <= limit]
-    axis.plot(near, [place] * len(near), "o", markersize=3.5, color=colour, alpha=0.7)
-    if abs(mean := fmean(values)) <= limit:
-        axis.plot([mean] * 2, [place - half_height, place + half_height], color=colour)
-
-
-def _draw_within(
-    axis: Any, values: Sequence[float], place: float, half_height: float, limit: float, colour: str, beyond: str
-) -> None:
-    """The seeds of a line. An arrow at an edge stands for those beyond the limit, with their mean beside it."""
-    _draw_seeds(axis, values, place, half_height, colour, limit)
-    for side, marker in ((-1, "<"), (1, ">")):
-        if far := [value for value in values if side * value > limit]:
-            _draw_beyond(axis, fmean(far), place, limit, marker=marker, color=beyond)
-
-
-def _draw_beyond(axis: Any, value: float, place: float, limit: float, **mark: Any) -> None:
-    """A mark and a number for what lies beyond the limit: outside of it, where no dot is."""
-    edge = math.copysign(BEYOND * limit, value)
-    axis.plot(edge, place, **mark)
-    axis.annotate(
-        f"{value:+.1f}", (edge, place), (math.copysign(6, value), 0), va="center",
-        textcoords="offset points", ha="left" if value > 0 else "right", fontsize="x-small",
-    )  # fmt: skip
-
-
-def _lay_out_differences(axis: Any, labels: Sequence[str], limit: float, fontsize: str) -> None:
-    """The axes of a picture of differences, a line for each label from top to bottom."""
-    axis.axvline(0, color="grey", linewidth=0.8)
-    axis.set_xlim(-END * limit, END * limit)
-    axis.set_ylim(len(labels) - 0.3, -0.7)
-    axis.set_yticks(range(len(labels)), labels, fontsize=fontsize)
-    axis.set_xlabel("difference in BLEU; a dot for each seed, their mean as a bar")
-    axis.grid(alpha=0.3)
-
-
-def draw_differences(rows: Mapping[str, Sequence[float]], path: str | os.PathLike[str], limit: float = 3.0) -> Path:
-    """Differences to a baseline, a line for each row: a dot for each seed, a bar for their mean.
-
-    Seeds beyond the limit are an arrow at the edge with their mean beside it, so that the others can be told apart.
-    """
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(7, 0.9 + 0.21 * len(rows)))
-    _lay_out_differences(axis, list(rows), limit, "x-small")
-    for place, values in enumerate(rows.values()):
-        _draw_within(axis, values, place, 0.35, limit, "C0", beyond="C3")
-    figure.tight_layout()
-    return save_picture(figure, path)
-
-
-@dataclass(frozen=True)
-class ClaimedDifference:
-    """What a paper says that a method is worth, if it prints it, and what came of it: {data: a value of each seed}."""
-
-    text: str
-    printed: float | None
-    found: Mapping[str, Sequence[float]]
-
-
-def draw_claims(
-    claims: Mapping[str, Sequence[ClaimedDifference]], path: str | os.PathLike[str], limit: float = 5.0
-) -> Path:
-    """The claims of papers beside what came of them, a line for each: a diamond, and dots for the seeds.
-
-    What lies beyond the limit is an arrow at the edge, as in `draw_differences`.
-    """
-    from matplotlib import pyplot as plt
-
-    data = list(dict.fromkeys(name for group in claims.values() for claim in group for name in claim.found))
-    places: list[tuple[str, ClaimedDifference | None]] = []
-    for title, group in claims.items():
-        places += [(title, None), *((claim.text, claim) for claim in group)]
-    figure, axis = plt.subplots(figsize=(9, 1.2 + 0.27 * len(places)))
-    _lay_out_differences(axis, [text for text, _ in places], limit, "small")
-    for place, (_, claim) in enumerate(places):
-        if claim is None:
-            axis.get_yticklabels()[place].set_fontweight("bold")
-            continue
-        if claim.printed is not None:
-            diamond: dict[str, Any] = {"marker": "D", "color": "0.35", "markersize": 5, "markerfacecolor": "none"}
-            if abs(claim.printed) > limit:
-                _draw_beyond(axis, claim.printed, place, limit, **diamond)
-            else:
-                axis.plot(claim.printed, place, **diamond)
-        for number, name in enumerate(data):
-            if values := claim.found.get(name):
-                height, colour = place + (number - (len(data) - 1) / 2) * 0.36, f"C{number}"
-                _draw_within(axis, values, height, 0.17, limit, colour, beyond=colour)
-    axis.plot([], [], "D", color="0.35", markerfacecolor="none", label="the paper's")
-    for number, name in enumerate(data):
-        axis.plot([], [], "o", color=f"C{number}", label=name)
-    axis.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1 + len(data))
-    figure.tight_layout()
-    return save_picture(figure, path)
+def _draw_seeds(axis: Any, values: Sequence[float], place: float, half_height: float, colour: str) -> None:
+    """On a line of a picture a dot for each seed, and a bar for their mean."""
+    axis.plot(values, [place] * len(values), "o", markersize=3.5, color=colour, alpha=0.7)
+    axis.plot([fmean(values)] * 2, [place - half_height, place + half_height], color=colour)
 
 
 def draw_probing(

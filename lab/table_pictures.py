@@ -6,19 +6,15 @@ from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.analysis.pictures import draw_by_length, save_picture
-from lab.paper_tables import CLAIMS, PROBING, TABLES, Table
+from lab.paper_tables import PROBING, TABLES, Table
 from lab.records import Runs
 from lab.result_pictures import (
-    ClaimedDifference,
     SweepPoint,
     draw_auc,
-    draw_claims,
-    draw_differences,
     draw_probing,
     draw_sweep,
     sweep_points,
 )
-from lab.tables import comparisons_with
 
 BY_LENGTH = ("plain", "em_routing", "head_em_lower", "gdr_both", "rnmt", "pooling", "capsnmt")
 
@@ -27,9 +23,9 @@ def draw_setting(results: Runs, folder: Path) -> list[Path]:
     """Draw all that the results of a setting suffice for, and delete its older pictures.
 
     `KEY.png`: the sweep of a table, where the paper has a plot. `lengths.png`: score and length by source length, of
-    the first seed. `differences.png`: every row against its baseline, seed by seed.
+    the first seed.
     """
-    for name in (*TABLES, "lengths", "differences"):
+    for name in (*TABLES, "lengths"):
         (folder / f"{name}.png").unlink(missing_ok=True)
     made = []
     for key, table in TABLES.items():
@@ -39,32 +35,7 @@ def draw_setting(results: Runs, folder: Path) -> list[Path]:
     systems = {run: results[run][min(results[run])]["by_length"] for run in BY_LENGTH if run in results}
     if len(systems) > 1:
         made.append(draw_by_length(systems, folder / "lengths.png"))
-    if differences := _differences(results):
-        made.append(draw_differences(differences, folder / "differences.png"))
     return made
-
-
-def draw_what_came_of_claims(settings: dict[str, Runs], path: Path) -> Path | None:
-    """Draw the papers' claims beside the differences of {title of a setting: its results}, if there are any."""
-    path.unlink(missing_ok=True)
-    claims = {
-        paper: [
-            ClaimedDifference(
-                claim.text,
-                claim.printed,
-                {
-                    title: values
-                    for title, results in settings.items()
-                    if (values := _differences_to(results, claim.run, claim.row.baseline))
-                },
-            )
-            for claim in group
-        ]
-        for paper, group in CLAIMS.items()
-    }
-    if not any(claim.found for group in claims.values() for claim in group):
-        return None
-    return draw_claims(claims, path)
 
 
 def draw_studies(studies: dict[str, dict[str, Any]], folder: Path) -> list[Path]:
@@ -81,11 +52,6 @@ def draw_studies(studies: dict[str, dict[str, Any]], folder: Path) -> list[Path]
     return made
 
 
-def _differences_to(results: Runs, run: str | None, baseline: str | None) -> list[float]:
-    """Return the differences in BLEU of a run to a baseline, for each seed that is compared with it."""
-    return [entry["difference"] for entry in comparisons_with(baseline, results.get(run or "", {}))]
-
-
 def _points(table: Table, results: Runs) -> list[SweepPoint]:
     """Return the rows that have the field which the table sweeps."""
     if not table.swept:
@@ -99,18 +65,6 @@ def _baseline(table: Table, results: Runs) -> float | None:
     """Return the mean score of the baseline of the table."""
     runs = results.get(table.rows[-1].baseline or "", {})
     return fmean(result["scores"]["bleu"]["score"] for result in runs.values()) if runs else None
-
-
-def _differences(results: Runs) -> dict[str, list[float]]:
-    """Return the differences in BLEU of each run to its baselines, by seed, in the order of the tables."""
-    pairs = dict.fromkeys(
-        (row.run, row.baseline) for table in TABLES.values() for row in table.rows if row.run != row.baseline
-    )
-    found: dict[str, list[float]] = {}
-    for run, baseline in pairs:
-        if values := _differences_to(results, run, baseline):
-            found[run if baseline == "plain" else f"{run} against {baseline}"] = values  # type: ignore[index]
-    return found
 
 
 def draw_lengths(sweeps: dict[str, Any], path: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,6 @@
 """The papers' tables and claims beside our results, as Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -17,8 +17,7 @@ def render_table(table: Table, results: Runs, speeds: dict[str, dict[str, Any]])
 
     Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
     is to the baseline of the same seeds; the p-values are those of the paired bootstrap over sentences, of all seeds
-    together and, in brackets, of each, and that of the t-test over seeds. All seeds are listed if
-    they are more than `UNSTABLE_RANGE` apart.
+    together, and that of the t-test over seeds. All seeds are listed if they are more than `UNSTABLE_RANGE` apart.
     """
     more = [name for name in table.columns if name in MORE]
     header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
@@ -88,10 +87,10 @@ def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> l
 
 
 def _p_values(comparisons: list[dict[str, Any]]) -> str:
-    """Format the p-value of all seeds together, if it is known, then in brackets those of each."""
-    each = " / ".join(f"{entry['p_bootstrap']:.3f}" for entry in comparisons)
+    """Format the p-value of all seeds together; if it is not known, those of each."""
     together = _p_of_all(comparisons)
-    return each if len(comparisons) == 1 or together is None else f"{together:.3f} ({each})"
+    each = [entry["p_bootstrap"] for entry in comparisons]
+    return " / ".join(f"{p:.3f}" for p in (each if together is None else [together]))
 
 
 def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
@@ -141,19 +140,17 @@ def short_title(setting: str) -> str:
     return SETTINGS[setting].partition(" (")[0]
 
 
-def is_begun(key: str, results: set[str]) -> bool:
-    """Return whether a table adds to the headline rows: all its rows have been run, or one that is not a headline."""
+def is_begun(key: str, results: Runs) -> bool:
+    """Return whether a table adds to the headline rows: a row that is none, or two seeds or more of all its rows."""
     runs = {row.run for row in TABLES[key].rows if row.run}
     headline = {row.run for row in TABLES["headline"].rows}
-    return key == "headline" or runs <= results or bool(runs & results - headline)
+    replicated = {name for name, of in results.items() if len(of) > 1}
+    return key == "headline" or runs <= replicated or bool(runs & results.keys() - headline)
 
 
-def left_out(keys: Sequence[str], setting: str) -> list[str]:
-    """Return a paragraph that lists the tables that are not begun."""
-    if not keys:
-        return []
-    titles = "; ".join(f"{TABLES[key].title.partition(' (the figures')[0]} (`{key}`)" for key in keys)
-    return [
-        f"Not begun here beyond rows of the tables above: {titles}. "
-        f"`python -m lab.reproduce NAME --setting {setting}` trains the rows of one."
-    ]
+def left_out(setting: str) -> str:
+    """Return the paragraph below the tables of a setting that lacks some."""
+    return (
+        "Tables that would add nothing are left out; "
+        f"`python -m lab.reproduce TABLE --setting {setting} --seeds 1 2 3` trains one."
+    )

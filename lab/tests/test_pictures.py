@@ -6,9 +6,9 @@ from typing import Any
 import matplotlib
 import pytest
 
-from lab import result_pictures, table_pictures
-from lab.result_pictures import SweepPoint, draw_auc, draw_differences, draw_probing, draw_sweep
-from lab.table_pictures import draw_setting, draw_what_came_of_claims
+from lab import table_pictures
+from lab.result_pictures import SweepPoint, draw_auc, draw_probing, draw_sweep
+from lab.table_pictures import draw_setting
 from tests.analysis.test_routing_statistics import colours
 
 matplotlib.use("agg")
@@ -58,12 +58,12 @@ def test_what_there_is_enough_of_is_drawn(tmp_path):
         "plain": {1: result(20.0, {}), 2: result(21.0, {})},
         "em_routing": {1: result(21.0, routing, plain=1.0), 2: result(20.5, routing, plain=-0.5)},
     }
-    assert [path.name for path in draw_setting(results, tmp_path)] == ["lengths.png", "differences.png"]
+    assert [path.name for path in draw_setting(results, tmp_path)] == ["lengths.png"]
     results["em_routing_1_iterations"] = {
         1: result(19.0, routing | {"layer_aggregation_num_iterations": 1}, plain=-1.0)
     }
     pictures = draw_setting(results, tmp_path)
-    assert [path.name for path in pictures] == ["dou_iterations.png", "lengths.png", "differences.png"]
+    assert [path.name for path in pictures] == ["dou_iterations.png", "lengths.png"]
     assert all(colours(path) > 10 for path in pictures)
     (tmp_path / "other.png").touch()
     assert draw_setting({"plain": {1: result(20.0, {})}}, tmp_path) == []
@@ -86,43 +86,3 @@ def test_a_sweep_has_its_points_and_its_baseline(tmp_path, monkeypatch):
     }
     draw_setting(results, tmp_path)
     assert drawn == {"dou_capsules": ([(8, 19.0), (8, 18.0), (32, 21.0)], "layer_aggregation_num_capsules", 21.0)}
-
-
-def test_what_lies_far_away_is_an_arrow(tmp_path):
-    rows = {"near": [0.4, -0.2], "far below": [-96.0], "far above": [5.0, 6.0]}
-    assert colours(draw_differences(rows, tmp_path / "differences.png")) > 10
-
-
-def test_no_seed_is_lost_beyond_the_edge(tmp_path, monkeypatch):
-    written = []
-    monkeypatch.setattr(
-        result_pictures,
-        "save_picture",
-        lambda figure, path: written.extend(t.get_text() for t in figure.axes[0].texts),
-    )
-    rows = {"low rate": [1.1, 3.7, 1.8], "mean": [4.0, 5.0], "near": [3.1], "both": [-98.2, -0.1, 98.4]}
-    draw_differences(rows, tmp_path / "differences.png")
-    assert written == ["+3.7", "+4.5", "+3.1", "-98.2", "+98.4"]
-
-
-def test_claims_are_drawn_beside_what_came_of_them(tmp_path, monkeypatch):
-    file = tmp_path / "claims.png"
-    ours = {
-        "em_routing": {1: result(20.0, {}, plain=0.5), 2: result(20.0, {}, plain=-0.25)},
-        "capsnmt": {1: result(20.0, {}, pooling=1.0, capsnmt_ablated=8.0), 2: result(20.0, {}, pooling=2.0)},
-    }
-    assert colours(draw_what_came_of_claims({"Ours": ours, "Other": {}}, file)) > 10
-    drawn = {}
-    monkeypatch.setattr(table_pictures, "draw_claims", lambda claims, path: drawn.update(claims))
-    draw_what_came_of_claims({"Ours": ours, "Other": {"em_routing": {1: result(30.0, {}, plain=0.75)}}}, file)
-    found = {
-        (claim.text, claim.printed and round(claim.printed, 2)): claim.found
-        for group in drawn.values()
-        for claim in group
-    }
-    assert found["EM routing", 1.5] == {"Ours": [0.5, -0.25], "Other": [0.75]}
-    assert found["capsules in the place of pooling", 4.4] == {"Ours": [1.0, 2.0]}
-    assert found["capsules: these, positions, and separable composition and scoring", 1.0] == {"Ours": [8.0]}
-    assert found["the same at half of our learning rate", None] == {}
-    assert draw_what_came_of_claims({"Ours": {"plain": {1: result(20.0, {})}}}, file) is None
-    assert not file.exists()  # no picture of results that are gone
