@@ -139,7 +139,8 @@ def table(records: Records, name: str) -> str:
     plain = [run["scores"]["bleu"]["score"] for run in records.runs(plan.shares or name)[plan.baseline].values()]
     baseline = f"{fmean(plain):.2f} BLEU, n = {len(plain)}"
     header = ["method", f"gain over the plain model ({baseline})", "p over seeds (Holm)", "answer"]
-    return f"Multi30k, {plan.title}:\n\n{markdown_table(header, lines)}"
+    command = f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600 --cpu"
+    return f"Multi30k, {plan.title} (`{command}`):\n\n{markdown_table(header, lines)}"
 
 
 def parse_arguments() -> argparse.Namespace:

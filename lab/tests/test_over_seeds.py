@@ -20,7 +20,7 @@ from lab.over_seeds import (
 )
 from lab.paper_tables import RUNS
 from lab.records import Records
-from lab.replication import PLANS, table
+from lab.replication import PLANS, main, table
 
 
 def test_mean_and_spread_are_those_of_a_sample():
@@ -195,6 +195,19 @@ def test_plans(name, seeds, averaged):
         recipe = load_recipe(f"multi30k/{RUNS[run].recipe}", changes)
         assert recipe.training["average_last"] == averaged
         assert recipe.training["save_steps"] == 462, "an epoch"
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--seeds 2 7", r"replication has \[2, 3, 4, 5\]; got \[2, 7\]"),
+        ("--runs linear em_routing", r"replication has \['plain', 'linear', .*\]; got \['linear', 'em_routing'\]"),
+    ],
+)
+def test_only_what_is_planned_is_trained(monkeypatch, option, message):
+    monkeypatch.setattr("sys.argv", ["lab.replication", *option.split()])
+    with pytest.raises(SystemExit, match=message):
+        main()
 
 
 def test_a_shared_baseline_is_the_same_training():
