@@ -92,7 +92,8 @@ def verdict(values: Sequence[float]) -> str:
         return "helps"
     if high < 0:
         return "hurts"
-    return f"within {math.ceil(10 * max(-low, high)) / 10:.1f} BLEU of nothing"
+    bound = round(max(-low, high), 2)  # as it is printed
+    return f"within {math.ceil(round(10 * bound, 6)) / 10:.1f} BLEU of nothing"
 
 
 def answer(gains: Gains) -> str:
