@@ -57,7 +57,9 @@ def test_the_command(command, monkeypatch):
             Path(f"{name}.{side}.gz").write_bytes(gzip.compress("".join(lines).encode()))
     tiny = {"training.max_steps": "2", "training.bf16": "false", "tokenizer.vocab_size": "300"}
     tiny |= {"training.use_cpu": "true", "training.save_steps": "1", "data.max_length": "200"}
-    monkeypatch.setattr(capsules_fairly, "CHANGES", capsules_fairly.CHANGES | tiny)
+    # a teacher of two steps says nothing, at length
+    long = {"data.max_length": "2000", "training.max_tokens_per_batch": "4000"}
+    monkeypatch.setattr(capsules_fairly, "CHANGES", capsules_fairly.CHANGES | tiny | long)
     short = {"training.max_steps": 3, "training.save_steps": 1, "training.average_last": 2}
     assert short.keys() == LONGER.keys()
     monkeypatch.setattr(capsules_fairly, "LONGER", short)
