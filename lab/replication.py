@@ -49,7 +49,7 @@ class Plan:
         return [self.baseline, *self.rows, *self.control]
 
 
-# Runs train the same with and without validation; the first eight had it.
+# Runs train the same with and without validation; the first eleven had it.
 _EVERY_EPOCH = {"training.eval_strategy": '"no"', "training.save_steps": "462", "training.bf16": "true"}
 FROM_THE_START = "Multi30k, from the start"
 # by the name of the file in lab/results

@@ -195,6 +195,7 @@ def test_plans(name, seeds, averaged):
         recipe = load_recipe(f"multi30k/{RUNS[run].recipe}", changes)
         assert recipe.training["average_last"] == averaged
         assert recipe.training["save_steps"] == 462, "an epoch"
+        assert recipe.training["eval_strategy"] == "no"
 
 
 @pytest.mark.parametrize(
