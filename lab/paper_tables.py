@@ -206,6 +206,7 @@ RUNS: dict[str, Run] = {
     # the papers' own way: all go on from one plain model
     "plain_further": Run("plain", training=FURTHER, init_from="plain"),
     "linear_further": Run("linear", training=FURTHER, init_from="plain"),
+    "dynamic_combination_further": Run("dynamic_combination", training=FURTHER, init_from="plain"),
     "em_routing_further": Run("em_routing", training=FURTHER, init_from="plain"),
     "gdr_further": Run("gdr", {"guided_capsule_dim": 128}, FURTHER, init_from="plain"),
     # votes near 1 at the start, so that what is squashed is routed from the first step; at a width of 256

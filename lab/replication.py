@@ -5,6 +5,7 @@
     python -m lab.replication --data-dir data/multi30k-en-de --budget 60 --seeds 4 --runs gdr_both
     python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
+    python -m lab.replication recurrent --data-dir data/multi30k-en-de --budget 600
 
 Each plan was committed before the test set was translated with any of its seeds. A training that the budget stops
 resumes in the next call.
@@ -77,6 +78,7 @@ PLANS = {
         baseline="plain_further",
         rows={
             "linear_further": "Layers: linear combination (no routing)",
+            "dynamic_combination_further": "Layers: dynamic combination (no routing)",
             "em_routing_further": "Layers: EM routing",
             "gdr_further": "Past and future: guided routing",
         },
@@ -86,7 +88,8 @@ PLANS = {
         | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
         | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")},
     ),
-    # With the model's initial weights both start uniform, and what they squash is nearly nothing.
+    # With the model's initial weights the first two start uniform, and what they squash is nearly nothing. The third's
+    # votes are near 1 by default.
     "starts": Plan(
         title="from the start, with votes near 1 at first; mean of the last five epochs",
         column=FROM_THE_START,
@@ -95,10 +98,20 @@ PLANS = {
         rows={
             "dynamic_routing_routed": "Layers: dynamic routing, larger votes at first",
             "head_simple_lower_routed": "Heads: simple routing, lowest layers, larger votes at first",
+            "head_em_everywhere": "Heads: EM routing, all attentions",
         },
         control={},
         changes=_EVERY_EPOCH | {"training.average_last": "5"},
         shares="replication",
+    ),
+    "recurrent": Plan(
+        title="recurrent models, trained from the start; mean of the last five epochs",
+        column=FROM_THE_START,
+        seeds=(2, 3, 4),
+        baseline="rnmt",
+        rows={"rnmt_gdr": "Past and future, recurrent model"},
+        control={},
+        changes=_EVERY_EPOCH | {"training.average_last": "5", "model.dropout": "0.2"},
     ),
 }
 

@@ -183,7 +183,8 @@ def keep(records, run, seed, bleu):
 
 
 @pytest.mark.parametrize(
-    ("name", "seeds", "averaged"), [("replication", 4, 5), ("from_plain", 3, 3), ("starts", 3, 5)]
+    ("name", "seeds", "averaged"),
+    [("replication", 4, 5), ("from_plain", 3, 3), ("starts", 3, 5), ("recurrent", 3, 5)],
 )
 def test_plans(name, seeds, averaged):
     plan = PLANS[name]
