@@ -20,8 +20,13 @@ class Gains(NamedTuple):
     values: list[float]
     planned: int
 
+    @property
+    def complete(self) -> bool:
+        return len(self.values) == self.planned
 
-Columns = Mapping[str, Mapping[str, Gains]]  # {how the models were trained: {the title of a method: its gains}}
+
+# {how the models were trained: {the title of a method: its differences to a baseline, one a seed}}
+Columns = Mapping[str, Mapping[str, list[float]]]
 
 
 class Method(NamedTuple):
@@ -103,14 +108,14 @@ def answer(gains: Gains) -> str:
     ('helps', '2 of 3 seeds are trained')
     """
     values, planned = gains
-    return verdict(values) if len(values) == planned else f"{len(values)} of {planned} seeds are trained"
+    return verdict(values) if gains.complete else f"{len(values)} of {planned} seeds are trained"
 
 
-def embedded_gains(records: Records) -> dict[str, Gains]:
+def embedded_gains(records: Records) -> dict[str, list[float]]:
     """Return the gains on the embedded corpus. No plan was fixed before: the seeds are those that were trained."""
     runs = records.runs("embedded")
     found = {method.title: differences(runs, method.run, method.baseline) for method in METHODS}
-    return {title: Gains(values, len(values)) for title, values in found.items() if values}
+    return {title: values for title, values in found.items() if values}
 
 
 def titles(columns: Columns) -> list[str]:
@@ -124,17 +129,14 @@ def effects_table(columns: Columns) -> str:
     rows = []
     for title in titles(columns):
         found = [of.get(title) for of in columns.values()]
-        cells = ["" if gains is None else f"{answer(gains)}: {effect(gains.values)}" for gains in found]
+        cells = ["" if values is None else f"{verdict(values)}: {effect(values)}" for values in found]
         gain = printed.get(title)
         rows.append([title, "" if gain is None else f"{gain:+.2f}", *cells])
     return markdown_table(["method", "paper", *columns], rows)
 
 
 def draw_effects(columns: Columns, path: str | os.PathLike[str]) -> Path | None:
-    """Draw the means with their intervals, one line for each method, beside the papers' gains.
-
-    Rows of a plan are drawn once all their seeds are trained.
-    """
+    """Draw the means with their intervals, one line for each method, beside the papers' gains."""
     from matplotlib import pyplot as plt
 
     if not any(columns.values()):
@@ -143,9 +145,7 @@ def draw_effects(columns: Columns, path: str | os.PathLike[str]) -> Path | None:
     figure, axis = plt.subplots(figsize=(6.6, 0.8 + 0.28 * len(places)))
     for number, (label, of) in enumerate(columns.items()):
         height = 0.5 * (number / max(len(columns) - 1, 1) - 0.5)
-        for title, (values, planned) in of.items():
-            if len(values) < planned:
-                continue
+        for title, values in of.items():
             mean, interval = fmean(values), interval_over_seeds(values)
             reach = None if interval is None else [[mean - interval[0]], [interval[1] - mean]]
             place = places[title] + height

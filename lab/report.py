@@ -17,12 +17,12 @@ import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result
 from lab import capsule_variants, capsules_fairly, studies
-from lab.effects import Columns, Gains, draw_effects, effects_table, embedded_gains
+from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
 from lab.replication import FROM_THE_START, PLANS
 from lab.replication import gains as planned_gains
-from lab.replication import table as planned
+from lab.replication import table as plan_table
 from lab.table_pictures import draw_setting, draw_studies
 from lab.tables import SETTINGS, is_begun, left_out, render_claims, render_table
 
@@ -77,18 +77,21 @@ def tables(records: Records) -> str:
 
 
 def effects(records: Records) -> Columns:
-    """Return the gains of all methods over seeds, by how their models were trained."""
-    columns: dict[str, dict[str, Gains]] = {"embedded corpus": embedded_gains(records)}
-    for name, plan in PLANS.items():
-        columns.setdefault(plan.column, {}).update(planned_gains(records, name))
-    columns[FROM_THE_START].update(capsules_fairly.gains(records))
+    """Return the gains of all methods over seeds, by how their models were trained.
+
+    A row of a plan is there once all its seeds are trained.
+    """
+    columns = {"embedded corpus": embedded_gains(records)}
+    planned = [(plan.column, planned_gains(records, name)) for name, plan in PLANS.items()]
+    for column, gains in [*planned, (FROM_THE_START, capsules_fairly.gains(records))]:
+        columns.setdefault(column, {}).update({title: of.values for title, of in gains.items() if of.complete})
     return {column: found for column, found in columns.items() if found}
 
 
 def plans(records: Records) -> str:
     """Return the answers to what was planned before it was trained."""
-    answers = [*(planned(records, name) for name in PLANS), capsules_fairly.table(records)]
-    return "\n".join(answer for answer in answers if answer) or "No run has ended yet."
+    answers = [*(plan_table(records, name) for name in PLANS), capsules_fairly.table(records)]
+    return "\n\n".join(answer.strip() for answer in answers if answer) or "No run has ended yet."
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {

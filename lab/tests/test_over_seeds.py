@@ -7,7 +7,7 @@ import pytest
 
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
-from lab.effects import METHODS, Gains, differences, effects_table, embedded_gains, published, verdict
+from lab.effects import METHODS, differences, effects_table, embedded_gains, published, verdict
 from lab.over_seeds import (
     RunsOverSeeds,
     bootstrap_over_seeds,
@@ -20,7 +20,8 @@ from lab.over_seeds import (
 )
 from lab.paper_tables import RUNS
 from lab.records import Records
-from lab.replication import PLANS, main, table
+from lab.replication import FROM_THE_START, PLANS, main, table
+from lab.report import effects, plans
 
 
 def test_mean_and_spread_are_those_of_a_sample():
@@ -169,12 +170,13 @@ def test_the_table_of_all_methods(tmp_path):
     for seed, ours, theirs in ((1, 21.0, 20.0), (2, 22.0, 20.0), (3, 23.0, 20.0)):
         records.keep("embedded", {"run": "em_routing", "seed": seed, **bleu(ours)})
         records.keep("embedded", {"run": "plain", "seed": seed, **bleu(theirs)})
-    planned = {"Layers: EM routing": Gains([0.5, 0.6], 3), "Another": Gains([-1.0, -1.1], 2)}
+    planned = {"Layers: EM routing": [0.5, 0.6], "Another": [-1.0, -1.1]}
     table = effects_table({"embedded": embedded_gains(records), "planned": planned})
     # t = 4.3027 for two degrees of freedom: 2 +- 4.3027 / sqrt(3)
     ours = "within 4.5 BLEU of nothing: +2.00 [-0.48, +4.48], n = 3"
-    unfinished = "2 of 3 seeds are trained: +0.55 [-0.09, +1.19], n = 2"
-    assert f"| Layers: EM routing | +1.50 | {ours} | {unfinished} |" in table
+    assert (
+        f"| Layers: EM routing | +1.50 | {ours} | within 1.2 BLEU of nothing: +0.55 [-0.09, +1.19], n = 2 |" in table
+    )
     assert "| Another |  |  | hurts: -1.05 [-1.69, -0.41], n = 2 |" in table
 
 
@@ -233,9 +235,22 @@ def test_the_table_answers_once_all_seeds_are_there(tmp_path):
         keep(records, "plain", seed, 30.0)
         keep(records, "linear", seed, 30.5 + 0.1 * seed)
     assert "3 of 4 seeds are trained" in table(records, "replication")
+    assert effects(records) == {}
     keep(records, "plain", seeds[3], 30.0)
     keep(records, "linear", seeds[3], 31.0)
+    assert effects(records)[FROM_THE_START].keys() == {"Layers: linear combination (no routing)"}
     assert "| +0.85 [+0.64, +1.06], n = 4 | 0.001 | helps |" in table(records, "replication")
+
+
+def test_tables_of_plans_stand_apart(tmp_path):
+    records = Records(tmp_path)
+    for plan, run in (("replication", "linear"), ("from_plain", "linear_further")):
+        baseline = PLANS[plan].baseline
+        records.keep(plan, {"run": baseline, "seed": 2, "scores": {"bleu": {"score": 30.0}}})
+        records.keep(plan, {"run": run, "seed": 2, "scores": {"bleu": {"score": 30.5}}})
+    before, after = plans(records).split("Multi30k, five epochs")
+    assert before.endswith("|\n\n")
+    assert "1 of 3 seeds are trained" in after
 
 
 @pytest.mark.parametrize(
