@@ -254,12 +254,12 @@ def measure_coverage(model: Any, tokenizer: Any, pairs: list[dict[str, str]]) ->
         kept = [" ".join(words if name == "whole" else words[: len(words) // 2]) for words in targets]
         batch = encode(tokenizer, [pair["source"] for pair in pairs], kept)
         coverage = model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
-        words = batch["attention_mask"].bool()
+        mask = batch["attention_mask"].bool()
         measured[name] = {key: rounded(getattr(coverage, key)) for key in ("score", "balance", "log_prob")}
         for key in ("past", "future", "covered"):
             of_words = getattr(coverage, key)
-            assert not of_words[~words].any(), f"{key} of padding"
-            measured[name][key] = [rounded(row[kept]) for row, kept in zip(of_words, words, strict=True)]
+            assert not of_words[~mask].any(), f"{key} of padding"
+            measured[name][key] = [rounded(row[own]) for row, own in zip(of_words, mask, strict=True)]
     return measured
 
 
