@@ -85,7 +85,7 @@ def table(records: Records) -> str:
     if lines:
         header = ["method", "gain over pooling, test set", "joined two by two", "p over seeds, test set", "answer"]
         parts.append(markdown_table(header, lines))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def gains(records: Records, key: str = "scores") -> dict[str, Gains]:

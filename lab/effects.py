@@ -15,18 +15,23 @@ from lab.records import Records, Runs
 
 
 class Gains(NamedTuple):
-    """The differences to a baseline, one a seed, and how many seeds were planned."""
+    """The differences to a baseline, one a seed, and how many seeds were planned.
+
+    p: over seeds, corrected for all rows of the plan.
+    """
 
     values: list[float]
     planned: int
+    p: float | None = None
 
     @property
     def complete(self) -> bool:
         return len(self.values) == self.planned
 
 
-# {how the models were trained: {the title of a method: its differences to a baseline, one a seed}}
-Columns = Mapping[str, Mapping[str, list[float]]]
+# {how the models were trained: {the title of a method: its gains}}
+Columns = Mapping[str, Mapping[str, Gains]]
+SIGNIFICANT = 0.05
 
 
 class Method(NamedTuple):
@@ -104,18 +109,25 @@ def verdict(values: Sequence[float]) -> str:
 def answer(gains: Gains) -> str:
     """Return the verdict once all planned seeds are trained, until then how many are.
 
-    >>> answer(Gains([0.5, 0.51], 2)), answer(Gains([0.5, 0.51], 3))
+    >>> answer(Gains([0.5, 0.51], 2, p=0.03)), answer(Gains([0.5, 0.51], 3))
     ('helps', '2 of 3 seeds are trained')
+    >>> answer(Gains([0.5, 0.51], 2, p=0.06))
+    'helps, but not after correction'
     """
-    values, planned = gains
-    return verdict(values) if gains.complete else f"{len(values)} of {planned} seeds are trained"
+    values, planned, p = gains
+    if not gains.complete:
+        return f"{len(values)} of {planned} seeds are trained"
+    found = verdict(values)
+    if found in ("helps", "hurts") and p is not None and p >= SIGNIFICANT:
+        return f"{found}, but not after correction"
+    return found
 
 
-def embedded_gains(records: Records) -> dict[str, list[float]]:
+def embedded_gains(records: Records) -> dict[str, Gains]:
     """Return the gains on the embedded corpus. No plan was fixed before: the seeds are those that were trained."""
     runs = records.runs("embedded")
     found = {method.title: differences(runs, method.run, method.baseline) for method in METHODS}
-    return {title: values for title, values in found.items() if values}
+    return {title: Gains(values, len(values)) for title, values in found.items() if values}
 
 
 def titles(columns: Columns) -> list[str]:
@@ -129,7 +141,7 @@ def effects_table(columns: Columns) -> str:
     rows = []
     for title in titles(columns):
         found = [of.get(title) for of in columns.values()]
-        cells = ["" if values is None else f"{verdict(values)}: {effect(values)}" for values in found]
+        cells = ["" if gains is None else f"{answer(gains)}: {effect(gains.values)}" for gains in found]
         gain = printed.get(title)
         rows.append([title, "" if gain is None else f"{gain:+.2f}", *cells])
     return markdown_table(["method", "paper", *columns], rows)
@@ -145,8 +157,8 @@ def draw_effects(columns: Columns, path: str | os.PathLike[str]) -> Path | None:
     figure, axis = plt.subplots(figsize=(6.6, 0.8 + 0.28 * len(places)))
     for number, (label, of) in enumerate(columns.items()):
         height = 0.5 * (number / max(len(columns) - 1, 1) - 0.5)
-        for title, values in of.items():
-            mean, interval = fmean(values), interval_over_seeds(values)
+        for title, gains in of.items():
+            mean, interval = fmean(gains.values), interval_over_seeds(gains.values)
             reach = None if interval is None else [[mean - interval[0]], [interval[1] - mean]]
             place = places[title] + height
             axis.errorbar(mean, place, xerr=reach, fmt="o", color=f"C{number}", capsize=3, markersize=4, label=label)

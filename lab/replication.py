@@ -20,7 +20,7 @@ from statistics import fmean
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, differences, effect
-from lab.over_seeds import p_over_seeds
+from lab.over_seeds import paired_t_test
 from lab.records import Records
 from lab.reproduce import Reproduction
 
@@ -131,11 +131,22 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def gains(records: Records, name: str) -> dict[str, Gains]:
-    """Return the gains of a plan's rows and its control over its baseline, by their titles."""
+    """Return the gains of a plan's rows and its control over its baseline, by their titles.
+
+    A row with all its seeds has a p-value, corrected for all rows of the plan.
+    """
     plan = PLANS[name]
     runs = records.runs(plan.shares or name)
-    found = {title: differences(runs, run, plan.baseline) for run, title in (plan.rows | plan.control).items()}
-    return {title: Gains(values, len(plan.seeds)) for title, values in found.items() if values}
+    found = {
+        title: Gains(differences(runs, run, plan.baseline), len(plan.seeds))
+        for run, title in (plan.rows | plan.control).items()
+    }
+    corrected = holm({
+        title: paired_t_test(found[title].values) if found[title].complete else 1.0 for title in plan.rows.values()
+    })  # fmt: skip
+    return {
+        title: of._replace(p=corrected.get(title) if of.complete else None) for title, of in found.items() if of.values
+    }
 
 
 def table(records: Records, name: str) -> str:
@@ -143,15 +154,13 @@ def table(records: Records, name: str) -> str:
     plan, found = PLANS[name], gains(records, name)
     if not found:
         return ""
-    by_seeds = {title: p_over_seeds(found[title].values) for title in plan.rows.values() if title in found}
-    corrected = holm({title: p for title, p in by_seeds.items() if p is not None})
-    lines = []
-    for title, of in found.items():
-        shown = f"{corrected[title]:.3f}" if title in corrected else ""
-        lines.append([title, effect(of.values), shown, answer(of)])
-    plain = [run["scores"]["bleu"]["score"] for run in records.runs(plan.shares or name)[plan.baseline].values()]
-    baseline = f"{fmean(plain):.2f} BLEU, n = {len(plain)}"
-    header = ["method", f"gain over the plain model ({baseline})", "p over seeds (Holm)", "answer"]
+    lines = [
+        [title, effect(of.values), "" if of.p is None else f"{of.p:.3f}", answer(of)] for title, of in found.items()
+    ]
+    runs = records.runs(plan.shares or name)[plan.baseline]
+    scores = [runs[seed]["scores"]["bleu"]["score"] for seed in plan.seeds if seed in runs]
+    baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}"
+    header = ["method", f"gain over the baseline ({baseline})", "p over seeds (Holm)", "answer"]
     command = f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600 --cpu"
     return f"Multi30k, {plan.title} (`{command}`):\n\n{markdown_table(header, lines)}"
 

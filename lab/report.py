@@ -84,14 +84,14 @@ def effects(records: Records) -> Columns:
     columns = {"embedded corpus": embedded_gains(records)}
     planned = [(plan.column, planned_gains(records, name)) for name, plan in PLANS.items()]
     for column, gains in [*planned, (FROM_THE_START, capsules_fairly.gains(records))]:
-        columns.setdefault(column, {}).update({title: of.values for title, of in gains.items() if of.complete})
+        columns.setdefault(column, {}).update({title: of for title, of in gains.items() if of.complete})
     return {column: found for column, found in columns.items() if found}
 
 
 def plans(records: Records) -> str:
     """Return the answers to what was planned before it was trained."""
     answers = [*(plan_table(records, name) for name in PLANS), capsules_fairly.table(records)]
-    return "\n\n".join(answer.strip() for answer in answers if answer) or "No run has ended yet."
+    return "\n\n".join(answer for answer in answers if answer) or "No run has ended yet."
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {

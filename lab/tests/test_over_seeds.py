@@ -7,7 +7,7 @@ import pytest
 
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
-from lab.effects import METHODS, differences, effects_table, embedded_gains, published, verdict
+from lab.effects import METHODS, Gains, differences, effects_table, embedded_gains, published, verdict
 from lab.over_seeds import (
     RunsOverSeeds,
     bootstrap_over_seeds,
@@ -20,7 +20,7 @@ from lab.over_seeds import (
 )
 from lab.paper_tables import RUNS
 from lab.records import Records
-from lab.replication import FROM_THE_START, PLANS, main, table
+from lab.replication import FROM_THE_START, PLANS, gains, main, table
 from lab.report import effects, plans
 
 
@@ -170,14 +170,14 @@ def test_the_table_of_all_methods(tmp_path):
     for seed, ours, theirs in ((1, 21.0, 20.0), (2, 22.0, 20.0), (3, 23.0, 20.0)):
         records.keep("embedded", {"run": "em_routing", "seed": seed, **bleu(ours)})
         records.keep("embedded", {"run": "plain", "seed": seed, **bleu(theirs)})
-    planned = {"Layers: EM routing": [0.5, 0.6], "Another": [-1.0, -1.1]}
+    planned = {"Layers: EM routing": Gains([0.5, 0.6], 2, p=1.0), "Another": Gains([-1.0, -1.1], 2, p=0.06)}
     table = effects_table({"embedded": embedded_gains(records), "planned": planned})
     # t = 4.3027 for two degrees of freedom: 2 +- 4.3027 / sqrt(3)
     ours = "within 4.5 BLEU of nothing: +2.00 [-0.48, +4.48], n = 3"
     assert (
         f"| Layers: EM routing | +1.50 | {ours} | within 1.2 BLEU of nothing: +0.55 [-0.09, +1.19], n = 2 |" in table
     )
-    assert "| Another |  |  | hurts: -1.05 [-1.69, -0.41], n = 2 |" in table
+    assert "| Another |  |  | hurts, but not after correction: -1.05 [-1.69, -0.41], n = 2 |" in table
 
 
 def keep(records, run, seed, bleu):
@@ -239,7 +239,18 @@ def test_the_table_answers_once_all_seeds_are_there(tmp_path):
     keep(records, "plain", seeds[3], 30.0)
     keep(records, "linear", seeds[3], 31.0)
     assert effects(records)[FROM_THE_START].keys() == {"Layers: linear combination (no routing)"}
-    assert "| +0.85 [+0.64, +1.06], n = 4 | 0.001 | helps |" in table(records, "replication")
+    assert "| +0.85 [+0.64, +1.06], n = 4 | 0.003 | helps |" in table(records, "replication")
+
+
+def test_all_rows_of_a_plan_count_in_the_correction(tmp_path):
+    records = Records(tmp_path)
+    for seed in PLANS["replication"].seeds:
+        keep(records, "plain", seed, 30.0)
+        keep(records, "linear", seed, 30.0 + 0.1 * seed)
+    (of,) = gains(records, "replication").values()
+    assert of.p == pytest.approx(3 * paired_t_test(of.values)), "two more rows are planned"
+    keep(records, "head_em_lower", 2, 30.0)
+    assert [one.p for one in gains(records, "replication").values()] == [of.p, None]
 
 
 def test_tables_of_plans_stand_apart(tmp_path):
