@@ -1,7 +1,6 @@
 """Capsules against pooling on distilled text, both tuned alike, by a plan that was fixed before.
 
     python -m lab.capsules_fairly --data-dir data/multi30k-en-de --budget 600
-    python -m lab.capsules_fairly --data-dir data/multi30k-en-de --budget 600 --seeds 2 3   # beside it, in one folder
 
 All learn what one plain model, that of the replication's seed 4, says in the place of Multi30k's references, at the
 paper's depth. Dropout and rate are tuned with seed 1: 2,000 steps for each of the same four pairs, and the lowest loss
@@ -9,6 +8,7 @@ on the validation set. A third row, pooling with as many parameters as the capsu
 train 4,500 steps; the mean of their last ten checkpoints is what counts. Each model's length penalty and forbidden
 n-grams come from the same eight pairs, by BLEU on the validation set. Then it translates the test set once, and the
 same sentences joined two by two: made, to have long ones. A training that the budget stops resumes in the next call.
+The same call in a second process, in the same folder, shares the work.
 """
 
 import argparse

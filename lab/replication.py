@@ -1,14 +1,13 @@
 """Multi30k with new seeds, by plans that were fixed before: what to train, and the answer.
 
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
-    python -m lab.replication --data-dir data/multi30k-en-de --budget 600 --seeds 4 5   # beside it, in the same folder
     python -m lab.replication --data-dir data/multi30k-en-de --budget 60 --seeds 4 --runs gdr_both
     python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication recurrent --data-dir data/multi30k-en-de --budget 600
 
 Each plan was committed before the test set was translated with any of its seeds. A training that the budget stops
-resumes in the next call.
+resumes in the next call. The same call in a second process, in the same folder, shares the work.
 """
 
 import argparse
@@ -170,7 +169,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("plan", nargs="?", choices=list(PLANS), default="replication", help="(default: %(default)s)")
     parser.add_argument("--data-dir", help="where the files of Multi30k are")
     parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
-    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan, so that calls share it")
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")
     parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan")
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
     parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")

@@ -7,10 +7,11 @@
     python -m lab.reproduce dou1 --against linear                 # trained rows against any other, with p
 
 Run it from the repository, then `python -m lab.report`. A row with a result is never computed again. A training that
-the budget or a signal stops resumes in the next call. Translations are kept beside the results, outside of git, so
-rows that were trained here at different times can be compared: a budget of 0 trains nothing, but adds missing
-comparisons, and replaces those with an older training of the baseline. The speeds of all models are measured in turns
-after the last row. Each row is a recipe of its setting with some fields changed (lab/paper_tables.py).
+the budget or a signal stops resumes in the next call, and the same call in a second process shares the work.
+Translations are kept beside the results, outside of git, so rows that were trained here at different times can be
+compared: a budget of 0 trains nothing, but adds missing comparisons, and replaces those with an older training of the
+baseline. The speeds of all models are measured in turns after the last row. Each row is a recipe of its setting with
+some fields changed (lab/paper_tables.py).
 """
 
 import argparse
@@ -39,6 +40,7 @@ from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
+from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.pipelines.lines import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
@@ -52,6 +54,7 @@ from lab.timing import milliseconds_in_turns
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 COMPARED = ("baseline_score", "difference", "p_bootstrap", "p_randomisation")  # of a comparison, what is kept
+WAIT = 10  # seconds, until it asks again whether another call's run has ended
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -112,11 +115,15 @@ class Reproduction:
         return self.arguments.work / self.file / f"{run}-seed{seed}"
 
     def call(self, command: list[str], log: Path) -> bool:
-        """Run a script; return False if the budget is used up first, after stopping it."""
+        """Run a script; return False if the budget is used up first, after stopping it.
+
+        Raises:
+            BlockingIOError: Another call runs it.
+        """
         if log in self.failed:  # several rows may need it: it is tried for the first of them
             raise self.failed[log]
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as output:
+        with lock_output(log), log.open("a") as output:
             process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
             try:
                 code = process.wait(max(self.deadline - time.monotonic(), 1))
@@ -162,9 +169,11 @@ class Reproduction:
             if not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
                 return False
         command = [str(SCRIPTS / "train.py"), recipe, "--output_dir", str(folder), "--seed", str(seed)]
-        changed = self.overrides(run, seed) | {"data.test": None}  # it is translated here, by `score`
-        if changed.get("training.eval_strategy") == "no":
-            changed["data.validation"] = None
+        changed = self.overrides(run, seed)
+        if self.setting != "embedded":  # whose train part has the sentences of any part that is not asked for
+            changed["data.test"] = None  # it is translated here, by `score`
+            if changed.get("training.eval_strategy") == "no":
+                changed["data.validation"] = None
         for field, value in changed.items():
             command += [f"--{field}", json.dumps(value)]
         return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
@@ -343,25 +352,41 @@ class Reproduction:
         return failed
 
     def train_and_score(self, wanted: Sequence[str]) -> list[str]:
-        """Train, score and compare runs with every seed until the budget is used up; return the failures."""
-        failed = []
-        for seed in self.arguments.seeds:
-            for name in wanted:
-                if self.records.run(self.file, name, seed) is None:
-                    try:
-                        self.late = self.late or time.monotonic() > self.deadline or not self.train(name, seed)
-                    except TrainingError as error:
-                        failed.append(f"{name}, seed {seed}: {error}")
-                        print(failed[-1], flush=True)
-                        continue
-                    if self.late:
-                        continue
-                    self.score(name, seed)
+        """Train, score and compare runs with every seed until the budget is used up; return the failures.
+
+        Waits for the runs that other calls are training.
+        """
+        failed: list[str] = []
+        asked = [(name, seed) for seed in self.arguments.seeds for name in wanted]
+        missing = [run for run in asked if self.records.run(self.file, *run) is None]
+        waiting: list[tuple[str, int]] = []
+        while missing := [run for run in missing if self._is_taken(*run, failed)]:
+            if missing != waiting:
+                print("Other calls train", ", ".join(f"{name}, seed {seed}" for name, seed in missing), flush=True)
+            waiting = missing
+            time.sleep(WAIT)
+        for name, seed in asked:
+            if self.records.run(self.file, name, seed) is not None:
                 self.compare(name, seed)
                 self.compare_over_seeds(name, seed)
         if self.late:
             print("The budget is used up; the same command goes on.")
         return failed
+
+    def _is_taken(self, name: str, seed: int, failed: list[str]) -> bool:
+        """Train and score a run within the budget; return True if another call is at it."""
+        try:
+            self.late = self.late or time.monotonic() > self.deadline or not self.train(name, seed)
+            if not self.late:
+                with lock_output(self.folder(name, seed)):
+                    if self.records.run(self.file, name, seed) is None:
+                        self.score(name, seed)
+        except BlockingIOError:
+            return True
+        except TrainingError as error:
+            failed.append(f"{name}, seed {seed}: {error}")
+            print(failed[-1], flush=True)
+        return False
 
 
 def main() -> int:
