@@ -35,7 +35,6 @@ def test_the_blocks_print_what_the_pages_show(language, tmp_path):
     check(found, tmp_path)
 
 
-@pytest.mark.slow
 def test_the_quickstart_prints_what_it_shows(tmp_path):
     check(pages.blocks(ROOT / "examples/quickstart.ipynb", "python"), tmp_path)
 
