@@ -49,17 +49,17 @@ def alignment(records: Records) -> str:
 
 
 def comparisons(records: Records) -> str:
-    """Return the comparisons of single systems, in all settings."""
+    """Return the comparisons of single systems in BLEU, in all settings."""
     rows = []
     for setting in ("multi30k", "tatoeba"):
         for name, record in records.named(setting).items():
             for system, metrics in record.get("comparisons", {}).items():
-                for metric, entry in metrics.items():
-                    scores = (f"{entry[key]:.2f}" for key in ("baseline_score", "score"))
-                    p_values = (entry["p_bootstrap"], entry["p_randomisation"], entry["sign_test"]["p_value"])
-                    cells = (*scores, f"{entry['difference']:+.2f}", *(f"{p:.3f}" for p in p_values))
-                    rows.append([setting, f"`{name}`", f"{system} / {record['baseline']}", metric, *cells])
-    header = ["setting", "record", "systems", "metric", "baseline", "score", "difference"]
+                entry = metrics["bleu"]
+                scores = (f"{entry[key]:.2f}" for key in ("baseline_score", "score"))
+                p_values = (entry["p_bootstrap"], entry["p_randomisation"], entry["sign_test"]["p_value"])
+                cells = (*scores, f"{entry['difference']:+.2f}", *(f"{p:.3f}" for p in p_values))
+                rows.append([setting, f"`{name}`", f"{system} / {record['baseline']}", *cells])
+    header = ["setting", "record", "systems", "baseline", "BLEU", "difference"]
     return markdown_table([*header, "p, bootstrap", "p, randomisation", "p, sign test"], rows)
 
 
