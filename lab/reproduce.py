@@ -40,7 +40,7 @@ from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
-from hf_capsule_mt.files.lock import lock_output
+from hf_capsule_mt.files.lock import OutputTakenError, lock_output
 from hf_capsule_mt.pipelines.lines import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
@@ -118,7 +118,7 @@ class Reproduction:
         """Run a script; return False if the budget is used up first, after stopping it.
 
         Raises:
-            BlockingIOError: Another call runs it.
+            OutputTakenError: Another call runs it.
         """
         if log in self.failed:  # several rows may need it: it is tried for the first of them
             raise self.failed[log]
@@ -381,7 +381,7 @@ class Reproduction:
                 with lock_output(self.folder(name, seed)):
                     if self.records.run(self.file, name, seed) is None:
                         self.score(name, seed)
-        except BlockingIOError:
+        except OutputTakenError:
             return True
         except TrainingError as error:
             failed.append(f"{name}, seed {seed}: {error}")

@@ -10,9 +10,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 
+class OutputTakenError(BlockingIOError):
+    """Another process writes this output."""
+
+
 @contextlib.contextmanager
 def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of an output while the block runs; raise `BlockingIOError` that names the holder if it is taken.
+    """Hold the lock of an output while the block runs; raise `OutputTakenError` that names the holder if there is one.
 
     With `wait`, wait for it instead.
 
@@ -28,7 +32,7 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
-        raise BlockingIOError(
+        raise OutputTakenError(
             f"{path} is being written by {_read(holder) or 'another process'}: wait until it has ended, or choose "
             "another output"
         ) from None

@@ -84,6 +84,16 @@ def test_two_calls_share_the_work(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "Other calls train plain, seed 1\n"
 
 
+def test_a_full_pipe_is_no_other_call(tmp_path):
+    class Piped(Reproduction):
+        def train(self, name, seed):
+            raise BlockingIOError("write could not complete without blocking")
+
+    piped = Piped(argparse.Namespace(setting="embedded", study=None, seeds=[1], results=tmp_path, budget=1))
+    with pytest.raises(BlockingIOError, match="write could not"):
+        piped.train_and_score(["plain"])
+
+
 def test_wrong_input(command):
     with pytest.raises(SystemExit, match="--against: no such folder: nofolder"):
         command("reproduce", "dou1 --against plain --results nofolder")
