@@ -24,7 +24,7 @@ from lab.replication import FROM_THE_START, PLANS
 from lab.replication import gains as planned_gains
 from lab.replication import table as plan_table
 from lab.table_pictures import draw_setting, draw_studies
-from lab.tables import SETTINGS, is_begun, left_out, render_claims, render_table
+from lab.tables import SETTINGS, left_out, render_claims, render_table, worth_showing
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
@@ -66,12 +66,12 @@ def tables(records: Records) -> str:
         speeds = share_among_equals(named[SPEEDS]["models"]) if SPEEDS in named else {}
         signature = next(iter(next(iter(runs.values())).values()))["scores"]["bleu"]["signature"]
         parts += [f"## {title}", f"BLEU: `{signature}`"]
-        begun = [key for key in TABLES if is_begun(key, runs)]
-        for key in begun:
+        shown = worth_showing(runs)
+        for key in shown:
             table = TABLES[key]
             parts += [f"### {table.title}", render_table(table, runs, speeds).rstrip()]
             parts += [table.note] if table.note else []
-        if len(begun) < len(TABLES):
+        if TABLES.keys() - {"headline", *shown}:
             parts.append(left_out(setting))
     return "\n\n".join(parts)
 

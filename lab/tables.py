@@ -140,12 +140,16 @@ def short_title(setting: str) -> str:
     return SETTINGS[setting].partition(" (")[0]
 
 
-def is_begun(key: str, results: Runs) -> bool:
-    """Return whether a table adds to the headline rows: a row that is none, or two seeds or more of all its rows."""
-    runs = {row.run for row in TABLES[key].rows if row.run}
-    headline = {row.run for row in TABLES["headline"].rows}
+def worth_showing(results: Runs) -> list[str]:
+    """Return the tables with two seeds or more of all rows, or with a row that is no headline row.
+
+    The headline rows are one, unless the others have them all.
+    """
+    rows = {key: {row.run for row in table.rows if row.run} for key, table in TABLES.items()}
+    headline = rows.pop("headline")
     replicated = {name for name, of in results.items() if len(of) > 1}
-    return key == "headline" or runs <= replicated or bool(runs & results.keys() - headline)
+    shown = [key for key, runs in rows.items() if runs <= replicated or runs & results.keys() - headline]
+    return shown if headline <= set().union(*(rows[key] for key in shown)) else ["headline", *shown]
 
 
 def left_out(setting: str) -> str:

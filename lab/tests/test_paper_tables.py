@@ -142,6 +142,9 @@ def test_a_setting_has_the_tables_that_are_begun(tmp_path):
     assert "| plain | 1.23M | 1.00 | 1.00 |" in document
     records.keep("embedded", SPEEDS)
     assert "| EM routing | 1.23M | 0.70 | 0.80 |" in tables(records)
+    assert "### The headline rows" in document
+    everything = {row.run for key in ("dou1", "li3", "capsnmt1", "gdr1") for row in TABLES[key].rows if row.run}
+    assert "### The headline rows" not in keep("embedded", *everything, seeds=(1, 2))  # the others have them all
     multi30k = keep("multi30k", "plain").partition("## Multi30k")[2]
     assert "### The headline rows" in multi30k  # of a setting that has the plain model alone, too
     assert multi30k.count("###") == 1
