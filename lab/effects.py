@@ -1,13 +1,10 @@
 """Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from hf_capsule_mt.analysis.pictures import save_picture
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.over_seeds import interval_over_seeds
 from lab.paper_tables import TABLES
@@ -32,6 +29,8 @@ class Gains(NamedTuple):
 # {how the models were trained: {the title of a method: its gains}}
 Columns = Mapping[str, Mapping[str, Gains]]
 SIGNIFICANT = 0.05
+COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd")  # of the columns
+THICK = 'stroke-width="1.6"'
 
 
 class Method(NamedTuple):
@@ -147,29 +146,56 @@ def effects_table(columns: Columns) -> str:
     return markdown_table(["method", "paper", *columns], rows)
 
 
-def draw_effects(columns: Columns, path: str | os.PathLike[str]) -> Path | None:
-    """Draw the means with their intervals, one line for each method, beside the papers' gains."""
-    from matplotlib import pyplot as plt
-
-    if not any(columns.values()):
-        return None
-    places = {title: place for place, title in enumerate(titles(columns))}
-    figure, axis = plt.subplots(figsize=(6.6, 0.8 + 0.28 * len(places)))
-    for number, (label, of) in enumerate(columns.items()):
-        height = 0.5 * (number / max(len(columns) - 1, 1) - 0.5)
+def draw_effects(columns: Columns) -> str:
+    """Draw the means with their intervals as SVG, a line for each method, beside the papers' gains."""
+    names = titles(columns)
+    printed = {method.title: gain for method in METHODS if (gain := published(method)) is not None}
+    drawn = []  # label, title, mean, interval
+    for label, of in columns.items():
         for title, gains in of.items():
-            mean, interval = fmean(gains.values), interval_over_seeds(gains.values)
-            reach = None if interval is None else [[mean - interval[0]], [interval[1] - mean]]
-            place = places[title] + height
-            axis.errorbar(mean, place, xerr=reach, fmt="o", color=f"C{number}", capsize=3, markersize=4, label=label)
-            label = "_"  # one entry in the legend
-    printed = [(gain, places[method.title]) for method in METHODS if (gain := published(method)) is not None]
-    axis.plot(*zip(*printed, strict=True), "D", color="0.35", markerfacecolor="none", markersize=5, label="paper")
-    axis.axvline(0, color="grey", linewidth=0.8)
-    axis.set_yticks(range(len(places)), places, fontsize="small")
-    axis.invert_yaxis()
-    axis.set_xlabel("gain in BLEU, with 95 % intervals over seeds")
-    axis.grid(alpha=0.3)
-    axis.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=2)
-    figure.tight_layout()
-    return save_picture(figure, path)
+            mean = fmean(gains.values)
+            drawn.append((label, title, mean, interval_over_seeds(gains.values) or (mean, mean)))
+    ends = [*printed.values(), *(end for *_, interval in drawn for end in interval)]
+    low, high = math.floor(min(ends)), math.ceil(max(ends))
+    legend = math.ceil((len(columns) + 1) / 2)
+    left, top, row, scale = 7 * max(map(len, names)) + 20, 22 * legend + 10, 28, 400 / (high - low)
+    width, bottom = left + 420, top + row * len(names)
+
+    def x_of(gain: float) -> str:
+        return f"{left + scale * (gain - low):.1f}"
+
+    def mark(x: str, y: float, color: str | None) -> str:
+        shape = (
+            f'<circle r="4" fill="{color}"/>' if color else '<path d="m0-5 5 5-5 5-5-5z" fill="none" stroke="#444"/>'
+        )
+        return f'<g transform="translate({x} {y:g})">{shape}</g>'
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{bottom + 46}" '
+        f'viewBox="0 0 {width} {bottom + 46}" font-family="sans-serif" font-size="13">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+    ]
+    colors: dict[str, str | None] = {"paper": None, **dict(zip(columns, COLORS, strict=False))}
+    for number, (label, color) in enumerate(colors.items()):
+        x, y = left - 150 + 260 * (number // legend), 18 + 22 * (number % legend)
+        parts += [mark(f"{x}", y, color), f'<text x="{x + 12}" y="{y + 4}">{label}</text>']
+    step = math.ceil((high - low) / 12)
+    for gain in range(math.ceil(low / step) * step, high + 1, step):
+        parts.append(f'<path d="M{x_of(gain)} {top}V{bottom}" stroke="{"#ddd" if gain else "#666"}"/>')
+        parts.append(
+            f'<text x="{x_of(gain)}" y="{bottom + 18}" text-anchor="middle">{f"{gain:+}" if gain else 0}</text>'
+        )
+    places = {title: top + row * (number + 0.5) for number, title in enumerate(names)}
+    parts += [f'<text x="{left - 8}" y="{y + 4:g}" text-anchor="end">{title}</text>' for title, y in places.items()]
+    for label, title, mean, interval in drawn:
+        number, color = list(columns).index(label), colors[label]
+        place = places[title] + 8 * (number - (len(columns) - 1) / 2)
+        low_end, high_end = map(x_of, interval)
+        parts.append(
+            f'<path d="M{low_end} {place - 3:g}v6m0-3H{high_end}m0-3v6" fill="none" stroke="{color}" {THICK}/>'
+        )
+        parts.append(mark(x_of(mean), place, color))
+    parts += [mark(x_of(gain), places[title], None) for title, gain in printed.items()]
+    axis = "gain in BLEU, with 95 % intervals over seeds"
+    parts.append(f'<text x="{left + 200}" y="{bottom + 38}" text-anchor="middle">{axis}</text>')
+    return "\n".join(parts) + "\n</svg>\n"

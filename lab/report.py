@@ -43,8 +43,8 @@ def parse_arguments() -> argparse.Namespace:
         default=DOCS / "does-it-help.md",
         help="the page to write, with its picture",
     )
-    parser.add_argument("--pictures", type=Path, default=LAB / "pictures", help="the folder of all other pictures")
-    parser.add_argument("--no-pictures", action="store_true", help="write the texts alone")
+    parser.add_argument("--pictures", type=Path, default=LAB / "pictures", help="the folder of pictures")
+    parser.add_argument("--no-pictures", action="store_true", help="write the pages alone")
     parser.add_argument(
         "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="first add these results to the studies"
     )
@@ -118,24 +118,11 @@ def fill(page: Path, records: Records) -> str:
     return SECTION.sub(section, text)
 
 
-def draw(records: Records, folder: Path, page: Path) -> None:
-    """Draw all pictures anew: those of `page` beside it, all others into `folder`."""
-    settings = {setting: records.runs(setting) for setting in SETTINGS}
-    for setting, runs in settings.items():
-        draw_setting(runs, folder / setting)
+def draw(records: Records, folder: Path) -> None:
+    """Draw all pictures anew but that of a page."""
+    for setting in SETTINGS:
+        draw_setting(records.runs(setting), folder / setting)
     draw_studies(records.named("studies"), folder)
-    if (picture := draw_effects(effects(records), page.with_suffix(".png"))) is not None:
-        shrink(picture)
-
-
-def shrink(picture: Path) -> None:
-    """Write a PNG with a palette of 48 colours: a quarter of the bytes, and the same to the eye."""
-    from PIL import Image  # comes with matplotlib
-
-    with Image.open(picture) as image:
-        image.convert("RGB").quantize(48, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-            picture, optimize=True
-        )
 
 
 def main() -> None:
@@ -151,13 +138,16 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(fill(page, records), encoding="utf-8")
         print(f"Written to {path}")
+    picture = arguments.page.with_suffix(".svg")
+    picture.write_text(draw_effects(effects(records)), encoding="utf-8")
+    print(f"Written to {picture}")
     if arguments.no_pictures:
         return
     if importlib.util.find_spec("matplotlib") is None:
         print("No pictures, which need matplotlib: pip install hf-capsule-mt[analysis]")
         return
-    draw(records, arguments.pictures, arguments.page)
-    print(f"Pictures in {arguments.pictures}, and {arguments.page.with_suffix('.png')}")
+    draw(records, arguments.pictures)
+    print(f"Pictures in {arguments.pictures}")
 
 
 if __name__ == "__main__":

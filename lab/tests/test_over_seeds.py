@@ -2,12 +2,14 @@
 
 import json
 import math
+import re
+from xml.etree import ElementTree
 
 import pytest
 
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
-from lab.effects import METHODS, Gains, differences, effects_table, embedded_gains, published, verdict
+from lab.effects import METHODS, Gains, differences, draw_effects, effects_table, embedded_gains, published, verdict
 from lab.over_seeds import (
     RunsOverSeeds,
     bootstrap_over_seeds,
@@ -240,6 +242,25 @@ def test_the_table_answers_once_all_seeds_are_there(tmp_path):
     keep(records, "linear", seeds[3], 31.0)
     assert effects(records)[FROM_THE_START].keys() == {"Layers: linear combination (no routing)"}
     assert "| +0.85 [+0.64, +1.06], n = 4 | 0.003 | helps |" in table(records, "replication")
+
+
+def test_the_picture_has_what_the_table_has():
+    method = METHODS[3]
+    columns = {
+        "one": {method.title: Gains([-0.1, 0.1], 2)},
+        "two": {method.title: Gains([2.0], 1), "new": Gains([0.5], 1)},
+    }
+    picture = ElementTree.fromstring(draw_effects(columns))
+    texts = {text.text: text for text in picture.findall(".//{*}text")}
+    zero, one = (float(texts[label].get("x", "")) for label in ("0", "+1"))
+    groups = [group for group in picture.findall(".//{*}g") if group.find("{*}circle") is not None]
+    places = [re.findall(r"[\d.]+", group.get("transform", "")) for group in groups[2:]]  # after the legend
+    assert [(float(x) - zero) / (one - zero) for x, _ in places] == pytest.approx([0.0, 2.0, 0.5], abs=0.01)
+    heights = [float(y) for _, y in places]
+    row, new = (float(texts[title].get("y", "")) - 4 for title in (method.title, "new"))
+    assert heights[0] < row < heights[1] < heights[2]
+    assert heights[2] == pytest.approx(new, abs=8)
+    assert {method.title for method in METHODS} <= texts.keys()
 
 
 def test_all_rows_of_a_plan_count_in_the_correction(tmp_path):
