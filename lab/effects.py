@@ -1,5 +1,6 @@
 """Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer."""
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -31,6 +32,7 @@ Columns = Mapping[str, Mapping[str, Gains]]
 SIGNIFICANT = 0.05
 COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd")  # of the columns
 THICK = 'stroke-width="1.6"'
+AXIS_LENGTH = 400
 
 
 class Method(NamedTuple):
@@ -150,52 +152,64 @@ def draw_effects(columns: Columns) -> str:
     """Draw the means with their intervals as SVG, a line for each method, beside the papers' gains."""
     names = titles(columns)
     printed = {method.title: gain for method in METHODS if (gain := published(method)) is not None}
-    drawn = []  # label, title, mean, interval
-    for label, of in columns.items():
+    drawn = []  # column, title, mean, interval
+    for number, of in enumerate(columns.values()):
         for title, gains in of.items():
             mean = fmean(gains.values)
-            drawn.append((label, title, mean, interval_over_seeds(gains.values) or (mean, mean)))
-    ends = [*printed.values(), *(end for *_, interval in drawn for end in interval)]
-    low, high = math.floor(min(ends)), math.ceil(max(ends))
-    legend = math.ceil((len(columns) + 1) / 2)
-    left, top, row, scale = 7 * max(map(len, names)) + 20, 22 * legend + 10, 28, 400 / (high - low)
-    width, bottom = left + 420, top + row * len(names)
-
-    def x_of(gain: float) -> str:
-        return f"{left + scale * (gain - low):.1f}"
-
-    def mark(x: str, y: float, color: str | None) -> str:
-        shape = (
-            f'<circle r="4" fill="{color}"/>' if color else '<path d="m0-5 5 5-5 5-5-5z" fill="none" stroke="#444"/>'
-        )
-        return f'<g transform="translate({x} {y:g})">{shape}</g>'
-
+            drawn.append((number, title, mean, interval_over_seeds(gains.values) or (mean, mean)))
+    ends = [0.0, *printed.values(), *(end for *_, interval in drawn for end in interval)]
+    legend = math.ceil((len(columns) + 1) / 2)  # lines
+    axis = _Axis(math.floor(min(ends)), math.ceil(max(ends)), left=7 * max(map(len, names)) + 20)
+    top, row = 22 * legend + 10, 28
+    width, bottom = axis.left + AXIS_LENGTH + 20, top + row * len(names)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{bottom + 46}" '
         f'viewBox="0 0 {width} {bottom + 46}" font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="#fff"/>',
     ]
-    colors: dict[str, str | None] = {"paper": None, **dict(zip(columns, COLORS, strict=False))}
-    for number, (label, color) in enumerate(colors.items()):
-        x, y = left - 150 + 260 * (number // legend), 18 + 22 * (number % legend)
-        parts += [mark(f"{x}", y, color), f'<text x="{x + 12}" y="{y + 4}">{label}</text>']
-    step = math.ceil((high - low) / 12)
-    for gain in range(math.ceil(low / step) * step, high + 1, step):
-        parts.append(f'<path d="M{x_of(gain)} {top}V{bottom}" stroke="{"#ddd" if gain else "#666"}"/>')
-        parts.append(
-            f'<text x="{x_of(gain)}" y="{bottom + 18}" text-anchor="middle">{f"{gain:+}" if gain else 0}</text>'
-        )
+    colors = [COLORS[number % len(COLORS)] for number in range(len(columns))]
+    for number, (label, color) in enumerate(zip(["paper", *columns], [None, *colors], strict=True)):
+        x, y = axis.left - 150 + 260 * (number // legend), 18 + 22 * (number % legend)
+        parts += [_mark(f"{x}", y, color), f'<text x="{x + 12}" y="{y + 4}">{html.escape(label)}</text>']
+    parts += axis.lines(top, bottom)
     places = {title: top + row * (number + 0.5) for number, title in enumerate(names)}
-    parts += [f'<text x="{left - 8}" y="{y + 4:g}" text-anchor="end">{title}</text>' for title, y in places.items()]
-    for label, title, mean, interval in drawn:
-        number, color = list(columns).index(label), colors[label]
-        place = places[title] + 8 * (number - (len(columns) - 1) / 2)
-        low_end, high_end = map(x_of, interval)
+    parts += [
+        f'<text x="{axis.left - 8}" y="{y + 4:g}" text-anchor="end">{html.escape(title)}</text>'
+        for title, y in places.items()
+    ]
+    for number, title, mean, interval in drawn:
+        place, color = places[title] + 8 * (number - (len(columns) - 1) / 2), colors[number]
+        low_end, high_end = map(axis.x_of, interval)
         parts.append(
             f'<path d="M{low_end} {place - 3:g}v6m0-3H{high_end}m0-3v6" fill="none" stroke="{color}" {THICK}/>'
         )
-        parts.append(mark(x_of(mean), place, color))
-    parts += [mark(x_of(gain), places[title], None) for title, gain in printed.items()]
-    axis = "gain in BLEU, with 95 % intervals over seeds"
-    parts.append(f'<text x="{left + 200}" y="{bottom + 38}" text-anchor="middle">{axis}</text>')
+        parts.append(_mark(axis.x_of(mean), place, color))
+    parts += [_mark(axis.x_of(gain), places[title], None) for title, gain in printed.items()]
     return "\n".join(parts) + "\n</svg>\n"
+
+
+class _Axis(NamedTuple):
+    """The gains from left to right."""
+
+    low: int
+    high: int
+    left: int
+
+    def x_of(self, gain: float) -> str:
+        return f"{self.left + AXIS_LENGTH / (self.high - self.low) * (gain - self.low):.1f}"
+
+    def lines(self, top: int, bottom: int) -> list[str]:
+        """Draw a line and its label for at most 13 round gains, and what they are."""
+        parts, step = [], math.ceil((self.high - self.low) / 12)
+        for gain in range(math.ceil(self.low / step) * step, self.high + 1, step):
+            x = self.x_of(gain)
+            parts.append(f'<path d="M{x} {top}V{bottom}" stroke="{"#ddd" if gain else "#666"}"/>')
+            parts.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{f"{gain:+}" if gain else 0}</text>')
+        middle, title = self.left + AXIS_LENGTH // 2, "gain in BLEU, with 95 % intervals over seeds"
+        return [*parts, f'<text x="{middle}" y="{bottom + 38}" text-anchor="middle">{title}</text>']
+
+
+def _mark(x: str, y: float, color: str | None) -> str:
+    """Draw a dot, or what stands for a paper's gain."""
+    shape = f'<circle r="4" fill="{color}"/>' if color else '<path d="m0-5 5 5-5 5-5-5z" fill="none" stroke="#444"/>'
+    return f'<g transform="translate({x} {y:g})">{shape}</g>'

@@ -16,6 +16,7 @@ from pathlib import Path
 import hf_capsule_mt  # noqa: F401  its models
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result
+from hf_capsule_mt.files.outputs import write_output
 from lab import capsule_variants, capsules_fairly, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
@@ -135,11 +136,10 @@ def main() -> None:
     for page, path in zip(
         PAGES, (arguments.report, arguments.page, arguments.page.with_name("deployment.md")), strict=True
     ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(fill(page, records), encoding="utf-8")
+        write_output(path, fill(page, records))
         print(f"Written to {path}")
     picture = arguments.page.with_suffix(".svg")
-    picture.write_text(draw_effects(effects(records)), encoding="utf-8")
+    write_output(picture, draw_effects(effects(records)))
     print(f"Written to {picture}")
     if arguments.no_pictures:
         return
