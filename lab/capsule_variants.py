@@ -80,12 +80,12 @@ def table(records: Records) -> str:
     header = ["variant", "validation loss", f"capsules in use, of {EIGHT['num_capsules']}", "seeds"]
     answer = f"{len(found)} of {len(TITLES)} are trained."
     if len(found) == len(TITLES):
-        answer = f"By the rule the variant that goes on is: {TITLES[chosen(runs)]}."
+        answer = f"The rule chooses: {TITLES[chosen(runs)]}."
     released = records.named("studies")[RELEASED]
     (iterations,) = released["routings"].values()
     answer += (
-        f" Trained to the end, the released `{released['checkpoint']}` uses "
-        f"{iterations[-1]['effective_capsules']:.1f} on {released['sentences']:,} sentences (`capsule-mt analyze`)."
+        f" Trained to the end, the released `{released['checkpoint']}` uses {iterations[-1]['effective_capsules']:.1f} "
+        f"capsules on {released['sentences']:,} sentences (`capsule-mt analyze`)."
     )
     return f"{markdown_table(header, rows)}\n\n{answer}"
 

@@ -42,7 +42,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--corpus", choices=list(CORPORA), help="what it was trained on, where file names do not say it"
     )
-    parser.add_argument("--hours", type=float, help="that training took, for the card")
+    parser.add_argument(
+        "--hours", type=float, help="that training took, with that of the model it started from; for the card"
+    )
     parser.add_argument("--results", type=Path, nargs="*", default=[], help="more result files for the card")
     parser.add_argument("--license", help="of the weights, by its name on the hub (default: by the training data)")
     return parser.parse_args()

@@ -1,9 +1,9 @@
 """Convert a checkpoint for other software, or a Marian checkpoint to one with capsules.
 
-    capsule-mt convert outputs/demo converted --to marian        # transformers' MarianMTModel
-    capsule-mt convert outputs/demo converted --to ctranslate2 --int8
-    capsule-mt convert outputs/demo converted --to onnx --int8   # onnxruntime, transformers.js
-    capsule-mt convert outputs/demo converted --to int8          # smaller, for this package
+    capsule-mt convert outputs/demo as-onnx --to onnx --int8         # onnxruntime, transformers.js
+    capsule-mt convert outputs/demo as-int8 --to int8                # smaller, for this package
+    capsule-mt convert outputs/embedded_plain as-marian --to marian  # transformers' MarianMTModel
+    capsule-mt convert outputs/embedded_plain as-ctranslate2 --to ctranslate2 --int8
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
 Every model becomes ONNX or int8. Marian and CTranslate2 take a Capsule Marian whose capsules are off. `--from marian`

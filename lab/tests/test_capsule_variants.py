@@ -43,8 +43,8 @@ def test_the_best_of_those_that_are_alive_goes_on(tmp_path):
     shown = table(records)
     assert f"| {TITLES[names[1]]} | 2.100 | 4.0 | 2 |" in shown
     assert "| pooling, to compare | 1.500 |  | 2 |" in shown
-    assert f"goes on is: {TITLES[names[1]]}." in shown
-    assert "the released `ours` uses 5.4 on 2,000 sentences" in shown
+    assert f"rule chooses: {TITLES[names[1]]}." in shown
+    assert "the released `ours` uses 5.4 capsules on 2,000 sentences" in shown
 
 
 def test_the_paper_goes_on_if_all_collapse(tmp_path):
