@@ -154,8 +154,15 @@ def checkpoint(text: str) -> str:
     return text
 
 
-def positive(text: str) -> int:
-    """An `argparse` type: a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text}")
-    return int(text)
+def at_least(least: int) -> Callable[[str], int]:
+    """Return an `argparse` type: a whole number from `least` on."""
+
+    def whole(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text}")
+        return int(text)
+
+    return whole
+
+
+positive = at_least(1)

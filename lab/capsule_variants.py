@@ -84,8 +84,9 @@ def table(records: Records) -> str:
     released = records.named("studies")[RELEASED]
     (iterations,) = released["routings"].values()
     answer += (
-        f" Trained to the end, the released `{released['checkpoint']}` uses {iterations[-1]['effective_capsules']:.1f} "
-        f"capsules on {released['sentences']:,} sentences (`capsule-mt analyze`)."
+        f" Trained to the end, the released `{released['checkpoint']}` uses "
+        f"{iterations[-1]['effective_capsules']:.1f} capsules on {released['sentences']:,} sentences "
+        "(`capsule-mt analyze`)."
     )
     return f"{markdown_table(header, rows)}\n\n{answer}"
 

@@ -170,7 +170,7 @@ class Fairly(Variants):
             "validation": validated,
             "decoding": decoding,
             "scores": scores(sources, references, decoding),
-            "joined": scores(joined(sources), joined(references), decoding),
+            "joined": scores(joined(sources), joined(references), decoding | {"split_sentences": False}),
             "comparisons": {},
         }
         self.records.keep(self.file, record)

@@ -135,7 +135,10 @@ def gains(records: Records, name: str) -> dict[str, Gains]:
     A row with all its seeds has a p-value, corrected for all rows of the plan.
     """
     plan = PLANS[name]
-    runs = records.runs(plan.shares or name)
+    runs = {
+        run: {seed: result for seed, result in of.items() if seed in plan.seeds}
+        for run, of in records.runs(plan.shares or name).items()
+    }
     found = {
         title: Gains(differences(runs, run, plan.baseline), len(plan.seeds))
         for run, title in (plan.rows | plan.control).items()

@@ -45,6 +45,7 @@ from hf_capsule_mt.pipelines.lines import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
+from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from lab.given_translations import coverage_difference
 from lab.over_seeds import RunsOverSeeds
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
@@ -126,8 +127,10 @@ class Reproduction:
         with lock_output(log), log.open("a") as output:
             process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
             try:
-                code = process.wait(max(self.deadline - time.monotonic(), 1))
-            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                with first_signal(stop):
+                    code = process.wait(max(self.deadline - time.monotonic(), 1))
+            except (subprocess.TimeoutExpired, StoppedBySignal) as stopped:
+                self.late = self.late or isinstance(stopped, StoppedBySignal)
                 process.send_signal(signal.SIGTERM)
                 process.wait()
                 return False
@@ -260,7 +263,10 @@ class Reproduction:
             entries = [runs[one]["comparisons"].get(baseline) for one in seeds]
             difference = fmean(math.nan if entry is None else entry["difference"] for entry in entries)
             known = comparison.get("over_seeds", {})
-            if known.get("seeds") == seeds and math.isclose(known["difference"], difference, abs_tol=1e-9):
+            as_kept = known.get("seeds") == seeds and math.isclose(
+                known["difference"], difference, rel_tol=1e-5, abs_tol=1e-5
+            )  # of six digits
+            if as_kept:
                 continue
             difference, p_value = over_seeds.bootstrap(name, baseline, seeds, self.test_set[1])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}

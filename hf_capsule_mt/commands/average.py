@@ -23,12 +23,16 @@ def main() -> None:
     parser.add_argument("--last", type=int, help="how many of its last checkpoints")
     parser.add_argument("--best", type=int, help="how many of its best checkpoints")
     parser.add_argument("--metric", default="bleu", help="metric of the evaluations that ranks checkpoints")
-    parser.add_argument("--smaller-is-better", action="store_true", help="for a metric such as loss")
+    parser.add_argument(
+        "--smaller-is-better", action="store_true", help="for a metric such as TER; no need for a loss"
+    )
     parser.add_argument("--checkpoints", type=Path, nargs="+", help="average these instead")
     parser.add_argument("--output", type=Path, required=True, help="folder for the mean")
     arguments = parser.parse_args()
     if (arguments.run is None) == (arguments.checkpoints is None):
         parser.error("give either a run or --checkpoints")
+    if arguments.checkpoints and (arguments.last is not None or arguments.best is not None):
+        parser.error("--last and --best choose from a run; --checkpoints are averaged as they are")
     try:
         check_output_folder(arguments.output)
         checkpoints = arguments.checkpoints or choose_checkpoints(
@@ -36,7 +40,7 @@ def main() -> None:
             last=arguments.last,
             best=arguments.best,
             metric=arguments.metric,
-            greater_is_better=not arguments.smaller_is_better,
+            greater_is_better="loss" not in arguments.metric and not arguments.smaller_is_better,
         )
         average_checkpoints(checkpoints, arguments.output)
     except (ValueError, OSError) as error:

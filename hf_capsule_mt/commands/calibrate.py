@@ -130,7 +130,7 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
         NoHeadError: no head tells them well enough.
     """
     config, best = translator.model.config, (-1.0, [0, 0])
-    before = config.coverage_calibration
+    before = getattr(config, "coverage_calibration", None)
     for place in tqdm(all_heads(translator.model), desc="Choosing a head", unit=" heads"):
         config.coverage_calibration = {"attention": {"head": list(place)}}
         coverages = coverage_of_examples(translator, examples, "attention", progress=False)
@@ -252,7 +252,7 @@ def main() -> None:
     translator = Translator.from_pretrained(arguments.checkpoint)
     methods = arguments.method or methods_of(translator.model)
     examples = examples_of(arguments)
-    old = translator.model.config.coverage_calibration or {}
+    old = getattr(translator.model.config, "coverage_calibration", None) or {}
     if set(old) <= {*methods, "optional_words", "function_words"}:  # every curve is fitted anew
         translator.model.config.coverage_calibration = None
     for method in methods:

@@ -15,7 +15,7 @@ import argparse
 import json
 from pathlib import Path
 
-from hf_capsule_mt.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter, at_least, positive
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
 from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
@@ -42,8 +42,8 @@ def parse_arguments() -> argparse.Namespace:
         help="which metrics",
     )
     parser.add_argument("--comet", nargs="?", const=DEFAULT_MODEL, metavar="MODEL", help=COMET_HELP)
-    parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the paired bootstrap")
-    parser.add_argument("--trials", type=int, default=10_000, help="trials of the approximate randomisation")
+    parser.add_argument("--bootstrap", type=at_least(2), default=1000, help="samples of the paired bootstrap")
+    parser.add_argument("--trials", type=positive, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
     parser.add_argument(
         "--coverage", nargs="+", type=named_file, metavar="NAME=FILE", default=[], help="for the page, .tsv or .jsonl"

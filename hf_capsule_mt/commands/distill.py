@@ -49,9 +49,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--max-source-tokens", type=positive, default=256, help="where sources are cut, at most the teacher's limit"
     )
-    parser.add_argument("--sentences-per-batch", type=int, default=64, help="sentences of a batch")
-    parser.add_argument("--words-per-batch", type=int, default=2048, help="source words of a batch, padding included")
-    parser.add_argument("--lines-per-file", type=int, default=1024, help="most lines that a killed run repeats")
+    parser.add_argument("--sentences-per-batch", type=positive, default=64, help="sentences of a batch")
+    parser.add_argument("--words-per-batch", type=positive, default=2048, help="source words of a batch, with padding")
+    parser.add_argument("--lines-per-file", type=positive, default=1024, help="most lines that a killed run repeats")
     parser.add_argument("--first", type=positive, help="only the first so many sentences")
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="dtype of the teacher"

@@ -15,17 +15,22 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hf_capsule_mt.command_line import HelpFormatter
+from hf_capsule_mt.command_line import HelpFormatter, at_least
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
 from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
-from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, score_corpus
+from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, sacrebleu_metric, score_corpus
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import align_by_command, word_pairs
 from hf_capsule_mt.files.outputs import check_outputs
 from hf_capsule_mt.files.text import read_parallel
+
+
+def samples(text: str) -> int:
+    """An `argparse` type: how many samples a bootstrap has, or 0 for none."""
+    return 0 if text == "0" else at_least(2)(text)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -36,7 +41,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS), help="which metrics")
     parser.add_argument("--comet", nargs="?", const=DEFAULT_MODEL, metavar="MODEL", help=COMET_HELP)
     parser.add_argument("--tokenize", default="13a", help="sacreBLEU's tokenizer for BLEU; none for tokenised text")
-    parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% interval of BLEU; 0: none")
+    parser.add_argument(
+        "--bootstrap", type=samples, default=1000, help="samples for the 95 %% interval of BLEU; 0: no interval"
+    )
     parser.add_argument(
         "--length-edges",
         type=int,
@@ -55,8 +62,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="the result file to write")
     parser.add_argument("--plot", type=Path, help="a picture of BLEU by source length")
     arguments = parser.parse_args()
-    if arguments.comet and not arguments.sources:
-        parser.error("--comet needs --sources")
+    for option in ("comet", "align_with", "plot"):
+        if getattr(arguments, option) and not arguments.sources:
+            parser.error(f"--{option.replace('_', '-')} needs --sources")
+    if arguments.align_command and not arguments.align_with:
+        parser.error("--align-command needs --align-with")
     return arguments
 
 
@@ -97,7 +107,8 @@ def main() -> None:
             progress.update()
         if arguments.bootstrap:
             progress.set_description("95 % interval of BLEU")
-            interval = confidence_interval(hypotheses, references, samples=arguments.bootstrap)
+            bleu = sacrebleu_metric("bleu", arguments.tokenize)
+            interval = confidence_interval(hypotheses, references, bleu, samples=arguments.bootstrap)
     if comet is not None:
         scores[comet.name] = comet.score(hypotheses, references)
     for score in scores.values():
@@ -115,17 +126,20 @@ def main() -> None:
         result["bleu_confidence"] = {"mean": mean, "half_width_95": width, "samples": arguments.bootstrap}
         print(f"BLEU, 95 % interval: {mean:.2f} ± {width:.2f}")
     if arguments.sources:
-        buckets = score_by_length(sources, hypotheses, references, edges=arguments.length_edges)
+        buckets = score_by_length(
+            sources, hypotheses, references, edges=arguments.length_edges, tokenize=arguments.tokenize
+        )
         result["by_length"] = [bucket.as_dict() for bucket in buckets]
         for bucket in buckets:
             if bucket.score is not None:
                 print(f"{bucket.label:>6} words: BLEU {bucket.score:6.2f}  ({bucket.sentences} sentences)")
         if arguments.align_with:
             result["adequacy"] = adequacy(arguments, sources, hypotheses, references)
-            print("\n".join(f"{name}: {value:.4f}" for name, value in result["adequacy"].items()))
+            for name, value in result["adequacy"].items():
+                print(f"{name}: {'none' if value is None else f'{value:.4f}'}")
     if arguments.output:
         print(f"Result: {write_result(arguments.output, result)}")
-    if arguments.plot and arguments.sources:
+    if arguments.plot:
         from hf_capsule_mt.analysis.pictures import draw_by_length  # matplotlib only where it is needed
 
         print(f"Picture: {draw_by_length({result['system']: result['by_length']}, arguments.plot)}")

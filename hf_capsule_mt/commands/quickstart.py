@@ -29,6 +29,7 @@ from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE
 from hf_capsule_mt.training.run_data import load_corpus
+from hf_capsule_mt.training.run_identity import same_recipe_as_before
 
 # faster than the recipes: fewer test sentences, and fewer and larger steps
 CHANGES: dict[str, Any] = {
@@ -55,7 +56,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")
     parser.add_argument("--epochs", type=float, help="how often to go through the training sentences")
     parser.add_argument("--train-sentences", type=int, help="how many sentences to train on")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.recipe == "plain":
+        parser.error("--recipe plain: the plain model is trained anyway; give a method with capsules")
+    return arguments
 
 
 def recipe_for(name: str, output: Path, seed: int, arguments: argparse.Namespace) -> Recipe:
@@ -71,6 +75,7 @@ def train(recipe: Recipe) -> dict[str, Any]:
     """Return the result of a run, or of an earlier one that is finished."""
     finished = Path(recipe.output_dir) / RESULT_FILE
     print(f"\n{recipe.about} -> {recipe.output_dir}")
+    same_recipe_as_before(recipe, Path(recipe.output_dir), write=False)
     result = read_result(finished) if finished.exists() else run_recipe(recipe)
     if result is None:
         raise SystemExit("Stopped by a signal. The same command resumes.")

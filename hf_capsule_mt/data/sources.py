@@ -75,12 +75,7 @@ def load_translation_data(
         allow_empty: names of parts that keep pairs with an empty side, for a cleaning that drops them.
     """
     loaded: dict[str, Any] = {}
-    sizes = {
-        name: source["embedded"]
-        for name, sources in parts.items()
-        for source in _as_list(sources)
-        if "embedded" in source
-    }
+    sizes = _embedded_sizes(parts)
     for name, sources in parts.items():
         pieces = []
         for source in _as_list(sources):
@@ -114,17 +109,33 @@ def _kind(source: Source, name: str) -> str:
     return kinds[0]
 
 
+def _embedded_sizes(parts: Mapping[str, Source | list[Source]]) -> dict[str, int]:
+    """Return how many sentences of the embedded corpus each part needs."""
+    found = [(name, source) for name, sources in parts.items() for source in _as_list(sources) if "embedded" in source]
+    for _, source in found:
+        if not isinstance(source["embedded"], int):
+            raise ValueError(f"`embedded` is a number of sentence pairs, got {source['embedded']!r}")
+    seeds = sorted({source.get("seed", 0) for _, source in found})
+    if len(seeds) > 1:
+        raise ValueError(
+            f"`seed` of the embedded corpus: {seeds} have sentences in common, so that parts would not be disjoint; "
+            "give one seed to all parts"
+        )
+    sizes: dict[str, int] = {}
+    for name, source in found:
+        sizes[name] = max(sizes.get(name, 0), source["embedded"])
+    return sizes
+
+
 def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair, streaming: bool) -> Any:
     """Load one part of the embedded corpus; validation and test are drawn before train, so parts are disjoint."""
-    if not isinstance(source["embedded"], int):
-        raise ValueError(f"`embedded` is a number of sentence pairs, got {source['embedded']!r}")
     if set(languages) != {"en", "de"}:
         raise ValueError(f"the embedded corpus has the languages en and de, got {languages[0]} and {languages[1]}")
     if name not in ("train", "validation", "test"):
         raise ValueError(f"the embedded corpus has the parts train, validation and test, got `{name}`")
     wanted = {part: sizes.get(part, default) for part, default in (("validation", 500), ("test", 1000))}
     corpus = embedded_corpus(train=sizes[name] if name == "train" else 0, **wanted, seed=source.get("seed", 0))
-    part = _to_pairs(corpus[name], "the embedded corpus", languages)
+    part = _to_pairs(corpus[name].select(range(source["embedded"])), "the embedded corpus", languages)
     return part.to_iterable_dataset() if streaming else part
 
 
@@ -180,7 +191,7 @@ def _load_files(
     else:
         shards = [(file,) for file in existing_files(source[kind])]
     settings = {key: source[key] for key in SOURCE_SETTINGS[kind] & source.keys()}
-    arguments = {
+    arguments: dict[str, Any] = {
         "shards": shards,
         "kind": kind,
         "languages": languages,
@@ -189,6 +200,8 @@ def _load_files(
         # datasets caches a generator's rows by its arguments: stamps keep it from reusing the rows of a changed file
         "stamps": [[(os.path.getmtime(file), os.path.getsize(file)) for file in shard] for shard in shards],
     }
+    if next(_generate(**arguments), None) is None:
+        raise ValueError(f"`{name}`: no sentence pairs in {', '.join(' and '.join(shard) for shard in shards)}")
     features = Features({"translation": TranslationFeature(languages=list(languages))})
     if streaming:
         arguments.pop("stamps")

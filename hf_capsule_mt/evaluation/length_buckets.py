@@ -34,11 +34,13 @@ def score_by_length(
     references: Sequence[Sequence[str]],
     metric: str = "bleu",
     edges: Sequence[int] = DEFAULT_EDGES,
+    tokenize: str = "13a",
 ) -> list[Bucket]:
     """Return the corpus score and the mean lengths of each bucket of sentences; None for an empty bucket.
 
     Args:
         edges: the most words of each bucket but the last, increasing. Words are separated by white space.
+        tokenize: sacreBLEU's tokenizer for BLEU.
     """
     if len(sources) != len(hypotheses):
         raise ValueError(f"`sources` must have a line for each of the {len(hypotheses)} hypotheses: {len(sources)}")
@@ -51,7 +53,7 @@ def score_by_length(
         if chosen:
             lines = [hypotheses[n] for n in chosen]
             sets = [[reference[n] for n in chosen] for reference in references]
-            score = score_corpus(lines, sets, [metric])[metric].score
+            score = score_corpus(lines, sets, [metric], tokenize)[metric].score
             words = [sum(len(line.split()) for line in part) / len(chosen) for part in (lines, sets[0])]
             buckets.append(Bucket(low, high, len(chosen), score, words[0], words[1]))
         else:

@@ -257,7 +257,7 @@ class Layout:
         self.sources = [
             Span(*match.span()) for match in WORDS.finditer(sentence.source) if any(map(str.isalnum, match[0]))
         ]
-        self.is_mark = torch.tensor([is_mark(translation[start:end]) for start, end in self.words])
+        self.is_mark = torch.tensor([is_mark(translation[start:end]) for start, end in self.words], dtype=torch.bool)
         self.evidence = torch.ones(len(self.runs), len(self.words)).masked_fill(self.is_mark, 0.0)
 
     def measure(self, effects: torch.Tensor, ends: list[int]) -> None:
@@ -479,7 +479,7 @@ class Keeper:
         if not any(is_kind(part, "tags") for part in sentence.parts):
             return []
         layout = Layout(sentence, translation.text, places.values())
-        if len(layout.runs) > 1:
+        if len(layout.runs) > 1 and layout.words:
             if len(translation.segments) != 1:
                 return None
             (segment,) = translation.segments

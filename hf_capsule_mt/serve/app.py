@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from hf_capsule_mt.files.line_failures import Failure
@@ -45,7 +45,7 @@ class TranslationRequest(BaseModel):
     target: str = Field(description="the language of the translation", examples=["de"])
     format: Literal["text"] = "text"
     coverage: bool = Field(False, description="add which words were translated, for each text")
-    alternatives: Literal[0] = 0
+    alternatives: Annotated[Literal[0], BeforeValidator(lambda given: 0 if given == "0" else given)] = 0
     api_key: str = ""
 
 
@@ -84,7 +84,8 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
     async def translate(request: Request) -> Response:
         """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
         asked = _checked(await _fields(request, limits.max_bytes))
-        if limits.api_key is not None and not hmac.compare_digest(asked.api_key.encode(), limits.api_key.encode()):
+        given = asked.api_key.encode("utf-8", "surrogatepass")
+        if limits.api_key is not None and not hmac.compare_digest(given, limits.api_key.encode()):
             raise HTTPException(403, "`api_key` is missing or wrong")
         batcher = _batcher(batchers, asked)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q

@@ -44,13 +44,13 @@ def same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
     if file.exists():
         before = _read(file)
         different = [
-            f"{section}.{key}: {old!r} then, {new!r} now"
+            f"{section}{key and f'.{key}'}: {old!r} then, {new!r} now"
             for section, key, old, new in _differences(before, values)
             if (section, key) not in MAY_CHANGE or (section == "data" and _is_embedded(old, new))
         ]
         if different:
             raise ValueError(
-                f"{output} holds a run of another recipe ({'; '.join(different)}): choose another --output_dir, "
+                f"{output} holds a run of another recipe ({'; '.join(different)}): choose another output folder, "
                 "or remove the folder"
             )
     if write:
@@ -75,7 +75,7 @@ def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Map
             hint = f" Changed since the run began: {', '.join(changed)}." if changed else ""
             raise ValueError(
                 f"the data are not those that the run in {output} began with: {'; '.join(different)}.{hint} Restore "
-                "them, choose another --output_dir, or remove the folder to begin anew"
+                "them, choose another output folder, or remove the folder to begin anew"
             )
     else:
         write_output(file, json.dumps(facts, indent=1))
@@ -156,5 +156,5 @@ def _read(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         content = " ".join(str(error).split())
     if not isinstance(content, dict) or not content:
-        raise ValueError(f"{file} is damaged ({str(content)[:100]!r}): restore it, or choose another --output_dir")
+        raise ValueError(f"{file} is damaged ({str(content)[:100]!r}): restore it, or choose another output folder")
     return content

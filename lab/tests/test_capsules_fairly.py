@@ -1,5 +1,6 @@
 """Capsules against pooling: what the grid chooses, what the table says, and that the command ends."""
 
+import argparse
 import gzip
 import re
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab import capsules_fairly
-from lab.capsules_fairly import FILE, LONGER, SEEDS, TUNING_SEED, chosen, grid, table
+from lab.capsules_fairly import FILE, LONGER, SEEDS, TUNING_SEED, Fairly, chosen, grid, table
 from lab.paper_tables import RUNS
 from lab.records import Records
 from lab.replication import PLANS
@@ -47,6 +48,23 @@ def test_the_table(tmp_path):
     assert "| Pooling | 0.2 | 0.002 | 1.900 |" in shown
     assert re.search(r"\| \+0\.54 \[.*n = 5 \| -0\.96 \[.*n = 5 \| 0\.000 \| helps \|", shown)
     assert "control" not in shown, "it has not been trained"
+
+
+def test_joined_sentences_stay_whole(tmp_path, monkeypatch):
+    calls = []
+
+    def translate(sources, **settings):
+        calls.append((sources, settings.get("split_sentences", True)))
+        return [{"translation_text": source} for source in sources]
+
+    lines = ["A man.", "A dog.", "A cow.", "A cat."]
+    monkeypatch.setattr(capsules_fairly, "pipeline", lambda *_, **__: translate)
+    monkeypatch.setattr(capsules_fairly, "read_result", lambda path: {"parameters": 1, "steps": 1})
+    monkeypatch.setattr(Fairly, "pairs", lambda self, part: (lines, lines))
+    arguments = {"setting": "multi30k", "study": FILE, "seeds": [2], "changes": []}
+    folders = {"work": tmp_path, "results": tmp_path}
+    Fairly(argparse.Namespace(**arguments, **folders, budget=1)).score("fair_pooling_2_2", 2)
+    assert calls[-2:] == [(lines, True), (["A man. A dog.", "A cow. A cat."], False)]
 
 
 @pytest.mark.slow

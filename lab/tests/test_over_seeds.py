@@ -236,7 +236,9 @@ def test_the_table_answers_once_all_seeds_are_there(tmp_path):
     for seed in seeds[:3]:
         keep(records, "plain", seed, 30.0)
         keep(records, "linear", seed, 30.5 + 0.1 * seed)
-    assert "3 of 4 seeds are trained" in table(records, "replication")
+    for run in ("plain", "linear"):
+        keep(records, run, 1, 30.0)
+    assert "3 of 4 seeds are trained" in table(records, "replication"), "seed 1 is not of the plan"
     assert effects(records) == {}
     keep(records, "plain", seeds[3], 30.0)
     keep(records, "linear", seeds[3], 31.0)

@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import time
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -92,6 +93,23 @@ def test_a_full_pipe_is_no_other_call(tmp_path):
     piped = Piped(argparse.Namespace(setting="embedded", study=None, seeds=[1], results=tmp_path, budget=1))
     with pytest.raises(BlockingIOError, match="write could not"):
         piped.train_and_score(["plain"])
+
+
+def test_a_signal_stops_the_training_and_starts_no_other(tmp_path):
+    calls = []
+
+    class Signalled(Reproduction):
+        def train(self, name, seed):
+            calls.append(name)
+            log = self.folder(name, seed).with_suffix(".log")
+            program = "import os, signal, time; time.sleep(1); os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+            return self.call(["-c", program], log)
+
+    arguments = {"setting": "embedded", "study": None, "seeds": [1], "work": tmp_path, "results": tmp_path}
+    started = time.monotonic()
+    assert Signalled(argparse.Namespace(**arguments, budget=9)).train_and_score(["plain", "linear"]) == []
+    assert calls == ["plain"]
+    assert time.monotonic() - started < 30, "the training outlived the signal"
 
 
 def test_wrong_input(command):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
+from transformers import MarianConfig, MarianMTModel
 
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import calibrate, shortlist, translate
@@ -72,6 +73,16 @@ def test_another_folder_and_one_method(run, tmp_path):
         "function_words",
     }
     assert "coverage_calibration" not in json.loads((tmp_path / "model" / "config.json").read_text())
+
+
+def test_a_stock_marian(run, tmp_path):
+    """Of which the configuration has no such field."""
+    config = MarianConfig(**{**json.loads((tmp_path / "model" / "config.json").read_text()), "model_type": "marian"})
+    shutil.copytree(tmp_path / "model", tmp_path / "stock")
+    MarianMTModel(config).save_pretrained(tmp_path / "stock")
+    assert "coverage_calibration" not in (tmp_path / "stock" / "config.json").read_text()
+    run("stock a b --sentences 20 --method deletion")
+    assert set(json.loads((tmp_path / "stock" / "config.json").read_text())["coverage_calibration"]) >= {"deletion"}
 
 
 def cover_as_if(monkeypatch, is_low):

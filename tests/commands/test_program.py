@@ -14,6 +14,7 @@ import capsule_mt
 from hf_capsule_mt import commands, extras
 from hf_capsule_mt.commands import quickstart, recipes
 from hf_capsule_mt.training import load_recipe, recipe_names
+from hf_capsule_mt.training.run_identity import same_recipe_as_before
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,6 +167,20 @@ def test_quickstart_finds_the_clone_that_one_stands_in(tmp_path, monkeypatch):
     assert quickstart.released_checkpoint() is None
     (tmp_path / "checkpoints" / "capsule-marian-de-en").mkdir(parents=True)
     assert quickstart.released_checkpoint() == Path("checkpoints/capsule-marian-de-en")
+
+
+def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["capsule-mt quickstart", "--output", str(tmp_path / "demo")])
+    arguments = quickstart.parse_arguments()
+    before = quickstart.recipe_for("em_routing", tmp_path / "demo", 1, arguments)
+    same_recipe_as_before(before, tmp_path / "demo", write=True)
+    (tmp_path / "demo" / "train_result.json").write_text("{}")
+    assert quickstart.train(before) == {}
+    with pytest.raises(ValueError, match=r"demo holds a run of another recipe \(.*seed: 1 then, 2 now"):
+        quickstart.train(quickstart.recipe_for("em_routing", tmp_path / "demo", 2, arguments))
+    monkeypatch.setattr("sys.argv", ["capsule-mt quickstart", "--recipe", "plain"])
+    with pytest.raises(SystemExit):
+        quickstart.parse_arguments()
 
 
 def test_quickstart_shows_what_the_released_model_left_out(word_for_word, monkeypatch, capsys):

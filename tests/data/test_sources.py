@@ -1,5 +1,6 @@
 """Where pairs come from, and which are kept."""
 
+import functools
 import gzip
 import json
 
@@ -177,6 +178,19 @@ def test_unknown_sources(tmp_path):
         load({"jsonl": "a", "columns": [0]})
     with pytest.raises(FileNotFoundError, match="no such file"):
         load({"tsv": str(tmp_path / "none.tsv")})
+
+
+def test_an_empty_file(tmp_path):
+    files = [write(tmp_path, name, "") for name in ("a.de", "a.en")]
+    with pytest.raises(ValueError, match=r"`train`: no sentence pairs in .*a\.de and .*a\.en"):
+        load({"text": files})
+
+
+def test_several_sources_of_the_embedded_corpus():
+    load = functools.partial(load_translation_data, source_language="en", target_language="de")
+    assert len(load({"train": [{"embedded": 30}, {"embedded": 20}]})["train"]) == 50
+    with pytest.raises(ValueError, match=r"`seed` of the embedded corpus: \[0, 1\] have sentences in common"):
+        load({"train": {"embedded": 30, "seed": 1}, "test": {"embedded": 10}})
 
 
 def test_the_embedded_corpus_takes_a_number():

@@ -107,6 +107,11 @@ def test_tags(text, expected):
     assert found.text == expected
 
 
+def test_an_empty_translation_keeps_tags():
+    (found,) = Fake(lambda source: []).keeper()(["Hm <b>ja</b> gut"])
+    assert "<b></b>" in found.text.replace(" ", "")
+
+
 def test_overlapping_tags_keep_their_order():
     text = "one <b>two <i>three</b> four</i> five."
     (found,) = Fake(reverse).keeper()([text])

@@ -145,6 +145,12 @@ def test_errors_have_the_form_of_libretranslate(client, fields, message):
     assert message in error_of(client.translate(**fields), 400)
 
 
+def test_no_alternatives_of_a_form(client):
+    form = {"q": EN[0], "source": "en", "target": "de", "alternatives": "0"}
+    (response,) = client(("POST", "/translate", {"data": form}))
+    assert response.json() == {"translatedText": DE[0]}
+
+
 @pytest.mark.parametrize(
     ("content", "kind", "status", "message"),
     [
@@ -187,6 +193,9 @@ def test_a_key(make_client):
     client = make_client(Limits(api_key="schlüssel"))
     for wrong in ({}, {"api_key": "x"}):
         assert error_of(client.translate(q=EN[0], **wrong), 403) == "`api_key` is missing or wrong"
+    lone = b'{"q": "a", "source": "en", "target": "de", "api_key": "\\ud800"}'  # half a character
+    (response,) = client(("POST", "/translate", {"content": lone, "headers": {"content-type": "application/json"}}))
+    assert response.status_code == 403
     assert client.translate(q=EN[0], api_key="schlüssel").json() == {"translatedText": DE[0]}
 
 

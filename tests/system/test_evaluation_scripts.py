@@ -55,6 +55,32 @@ def test_evaluate(pictures, script):
     assert Path("out/lengths.png").stat().st_size > 5000
 
 
+def test_evaluate_counts_all_bleu_by_one_tokenizer(script):
+    Path("a.zh").write_text("".join(f"你好世界今天是{number}个好日子\n" for number in "一二三四五六七八"))
+    Path("b.zh").write_text("".join(f"你好世界今天是{number}个坏日子\n" for number in "一二三四五六七八"))
+    line = "evaluate --hypotheses a.zh --references b.zh --sources a.zh --metrics bleu"
+    script(*f"{line} --tokenize zh --bootstrap 50 --output out.json".split(" ", 1))
+    result = json.loads(Path("out.json").read_text())
+    bleu = result["scores"]["bleu"]["score"]
+    assert bleu > 50
+    assert result["bleu_confidence"]["mean"] == pytest.approx(bleu, abs=5)
+    assert result["by_length"][0]["score"] == pytest.approx(bleu)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--bootstrap 1", "--bootstrap: must be a whole number of at least 2, got 1"),
+        ("--plot x.png", "--plot needs --sources"),
+        ("--sources test.en --align-command eflomal-align", "--align-command needs --align-with"),
+    ],
+)
+def test_evaluate_refuses_what_it_cannot_do(script, capsys, options, message):
+    with pytest.raises(SystemExit):
+        script("evaluate", f"--hypotheses worse.hyp --references test.de {options}")
+    assert message in capsys.readouterr().err
+
+
 def test_compare(script):
     printed = script(
         "compare",

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.commands import average
 from hf_capsule_mt.fast import takes_fast
 from hf_capsule_mt.training import (
     average_checkpoints,
@@ -60,6 +61,20 @@ def test_the_mean_of_the_last_and_of_the_best(tmp_path):
     assert (tmp_path / "mean" / "tokenizer.json").exists()
     saved = [folder / "tokenizer_config.json" for folder in (tmp_path / "mean", run / "checkpoint-4")]
     assert saved[0].read_text() == saved[1].read_text()  # and not how it was loaded in between
+
+
+def test_a_smaller_loss_is_better(tmp_path, monkeypatch, capsys):
+    run = save_run(tmp_path / "run", [5.0, 1.0])
+    for state in run.glob("*/trainer_state.json"):
+        state.write_text(state.read_text().replace("eval_bleu", "eval_loss"))
+        mark_complete(state.parent)
+    line = ["capsule-mt average", str(run), "--best", "1", "--metric", "loss", "--output", str(tmp_path / "mean")]
+    monkeypatch.setattr("sys.argv", line)
+    average.main()
+    assert capsys.readouterr().out.endswith("checkpoint-2\n")
+    monkeypatch.setattr("sys.argv", ["capsule-mt average", "--checkpoints", str(run), "--last", "1", *line[-2:]])
+    with pytest.raises(SystemExit):
+        average.main()
 
 
 def test_only_complete_checkpoints_are_averaged(tmp_path):
