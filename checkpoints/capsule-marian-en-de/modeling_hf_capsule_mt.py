@@ -965,6 +965,14 @@ class _SummedCrossEntropy(torch.autograd.Function):
 
 # -------------------- hf_capsule_mt.modeling.generation
 
+def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) -> GenerationConfig:
+    """Return the generation config that `generate()` uses: the given one, completed by the model's own."""
+    settings = copy.deepcopy(GenerationConfig() if given is None else given)
+    own = model.generation_config.to_dict()
+    settings.update(**own, defaults_only=True, allow_custom_entries=True)
+    return settings
+
+
 class TranslationModel(PreTrainedModel, GenerationMixin):
     """Base of the generation models: a base `model` and its projection `lm_head` to the vocabulary."""
 
@@ -1180,9 +1188,11 @@ class _BagOfWordsLoss(torch.autograd.Function):
     ) -> torch.Tensor:
         """States [R, d], embeddings [V, d], the words of each row's sentence [R, T] and their shares -> the loss."""
         dtype = torch.promote_types(states.dtype, torch.float32)
+        # in float16 small gradients would underflow before loss scaling
+        exact, kept = (dtype if one == torch.float16 else one for one in (states.dtype, embeddings.dtype))
         wants_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        grad_states = torch.empty_like(states) if wants_grad else None
-        grad_embeddings = torch.zeros_like(embeddings) if wants_grad else None
+        grad_states = torch.empty_like(states, dtype=exact) if wants_grad else None
+        grad_embeddings = torch.zeros_like(embeddings, dtype=kept) if wants_grad else None
         matrix = embeddings.to(states.dtype)
         loss = states.new_zeros((), dtype=dtype)
         rows_at_once = max(1, product_numbers(states) // len(embeddings))
@@ -1199,20 +1209,22 @@ class _BagOfWordsLoss(torch.autograd.Function):
                 loss += (mass * (peak + total.log())).sum()
                 if grad_states is not None and grad_embeddings is not None:
                     grad_logits = exponentials.mul_(mass / total).scatter_add_(1, words[rows], -share)
-                    grad_logits = grad_logits.to(states.dtype)
-                    grad_states[rows] = torch.mm(grad_logits, matrix)
-                    if grad_embeddings.dtype == states.dtype:
-                        grad_embeddings.addmm_(grad_logits.t(), states[rows])
+                    grad_logits = grad_logits.to(exact)
+                    grad_states[rows] = torch.mm(grad_logits, matrix.to(exact))
+                    if kept == exact:
+                        grad_embeddings.addmm_(grad_logits.t(), states[rows].to(exact))
                     else:
-                        grad_embeddings += torch.mm(grad_logits.t(), states[rows])
+                        grad_embeddings += torch.mm(grad_logits.t(), states[rows].to(exact))
         ctx.save_for_backward(grad_states, grad_embeddings)
+        ctx.dtypes = states.dtype, embeddings.dtype
         return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad_states, grad_embeddings = ctx.saved_tensors
-        return grad_states * grad_loss, grad_embeddings * grad_loss, None, None
+        of_states, of_embeddings = ctx.dtypes
+        return (grad_states * grad_loss).to(of_states), (grad_embeddings * grad_loss).to(of_embeddings), None, None
 
 
 def build_guided_losses(config: GuidedConfig, width: int, embedding_width: int | None = None) -> GuidedLosses | None:
@@ -3976,6 +3988,7 @@ def warm_start(
         warm_start_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
     if unexpected:
         warm_start_logger.warning(f"Replaced by routing between heads, and dropped: {', '.join(unexpected)}.")
+    model.train(source.training)
     return model.to(source.device), {"new_weights": missing, "dropped_weights": unexpected}
 
 
@@ -5259,7 +5272,7 @@ def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
 
 def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
     """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
-    settings = generate_kwargs.get("generation_config") or model.generation_config
+    settings = generation_settings(model, generate_kwargs.get("generation_config"))
     for source in (generate_kwargs, vars(settings)):
         if source.get("max_new_tokens") is not None:
             return int(source["max_new_tokens"])
@@ -5270,7 +5283,7 @@ def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> i
 
 def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
     """Return the tokens that end a translation under these settings."""
-    settings = generate_kwargs.get("generation_config") or model.generation_config
+    settings = generation_settings(model, generate_kwargs.get("generation_config"))
     ids = generate_kwargs.get("eos_token_id", getattr(settings, "eos_token_id", None))
     if ids is None:
         ids = getattr(model.config, "eos_token_id", None)
@@ -6198,23 +6211,23 @@ class BatchDecoder:
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""
-        config = generate_kwargs.get("generation_config") or self.model.generation_config
+        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
         return int(generate_kwargs.get("num_return_sequences") or config.num_return_sequences or 1)
 
     def _forces_first_token(self, generate_kwargs: Mapping[str, Any]) -> bool:
         """Return whether `generate()` begins with a token of its own, such as the language."""
-        config = generate_kwargs.get("generation_config") or self.model.generation_config
+        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
         return generate_kwargs.get("forced_bos_token_id", config.forced_bos_token_id) is not None
 
     def _num_beams(self, generate_kwargs: Mapping[str, Any]) -> int:
-        config = generate_kwargs.get("generation_config") or self.model.generation_config
+        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
         beams = int(generate_kwargs.get("num_beams") or config.num_beams or 1)
         if beams < 2:
             raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
         return beams
 
     def _length_penalty(self, generate_kwargs: Mapping[str, Any]) -> float:
-        config = generate_kwargs.get("generation_config") or self.model.generation_config
+        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
         given = (generate_kwargs.get("length_penalty"), config.length_penalty, 1.0)
         return float(next(penalty for penalty in given if penalty is not None))
 
@@ -6743,7 +6756,7 @@ class Layout:
         self.sources = [
             Span(*match.span()) for match in WORDS.finditer(sentence.source) if any(map(str.isalnum, match[0]))
         ]
-        self.is_mark = torch.tensor([is_mark(translation[start:end]) for start, end in self.words])
+        self.is_mark = torch.tensor([is_mark(translation[start:end]) for start, end in self.words], dtype=torch.bool)
         self.evidence = torch.ones(len(self.runs), len(self.words)).masked_fill(self.is_mark, 0.0)
 
     def measure(self, effects: torch.Tensor, ends: list[int]) -> None:
@@ -6965,7 +6978,7 @@ class Keeper:
         if not any(is_kind(part, "tags") for part in sentence.parts):
             return []
         layout = Layout(sentence, translation.text, places.values())
-        if len(layout.runs) > 1:
+        if len(layout.runs) > 1 and layout.words:
             if len(translation.segments) != 1:
                 return None
             (segment,) = translation.segments

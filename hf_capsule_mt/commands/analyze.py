@@ -84,7 +84,10 @@ def main() -> None:
                 pictures.append(draw_layer_routing([average.unsqueeze(0) for average in averages], path))
     chosen = slice(arguments.show - 1, arguments.show)
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
-    source, target = (tokenizer.convert_ids_to_tokens(batch[name][0].tolist()) for name in ("input_ids", "labels"))
+    source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
+    tokenizer._switch_to_target_mode()  # to the other vocabulary, if there are two
+    target = tokenizer.convert_ids_to_tokens(batch["labels"][0].tolist())
+    tokenizer._switch_to_input_mode()
     weights = {place: iterations[-1][0].cpu() for place, iterations in routings_of(model, batch).items()}
     if "decoder.guidance" in weights:
         curves = forced_curves(model, **batch)

@@ -69,6 +69,7 @@ def marian_program(model: "CapsuleMarianMTModel | MarianMTModel") -> Program:
     hidden = _aggregate(step, states or [hidden], getattr(decoder, "layer_aggregation", None))
     hidden = guide(words, step, source, hidden, getattr(decoder, "guidance", None))
     bias = model.final_logits_bias[0] if getattr(model, "final_logits_bias", None) is not None else None
+    check_plain(model.lm_head)
     program.logits = step.linear(hidden, Linear(model.lm_head.weight.detach(), bias))
     return program
 

@@ -78,7 +78,7 @@ class Linear:
 
 @dataclass
 class Program:
-    """Everything that a backend needs of a model."""
+    """Everything that a backend needs of a model; `longest_source`: how many words it has positions for."""
 
     vocabulary: int
     linears: list[Linear] = field(default_factory=list)
@@ -88,6 +88,7 @@ class Program:
     decoder: list[Operation] = field(default_factory=list)
     num_caches: int = 0
     logits: int = -1
+    longest_source: int | None = None
 
     def linear(self, *modules: nn.Linear | Linear) -> int:
         """Add the linear maps of one input, stacked; return their number."""

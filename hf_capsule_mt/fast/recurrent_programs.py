@@ -9,7 +9,7 @@ from torch import nn
 
 from hf_capsule_mt.configuration import CapsNMTConfig
 from hf_capsule_mt.fast.marian_program import guide
-from hf_capsule_mt.fast.programs import Kind, Linear, Program, Space, UnsupportedModelError, Writer
+from hf_capsule_mt.fast.programs import Kind, Linear, Program, Space, UnsupportedModelError, Writer, check_plain
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.gru import GRULayer
 from hf_capsule_mt.modeling.modeling_capsnmt import CapsNMTForConditionalGeneration, RecurrentStack
@@ -33,6 +33,7 @@ def capsnmt_program(model: CapsNMTForConditionalGeneration, longest_source: int 
     else:
         capsules = _capsules(words, sources, hidden, cast(SourceCapsules, encoder.aggregation), longest_source)
     projection = decoder.source_projection
+    check_plain(projection)
     source = sources.linear(capsules, Linear(projection.weight.detach() * decoder.source_scale, projection.bias))
 
     step = Writer(program, program.decoder, Space.HYPOTHESES)
@@ -127,6 +128,7 @@ def _capsules(words: Writer, sources: Writer, hidden: int, aggregation: SourceCa
         positions = program.vector(table[:num_capsules])
         placed = words.run(Kind.COPY, words.new(width), a=hidden, n=(0,))
         words.run(Kind.ADD_POSITIONS, placed, w=(program.vector(table),))
+        program.longest_source = len(table)
     votes = words.linear(placed, aggregation.votes, activation="relu")
     scores, scoring = -1, (-1, -1)
     if aggregation.scores_separately:

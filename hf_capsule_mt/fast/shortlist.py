@@ -62,7 +62,17 @@ class Shortlist:
         save_file(tensors, path, metadata={"vocabulary": str(self.vocabulary)})
 
     def check(self, num_source_tokens: int, num_target_tokens: int) -> None:
-        """Refuse the vocabularies of another model."""
+        """Refuse the vocabularies of another model, and a list that is none."""
+        tensors = (self.starts, self.tokens, self.frequent)
+        is_list = all(tensor.dim() == 1 and not tensor.is_floating_point() for tensor in tensors) and (
+            len(self.starts) > 0
+            and self.starts[0] == 0
+            and self.starts[-1] == len(self.tokens)
+            and bool((self.starts.diff() >= 0).all())
+            and all(bool((tokens >= 0).all()) and bool((tokens < self.vocabulary).all()) for tokens in tensors[1:])
+        )
+        if not is_list:
+            raise ValueError("`shortlist` is damaged: its tokens are not in its vocabulary, or its places do not fit")
         if (len(self.starts) - 1, self.vocabulary) != (num_source_tokens, num_target_tokens):
             raise ValueError(
                 f"`shortlist` is for vocabularies of {len(self.starts) - 1} and {self.vocabulary} tokens, but the "
@@ -73,4 +83,4 @@ class Shortlist:
         """Return the tokens that the translation of a source may have, int32, ascending; with `further` tokens."""
         parts = [self.tokens[self.starts[token] : self.starts[token + 1]] for token in set(source)]
         more = torch.tensor([token for token in further if token >= 0], dtype=torch.int32)
-        return torch.cat([*parts, self.frequent, more]).unique()
+        return torch.cat([*parts, self.frequent, more]).unique().int()

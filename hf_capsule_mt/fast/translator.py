@@ -25,6 +25,7 @@ from hf_capsule_mt.fast.reference import TorchModel
 from hf_capsule_mt.fast.requests import Answer, Backend, Request
 from hf_capsule_mt.fast.shortlist import Shortlist
 from hf_capsule_mt.modeling.coverage import CoverageScore
+from hf_capsule_mt.modeling.generation import generation_settings
 from hf_capsule_mt.modeling.loading import INT8_FACTS, INT8_FILE, INT8_FORMAT, WEIGHTS_FILE
 
 fast_logger = logging.get_logger("hf_capsule_mt.fast")
@@ -46,7 +47,7 @@ KNOWN_FIELDS = frozenset(
         *("temperature", "top_k", "top_p"),  # without `do_sample` they do nothing
     }
 )
-DEFAULT_MAX_LENGTH = 20  # of transformers
+DEFAULT_NEW_TOKENS = 20  # of transformers
 EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 
@@ -124,6 +125,7 @@ class FastTranslator:
         self.int8 = int8
         self.wanted = backend
         self._made_of: list[tuple[int, int]] = []
+        self._longest_source: int | None = None
         self._backend: Backend | None = None
         self._reported: set[str] = set()
         try:
@@ -326,12 +328,12 @@ class FastTranslator:
         """Pack the weights again if they have changed since. A change through `.data` is not seen."""
         made_of = [
             (parameter.data_ptr(), -1 if parameter.is_inference() else parameter._version)
-            for parameter in self.model.parameters()
+            for parameter in (*self.model.parameters(), *self.model.buffers())
         ]
         if made_of == self._made_of:
             return
         program = self.program_of(self.model)
-        self._backend = self._pack(program)
+        self._backend, self._longest_source = self._pack(program), program.longest_source
         self._made_of = made_of
 
     @staticmethod
@@ -377,14 +379,16 @@ class FastTranslator:
 
     def _config(self, given: GenerationConfig | None, options: dict[str, Any]) -> GenerationConfig:
         """The settings of this call; refuse what no backend obeys."""
-        config = copy.deepcopy(self.model.generation_config if given is None else given)
+        config = generation_settings(self.model, given)
         unused = config.update(**{name: value for name, value in options.items() if name != "generation_config"})
         for name, value in unused.items():
             if value is not None and value is not False:
                 raise UnsupportedOptionError(f"`{name}`")
         defaults = GenerationConfig().to_dict()
         for name, value in config.to_dict().items():
-            if name.startswith("_") or name in KNOWN_FIELDS or value in (None, False, defaults.get(name)):
+            if name.startswith("_") or name in KNOWN_FIELDS or value is None or value is False:
+                continue  # a token of 0 is a value
+            if value == defaults.get(name):
                 continue
             if name in _NEUTRAL and value == _NEUTRAL[name]:
                 continue
@@ -407,7 +411,7 @@ class FastTranslator:
             raise UnsupportedOptionError("a model in training mode")
         if not isinstance(inputs, torch.Tensor) or inputs.dim() != 2 or not inputs.numel():
             raise UnsupportedOptionError("an input that is not `input_ids` [batch, source]")
-        end = _single(config.eos_token_id if config.eos_token_id is not None else settings.eos_token_id)
+        end = _single(config.eos_token_id)
         pad = config.pad_token_id if config.pad_token_id is not None else settings.pad_token_id
         start = config.decoder_start_token_id
         start = settings.decoder_start_token_id if start is None else start
@@ -424,13 +428,17 @@ class FastTranslator:
             raise UnsupportedOptionError(f"a token outside of the vocabulary of {vocabulary}")
         if config.max_new_tokens is not None:
             longest = int(config.max_new_tokens)
+        elif config.max_length is not None:
+            longest = int(config.max_length) - 1
         else:
-            longest = int(config.max_length or DEFAULT_MAX_LENGTH) - 1
+            longest = min(DEFAULT_NEW_TOKENS, (positions or DEFAULT_NEW_TOKENS + 1) - 1)
         num_beams, returned = int(config.num_beams or 1), int(config.num_return_sequences or 1)
         if longest < 1 or returned > num_beams or 2 * num_beams > self._vocabulary:
             raise UnsupportedOptionError(f"{longest} tokens, {num_beams} beams and {returned} returned sequences")
         if positions is not None and (longest > positions or int(keep.sum(dim=1).max()) > positions):
             raise UnsupportedOptionError(f"a length beyond the model's {positions} positions")
+        if self._longest_source is not None and int(keep.sum(dim=1).max()) > self._longest_source:
+            raise UnsupportedOptionError(f"a source of more than {self._longest_source} tokens")
         host_inputs, host_keep = inputs.cpu(), keep.cpu()
         sources = [row[kept].tolist() for row, kept in zip(host_inputs, host_keep, strict=True)]
         shortlists = None
@@ -443,15 +451,20 @@ class FastTranslator:
         at_end = _single(at_end) if at_end is not None else None
         if at_end is not None and at_end != end:
             raise UnsupportedOptionError(f"`forced_eos_token_id={at_end}`")
+        suppressed = _suppressed(config, end)
+        for name, tokens in (("decoder_start_token_id", [int(start)]), ("suppress_tokens", suppressed)):
+            self._check_targets(name, tokens)
+        if end != -1:
+            self._check_targets("eos_token_id", [end])
         by_source = [longest] * len(inputs) if limits is None else [min(limit, longest) for limit in limits.tolist()]
         return Request(
             sources=sources,
             limits=by_source,
             forced=[end >= 0 and (limit < longest or at_end is not None) for limit in by_source],
-            suppressed=_suppressed(config),
+            suppressed=suppressed,
             num_beams=num_beams,
             num_returned=returned,
-            least_tokens=max(int(config.min_length or 0) - 1, int(config.min_new_tokens or 0)),
+            least_tokens=_least_tokens(config),
             no_repeat_ngram=int(config.no_repeat_ngram_size or 0),
             start_token=int(start),
             end_token=end,
@@ -474,6 +487,12 @@ class FastTranslator:
             for name in ("pad_token_id", "eos_token_id")
         )
         return inputs.ne(pad) if pad is not None and pad != _single(end) else torch.ones_like(inputs, dtype=torch.bool)
+
+    def _check_targets(self, name: str, tokens: Sequence[int]) -> None:
+        """Refuse tokens that are not in the vocabulary: the native engine reads and writes at their places."""
+        outside = [token for token in tokens if not 0 <= token < self._vocabulary]
+        if outside:
+            raise UnsupportedOptionError(f"`{name}`: {outside[0]}, outside of the vocabulary of {self._vocabulary}")
 
     @property
     def _vocabulary(self) -> int:
@@ -511,11 +530,18 @@ def _padding(pad: int | None, end: int, num_beams: int) -> int:
     return int(pad)
 
 
-def _suppressed(config: GenerationConfig) -> list[int]:
-    banned = config.bad_words_ids or []
+def _suppressed(config: GenerationConfig, end: int) -> list[int]:
+    """Return the tokens never to write; transformers lets no bad word keep a translation from its end."""
+    banned = [words for words in config.bad_words_ids or [] if words != [end]]
     if any(len(words) != 1 for words in banned):
         raise UnsupportedOptionError("`bad_words_ids` of several tokens")
     return [*(words[0] for words in banned), *(config.suppress_tokens or [])]
+
+
+def _least_tokens(config: GenerationConfig) -> int:
+    if config.min_new_tokens is not None:
+        return int(config.min_new_tokens)
+    return max(int(config.min_length or 0) - 1, 0)
 
 
 def _with_start(answer: Answer, request: Request) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """The papers that a model card cites, the corpora whose licences it names, and the names of languages."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,10 +138,11 @@ def _corpus(source: Mapping[str, Any]) -> Corpus:
     hub_name = source.get("hub")
     if "embedded" in source:
         return CORPORA["embedded"]
-    named = " ".join(str(value) for value in source.values()).lower()
-    for key, corpus in CORPORA.items():
-        if key in named:
-            return corpus._replace(hub_name=hub_name)
     files = next(value for key, value in source.items() if key in ("hub", "disk", "text", "tsv", "jsonl", "parquet"))
-    names = ", ".join(Path(file).name for file in ([files] if isinstance(files, str) else files))
+    places = [str(file) for file in ([files] if isinstance(files, str) else files)]
+    names = ", ".join(Path(file).name for file in places)
+    words = re.split(r"[\W_]+", " ".join([*places, str(source.get("config", ""))]).lower())
+    for key, corpus in CORPORA.items():
+        if key != "embedded" and any(re.fullmatch(rf"{key}\d*", word) for word in words):
+            return corpus._replace(hub_name=hub_name)
     return Corpus(f"`{hub_name or names}`", UNKNOWN_LICENCE, False, hub_name)

@@ -110,7 +110,8 @@ def model_card(
     corpora = corpora_of(recipe)
     name = _one_line(name)
     if license is None:
-        license = PACKAGE_LICENSE if corpora and all(corpus.allows_any_use for corpus in corpora) else "other"
+        is_free = corpora and all(corpus.allows_any_use for corpus in corpora) and _base_model(recipe) is None
+        license = PACKAGE_LICENSE if is_free else "other"
     data = ModelCardData(
         model_name=name,
         language=[language for language in languages if language] or None,
@@ -131,7 +132,7 @@ def model_card(
         model=_quoted(name),
         example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
-        limits=_limits(config, corpora),
+        limits=_limits(config, corpora, has_base=_base_model(recipe) is not None),
         training=_training(recipe, corpora, training),
         scores=_scores(training, evaluations) + _coverage_quality(omissions),
         speed=_speed(name, speeds),
@@ -239,17 +240,18 @@ def _introduction(
 def _has_coverage(config: Mapping[str, Any]) -> bool:
     """Return whether coverage costs no pass for each word: by guided routing, or by a head that calibration chose."""
     by_attention = "attention" in (config.get("coverage_calibration") or {})
-    return by_attention or config.get("guided_routing", "none") not in (None, "none")
+    return by_attention or config.get("guided_routing", "none") in ("guided", "classifier")
 
 
-def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus]) -> str:
+def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, has_base: bool) -> str:
     lines = ["- Nobody checks its output: do not act on it where a mistranslation does harm."]
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
         lines.append("- It knows the words and patterns of a small grammar, and no other text.")
     if any(corpus.title == CORPORA["tatoeba"].title for corpus in corpora):
+        alone = ", the only text it was trained on" if len(corpora) == 1 and not has_base else ""
         lines.append(
-            "- Made for everyday sentences of up to 15 words, the only text it was trained on: expect errors in news, "
-            "technical text and long sentences."
+            f"- Made for everyday sentences of up to 15 words{alone}: expect errors in news, technical text and long "
+            "sentences."
         )
     if positions := config.get("max_position_embeddings"):
         lines.append(f"- A sentence has at most {positions} tokens; the pipeline translates a longer one in pieces.")
@@ -418,8 +420,8 @@ def _eval_results(
 ) -> list[EvalResult]:
     """Return the scores in the form of the hub's `model-index`."""
     direction = "-".join(language for language in languages if language)
-    title = corpora[0].title if corpora else "not recorded"
-    found = [(f"{title}, {part}", value, signature) for part, value, signature in _training_scores(training)]
+    corpus = corpora[0].title if corpora else "not recorded"
+    found = [(f"{corpus}, {part}", value, signature) for part, value, signature in _training_scores(training)]
     for result in evaluations:
         if "bleu" in result["scores"]:
             score = result["scores"]["bleu"]
@@ -428,11 +430,11 @@ def _eval_results(
         EvalResult(
             task_type="translation",
             task_name=f"Translation {direction}".strip(),
-            dataset_type=re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),
-            dataset_name=title,
+            dataset_type=re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"),
+            dataset_name=name,
             metric_type="bleu",
             metric_name=f"BLEU ({signature})",
             metric_value=round(value, 2),
         )
-        for title, value, signature in found
+        for name, value, signature in found
     ]

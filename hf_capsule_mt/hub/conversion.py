@@ -30,6 +30,8 @@ def to_marian(model: PreTrainedModel) -> MarianMTModel:
     known = MarianConfig().to_dict()
     values = {name: value for name, value in model.config.to_dict().items() if name in known}
     config = MarianConfig(**{**values, "model_type": "marian", "architectures": ["MarianMTModel"]})
+    if model.config.coverage_calibration is not None:
+        config.coverage_calibration = model.config.coverage_calibration
     marian: Any = MarianMTModel(config)
     marian.to(model.dtype)
     marian.load_state_dict(model.state_dict())

@@ -1,13 +1,22 @@
 """What the generation models of all families share: decoder inputs from labels, `generate()` with routing weights."""
 
+import copy
 from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from hf_capsule_mt.modeling.losses import decoder_inputs_from_labels
+
+
+def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) -> GenerationConfig:
+    """Return the generation config that `generate()` uses: the given one, completed by the model's own."""
+    settings = copy.deepcopy(GenerationConfig() if given is None else given)
+    own = model.generation_config.to_dict()
+    settings.update(**own, defaults_only=True, allow_custom_entries=True)
+    return settings
 
 
 class TranslationModel(PreTrainedModel, GenerationMixin):

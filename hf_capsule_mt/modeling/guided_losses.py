@@ -156,9 +156,11 @@ class _BagOfWordsLoss(torch.autograd.Function):
     ) -> torch.Tensor:
         """States [R, d], embeddings [V, d], the words of each row's sentence [R, T] and their shares -> the loss."""
         dtype = torch.promote_types(states.dtype, torch.float32)
+        # in float16 small gradients would underflow before loss scaling
+        exact, kept = (dtype if one == torch.float16 else one for one in (states.dtype, embeddings.dtype))
         wants_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        grad_states = torch.empty_like(states) if wants_grad else None
-        grad_embeddings = torch.zeros_like(embeddings) if wants_grad else None
+        grad_states = torch.empty_like(states, dtype=exact) if wants_grad else None
+        grad_embeddings = torch.zeros_like(embeddings, dtype=kept) if wants_grad else None
         matrix = embeddings.to(states.dtype)
         loss = states.new_zeros((), dtype=dtype)
         rows_at_once = max(1, product_numbers(states) // len(embeddings))
@@ -175,20 +177,22 @@ class _BagOfWordsLoss(torch.autograd.Function):
                 loss += (mass * (peak + total.log())).sum()
                 if grad_states is not None and grad_embeddings is not None:
                     grad_logits = exponentials.mul_(mass / total).scatter_add_(1, words[rows], -share)
-                    grad_logits = grad_logits.to(states.dtype)
-                    grad_states[rows] = torch.mm(grad_logits, matrix)
-                    if grad_embeddings.dtype == states.dtype:
-                        grad_embeddings.addmm_(grad_logits.t(), states[rows])
+                    grad_logits = grad_logits.to(exact)
+                    grad_states[rows] = torch.mm(grad_logits, matrix.to(exact))
+                    if kept == exact:
+                        grad_embeddings.addmm_(grad_logits.t(), states[rows].to(exact))
                     else:
-                        grad_embeddings += torch.mm(grad_logits.t(), states[rows])
+                        grad_embeddings += torch.mm(grad_logits.t(), states[rows].to(exact))
         ctx.save_for_backward(grad_states, grad_embeddings)
+        ctx.dtypes = states.dtype, embeddings.dtype
         return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad_states, grad_embeddings = ctx.saved_tensors
-        return grad_states * grad_loss, grad_embeddings * grad_loss, None, None
+        of_states, of_embeddings = ctx.dtypes
+        return (grad_states * grad_loss).to(of_states), (grad_embeddings * grad_loss).to(of_embeddings), None, None
 
 
 def build_guided_losses(config: GuidedConfig, width: int, embedding_width: int | None = None) -> GuidedLosses | None:

@@ -71,4 +71,5 @@ def warm_start(
         warm_start_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
     if unexpected:
         warm_start_logger.warning(f"Replaced by routing between heads, and dropped: {', '.join(unexpected)}.")
+    model.train(source.training)
     return model.to(source.device), {"new_weights": missing, "dropped_weights": unexpected}

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.modeling.generation import generation_settings
+
 LIMIT_NAMES = ("max_length", "max_new_tokens", "generation_config", "max_time", "stopping_criteria")
 # what transformers puts into a generation config by itself, which nobody has chosen
 TRANSFORMERS_MAX_LENGTH = 20
@@ -148,7 +150,7 @@ def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
 
 def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
     """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
-    settings = generate_kwargs.get("generation_config") or model.generation_config
+    settings = generation_settings(model, generate_kwargs.get("generation_config"))
     for source in (generate_kwargs, vars(settings)):
         if source.get("max_new_tokens") is not None:
             return int(source["max_new_tokens"])
@@ -159,7 +161,7 @@ def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> i
 
 def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
     """Return the tokens that end a translation under these settings."""
-    settings = generate_kwargs.get("generation_config") or model.generation_config
+    settings = generation_settings(model, generate_kwargs.get("generation_config"))
     ids = generate_kwargs.get("eos_token_id", getattr(settings, "eos_token_id", None))
     if ids is None:
         ids = getattr(model.config, "eos_token_id", None)

@@ -1,5 +1,7 @@
 """Shortlists: nothing changes when everything is on them, and what is not on them is never written."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -77,6 +79,21 @@ def test_files(tmp_path):
     assert to_fast(model, backend="torch", shortlist=True).shortlist.vocabulary == VOCABULARY
     with pytest.raises(FileNotFoundError, match="capsule-mt shortlist CHECKPOINT SOURCE TARGET"):
         to_fast(model, shortlist=tmp_path / "none")
+
+
+def test_a_damaged_list_is_refused():
+    damages = [
+        {"tokens": torch.full_like(SOME.tokens, 10**8)},
+        {"frequent": SOME.frequent - 300},
+        {"starts": SOME.starts + 1},
+        {"tokens": SOME.tokens[:-1]},
+        {"tokens": SOME.tokens.float()},
+    ]
+    for damage in damages:
+        with pytest.raises(ValueError, match="`shortlist` is damaged"):
+            to_fast(build("plain"), shortlist=replace(SOME, **damage))
+    wide = replace(SOME, tokens=SOME.tokens.long(), frequent=SOME.frequent.long())
+    assert wide.of_source([5, 6]).dtype == torch.int32
 
 
 def test_what_is_refused(word_for_word, tmp_path):

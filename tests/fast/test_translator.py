@@ -5,7 +5,7 @@ import logging
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.fast import reference, to_fast
@@ -184,12 +184,63 @@ def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
         ({"max_new_tokens": 1000}, "60 positions"),
         ({"eos_token_id": [0, 1]}, r"eos_token_id=\[0, 1\]"),
         ({"output_scores": True}, "output_scores"),
+        ({"forced_bos_token_id": 0}, "forced_bos_token_id=0"),
+        # the engine would read or write there
+        ({"suppress_tokens": [2 * 10**9]}, "`suppress_tokens`: 2000000000, outside of the vocabulary of 211"),
+        ({"bad_words_ids": [[211]]}, "`suppress_tokens`: 211, outside"),
+        ({"decoder_start_token_id": 10**9}, "`decoder_start_token_id`: 1000000000, outside"),
+        ({"eos_token_id": -5, "min_length": 3}, "`eos_token_id`: -5, outside"),
     ],
 )
 def test_an_explicit_backend_names_what_it_does_not_know(options, message):
     fast = to_fast(build("plain"), int8=False, backend="torch")
     with pytest.raises(ValueError, match=message):
         fast.generate(**batch(), **options)
+
+
+def test_a_source_beyond_the_table_of_positions(backend):
+    model = build("capsules")
+    sources = {"input_ids": torch.randint(1, 200, (1, 1025)), "max_new_tokens": 3}
+    with pytest.raises(ValueError, match="a source of more than 1024 tokens"):
+        to_fast(model, int8=False, backend=backend).generate(**sources)
+    assert torch.equal(to_fast(model, int8=False).generate(**sources), model.generate(**sources))
+
+
+@pytest.mark.parametrize(
+    ("own", "options"),
+    [
+        ({"max_length": None}, {}),
+        ({}, {"bad_words_ids": [[END]]}),
+        ({"min_length": 8}, {"min_new_tokens": 2}),
+        ({"eos_token_id": None}, {}),
+        ({}, {"eos_token_id": None}),
+        (
+            {"num_beams": 3, "bad_words_ids": [[5]], "max_length": 9},
+            {"generation_config": GenerationConfig(length_penalty=0.5)},
+        ),
+    ],
+)
+def test_settings_are_read_as_transformers_reads_them(own, options, backend):
+    model = build("plain")
+    for name, value in own.items():
+        setattr(model.generation_config, name, value)
+    found = to_fast(model, int8=False, backend=backend).generate(**batch(), **options)
+    assert torch.equal(found, model.generate(**batch(), **options))
+
+
+def test_a_changed_bias_is_noticed_and_an_adapted_head_refused(backend):
+    model = build("plain")
+    fast = to_fast(model, int8=False, backend=backend)
+    first = int(fast.generate(**batch())[0, 1])
+    model.final_logits_bias[0, first] = -1e9
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+
+    class Adapted(torch.nn.Linear):
+        pass
+
+    model.lm_head.__class__ = Adapted
+    with pytest.raises(ValueError, match="Adapted has no fast form"):
+        to_fast(model, backend=backend)
 
 
 def test_bad_arguments():

@@ -180,6 +180,7 @@ def test_coverage_is_mentioned_where_there_is_some():
         ({"hub": "wmt/wmt14", "config": "de-en"}, "training data of the WMT", False),
         ({"text": ["data/newstest-en-de/newstest2012.de.gz", "newstest2012.en.gz"]}, "test sets of the WMT", False),
         ({"tsv": "/home/me/mine.tsv"}, "`mine.tsv`", False),
+        ({"tsv": "/home/embedded_systems/manuals.tsv"}, "`manuals.tsv`", False),
     ],
 )
 def test_training_data(source, title, open_data):
@@ -260,6 +261,7 @@ def test_line_breaks_stay_within_their_field(tmp_path):
 def test_the_model_that_training_started_from(tmp_path, init_from, base_model, said):
     card = card_of([stamped(tmp_path, training_result(init_from=init_from))])
     assert card.data.base_model == base_model
+    assert (card.data.license == "apache-2.0") == (base_model is None), "another's weights have a licence of their own"
     assert said in str(card)
     assert "/home" not in str(card)
 

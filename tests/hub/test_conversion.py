@@ -15,8 +15,10 @@ from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 @pytest.mark.proves("`MarianMTModel`", "capsules off", None, None)
 def test_a_model_without_capsules_is_marians(tmp_path):
     model = build("plain")
+    model.config.coverage_calibration = {"attention": {"head": [0, 1]}}
     to_marian(model).save_pretrained(tmp_path)
     marian = MarianMTModel.from_pretrained(tmp_path)
+    assert marian.config.coverage_calibration == model.config.coverage_calibration
     assert type(marian) is MarianMTModel
     source = batch()
     assert torch.equal(marian.generate(**source, num_beams=3), model.generate(**source, num_beams=3))

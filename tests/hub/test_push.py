@@ -1,8 +1,10 @@
 """Pushing and loading over HTTP: the real client of the hub, and a local server that speaks its protocol."""
 
+import argparse
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from huggingface_hub import HfApi
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
+from hf_capsule_mt.commands.push import write_folder
 from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers
 from hf_capsule_mt.hub import LoadTestError, export, model_card, push
 from hf_capsule_mt.hub.pushing import files_to_send
@@ -208,6 +211,18 @@ def test_links_are_refused(exported, tmp_path):
     (folder / "notes.txt").symlink_to(secret)  # is not sent
     with pytest.raises(ValueError, match=r"has links, .*: replace picture\.png, vocab\.json by copies"):
         push(folder, "tester/links")
+    with pytest.raises(ValueError, match=r"picture\.png is a link, whose target would be published"):
+        write_folder(
+            argparse.Namespace(checkpoint=linked(exported, secret), results=[], license=None), tmp_path / "a", "a"
+        )
+
+
+def linked(exported, secret):
+    """The exported checkpoint with a picture that is a link."""
+    folder = secret.with_name("linked")
+    shutil.copytree(exported, folder)
+    (folder / "picture.png").symlink_to(secret)
+    return folder
 
 
 def test_a_tokenizer_of_two_vocabularies_is_sent_whole(tmp_path):

@@ -318,6 +318,19 @@ def test_logits_exist_a_few_rows_at_a_time():
     torch.testing.assert_close(loss, -(shares * logits).sum(), atol=1e-4, rtol=1e-5)
 
 
+def test_float16_keeps_gradients_of_the_bags_that_only_a_scaled_loss_can_show():
+    labels = torch.randint(5, 4000, (2, 20))
+    shares = torch.stack(bag_shares(labels >= 0, "inclusive")) / (20 * 25_000)
+    states, embeddings = torch.randn(2, 2, 20, 32), torch.randn(4000, 32)
+    gradients = []
+    for dtype, scale in ((torch.float32, 1.0), (torch.float16, 2.0**16)):
+        leaves = [states.to(dtype).requires_grad_(), embeddings.clone().requires_grad_()]
+        loss = scale * bag_of_words_loss(*leaves, labels, shares)
+        gradients.append([gradient.float() / scale for gradient in torch.autograd.grad(loss, leaves)])
+    for exact, ours in zip(*gradients, strict=True):
+        assert (ours - exact).norm() < 0.02 * exact.norm()
+
+
 def test_half_precision_and_autocast():
     losses, batch = make().float(), inputs()
     batch = {name: value if name == "labels" else value.float() for name, value in batch.items()}

@@ -44,7 +44,8 @@ def test_every_old_weight_is_kept(marian, settings):
 def test_sources(marian, inputs, kind, tmp_path):
     marian.save_pretrained(tmp_path)
     source = {"model": marian, "folder": tmp_path}[kind]
-    model = CapsuleMarianMTModel.from_marian(source).eval()
+    model = CapsuleMarianMTModel.from_marian(source)
+    assert not model.training
     torch.testing.assert_close(model(**inputs).logits, marian(**inputs).logits, atol=1e-6, rtol=1e-6)
 
 
