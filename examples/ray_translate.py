@@ -30,7 +30,7 @@ class TranslateFile:
 
     def __call__(self, row: dict[str, str]) -> dict[str, object]:
         source, started, number = Path(row["item"]), time.perf_counter(), 0
-        partial = self.output / f".{source.name}.{os.getpid()}"
+        partial = self.output / f".{source.name}.{os.getpid()}.partial"
         with open(source, encoding="utf-8", newline="\n") as text, open(partial, "w", encoding="utf-8") as stream:
             for translation in self.translator((line.rstrip("\n") for line in text), **self.options):
                 stream.write(" ".join(translation.text.split()) + "\n")
@@ -49,9 +49,9 @@ def main() -> None:
     arguments = parser.parse_args()
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    for partial in output.glob(".*"):  # of a run that was killed
+    for partial in output.glob(".*.partial"):  # of a run that was killed
         partial.unlink()
-    files = sorted(path.resolve() for path in arguments.input.iterdir() if path.is_file())
+    files = sorted(path.resolve() for path in arguments.input.iterdir() if path.is_file() and path.name[0] != ".")
     missing = [str(path) for path in files if not (output / path.name).exists()]
     print(f"{len(files) - len(missing)} of {len(files)} files are translated already")
     if not missing:

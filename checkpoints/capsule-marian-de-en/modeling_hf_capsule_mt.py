@@ -3845,6 +3845,13 @@ def decode_target(tokenizer: Any, sequence: Iterable[int], clean_up_tokenization
     return str(tokenizer.clean_up_tokenization(text)) if clean_up else text
 
 
+def vocabularies_of(tokenizer: Any) -> list[dict[str, int]]:
+    """Return what the tokens of a tokenizer mean, with those of a target vocabulary of its own."""
+    target = getattr(tokenizer, "_target_backend", None)
+    of_target = target.get_vocab() if target is not None else getattr(tokenizer, "target_encoder", None)
+    return [tokenizer.get_vocab(), *([] if of_target is None else [of_target])]
+
+
 class EmbeddingStack(Protocol):
     """An encoder or a decoder."""
 

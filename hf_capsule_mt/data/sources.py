@@ -47,6 +47,7 @@ def load_translation_data(
     streaming: bool = False,
     num_proc: int | None = None,
     allow_empty: Container[str] = (),
+    beside: Mapping[str, Source | list[Source]] | None = None,
 ) -> DatasetDict | IterableDatasetDict:
     """Load parts such as "train" and "validation", each from one source or from the concatenation of several.
 
@@ -73,9 +74,10 @@ def load_translation_data(
         streaming: read lazily into `IterableDataset`s, for data that does not fit on the disk.
         num_proc: the number of processes that read files, for a source of several files.
         allow_empty: names of parts that keep pairs with an empty side, for a cleaning that drops them.
+        beside: parts that other calls load; training data have no sentence of their parts of the embedded corpus.
     """
     loaded: dict[str, Any] = {}
-    sizes = _embedded_sizes(parts)
+    sizes = _embedded_sizes({**(beside or {}), **parts})
     for name, sources in parts.items():
         pieces = []
         for source in _as_list(sources):

@@ -90,6 +90,10 @@ def _build(
     size = cast(nn.Embedding, result.get_input_embeddings()).num_embeddings
     if len(tokenizer) > size:
         raise ValueError(f"the tokenizer has {len(tokenizer)} words, but the vocabulary of {init_from} has {size}")
+    for name in ("pad_token_id", "eos_token_id"):
+        ours, theirs = getattr(tokenizer, name), getattr(result.config, name)
+        if ours != theirs:
+            raise ValueError(f"`{name}` is {ours} in the tokenizer, but {theirs} in {init_from}: load its tokenizer")
     return result, new
 
 

@@ -94,6 +94,13 @@ MOST: dict[str, float] = {
     "word_distillation.weight": 1,
     "seed": 2**32 - 1,
 }
+SOURCE_VALUES: dict[str, Any] = {
+    **dict.fromkeys(("hub", "disk", "config", "split", "revision"), str),
+    **dict.fromkeys(("tsv", "jsonl", "parquet"), str | list),
+    **dict.fromkeys(("text", "columns"), list),
+    **dict.fromkeys(("embedded", "first", "seed"), int),
+    "header": bool,
+}
 TOP = {
     **dict.fromkeys(("about", "paper", "output_dir", "data_dir", "init_from"), str),
     "freeze": Literal["old"],
@@ -121,6 +128,11 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], place: str) -> Non
     for key in keys:
         if key not in known:
             raise ValueError(f"{place} has no key `{key}`{nearest(key, known) or f'; there are {sorted(known)}'}")
+
+
+def takes_null(key: str) -> bool:
+    """Return whether null is a value of a key of `training`, and not only its default."""
+    return type(None) in typing.get_args(SECTIONS["training"][key])
 
 
 def check_recipe(recipe: "Recipe") -> None:
@@ -151,8 +163,12 @@ def check_recipe(recipe: "Recipe") -> None:
     tokenizer = recipe.tokenizer
     if not tokenizer and recipe.init_from is None:
         raise ValueError("`tokenizer` is missing, and there is no `init_from` to take one from")
-    if tokenizer and ("load" in tokenizer) == ("vocab_size" in tokenizer):
+    if tokenizer and bool(tokenizer.get("load")) == bool(tokenizer.get("vocab_size")):
         raise ValueError(f"`tokenizer` needs either `load` or `vocab_size`, it has {sorted(tokenizer)}")
+    for key, value in (("predict_with_generate", True), ("prediction_loss_only", False)):
+        if recipe.training.get(key) not in (None, value):
+            wanted = str(value).lower()
+            raise ValueError(f"`training.{key}` must be {wanted}: a run ends with BLEU of its translations")
     _check_model(recipe.model, complete=recipe.init_from is None)
 
 
@@ -219,6 +235,13 @@ def _check_source(source: object, place: str) -> None:
     kinds = [kind for kind in SOURCE_SETTINGS if kind in source]
     if len(kinds) == 1:
         refuse_unknown(source, {kinds[0], *SOURCE_SETTINGS[kinds[0]], *COMMON_SETTINGS}, f"{place}, `{kinds[0]}`,")
+        for key, value in source.items():
+            _check_value(value, SOURCE_VALUES[key], f"{place}, `{key}`,")
+            if key in ("embedded", "first") and value < 1:
+                raise ValueError(f"{place}, `{key}`, must be at least 1, got {value!r}")
+        for key in ("text", "columns"):
+            if key in source and len(source[key]) != 2:
+                raise ValueError(f"{place}, `{key}`, must be two, one for each language, got {source[key]!r}")
         return
     unknown = next((key for key in source if key not in COMMON_SETTINGS), "")
     raise ValueError(

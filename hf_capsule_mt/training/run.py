@@ -21,12 +21,13 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
 from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import remove_partials
-from hf_capsule_mt.modeling.loading import check_place, load_model
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.modeling.loading import check_place, load_model, load_tokenizer
+from hf_capsule_mt.modeling.vocabulary import decode_target, vocabularies_of
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.models import build_model
+from hf_capsule_mt.training.recipe_checks import takes_null
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import (
     encode_part,
@@ -128,7 +129,7 @@ class _Run:
             data_collator=TranslationCollator(tokenizer.pad_token_id, arguments.pad_to_multiple_of),
             compute_metrics=validation and _bleu_of(validation, tokenizer, recipe),
             processing_class=tokenizer,
-            word_distillation=_word_distillation(recipe),
+            word_distillation=_word_distillation(recipe, tokenizer),
         )
         number = sum(p.numel() for p in model.parameters())
         print_once(f"{number:,} parameters; training set: {size_of(parts['train'])}")
@@ -146,7 +147,7 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
         "per_device_eval_batch_size": 50,
         "logging_steps": 50,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        **recipe.training,
+        **{key: value for key, value in recipe.training.items() if value is not None or takes_null(key)},
     }
     _rename_checkpointing(settings)
     if recipe.data.get("streaming") and settings.get("max_tokens_per_batch") is not None:
@@ -168,14 +169,21 @@ def set_generation(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     if config.max_new_tokens is None:
         config.max_new_tokens = 256
     for key, value in settings.items():
-        setattr(config, key, value)
+        if value is not None:
+            setattr(config, key, value)
 
 
-def _word_distillation(recipe: Recipe) -> WordDistillation | None:
+def _word_distillation(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> WordDistillation | None:
     if not recipe.word_distillation:
         return None
-    settings = dict(recipe.word_distillation)
-    return WordDistillation(load_model(settings.pop("teacher")), **settings)
+    settings = {key: value for key, value in recipe.word_distillation.items() if value is not None}
+    teacher = settings.pop("teacher")
+    if vocabularies_of(load_tokenizer(teacher)) != vocabularies_of(tokenizer):
+        raise ValueError(
+            f"`word_distillation.teacher`: the tokens of {teacher} mean other words than those of this run; give "
+            "`tokenizer: {load: ...}` with the teacher"
+        )
+    return WordDistillation(load_model(teacher), **settings)
 
 
 def _bleu_of(

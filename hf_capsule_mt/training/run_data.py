@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from accelerate import PartialState
 from datasets import Dataset, IterableDataset
@@ -39,17 +39,18 @@ def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
     settings = recipe.data
     languages = (recipe.languages["source"], recipe.languages["target"])
     rules = Cleaning.from_settings(settings.get("cleaning") or {})
-    sources = {name: _in_folder(settings[name], recipe.data_dir) for name in parts if settings.get(name)}
+    every = {name: _in_folder(settings[name], recipe.data_dir) for name in DATA_PARTS if settings.get(name)}
+    sources = {name: every[name] for name in parts if name in every}
     allow_empty = ["train"] if rules.drop_empty else []
     if settings.get("streaming") and "train" in sources:
         stream = load_translation_data(
-            {"train": sources.pop("train")}, *languages, streaming=True, allow_empty=allow_empty
+            {"train": sources.pop("train")}, *languages, streaming=True, allow_empty=allow_empty, beside=every
         )
         train, _ = clean(stream["train"], rules, *languages)
-        train = train.shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer", 10_000))
+        train = train.shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer") or 10_000)
         return {"train": train, **(load_translation_data(sources, *languages) if sources else {})}
     num_proc = settings.get("num_proc")
-    corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty))
+    corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty, beside=every))
     if "train" in corpus and rules != Cleaning():
         corpus["train"], report = clean(corpus["train"], rules, *languages)
         print_once(f"Cleaning: {report}")
@@ -93,9 +94,10 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Pre
     if (folder / "tokenizer_config.json").exists():
         return load_tokenizer(folder)
     settings = recipe.tokenizer
-    if "load" in settings or recipe.init_from is not None:
+    if settings.get("load") or recipe.init_from is not None:
         return load_tokenizer(settings.get("load") or str(recipe.init_from))
-    size, model = settings["vocab_size"], settings.get("model", "bpe")
+    size: int = settings["vocab_size"]
+    model: Literal["bpe", "unigram"] = settings.get("model") or "bpe"
     train = corpus["train"]
     if settings.get("sentences") is not None:
         train = train.take(settings["sentences"])
@@ -133,6 +135,8 @@ def encode_part(recipe: Recipe, corpus: Corpus, name: str, tokenizer: PreTrained
     if not training:
         # not by `sort`, which warns with pyarrow 25
         lengths = list(encoded["source_length"])
+        if max_length is not None and (cut := sum(length >= max_length for length in lengths)):
+            print_once(f"{name}: {cut} sources of {max_length} tokens or more are cut there (`data.max_length`)")
         return encoded.select(sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True))
     if max_length is not None:
         encoded, dropped = drop_long(encoded, max_length)

@@ -289,10 +289,30 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _has_nothing_left(self, checkpoint: str) -> bool:
         """Return whether a checkpoint ends its run; the Trainer would take one more step."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
-        done = 0 < self.args.max_steps <= state.global_step or _is_out_of_patience(self.args, state.log_history)
+        done = 0 < self._last_step() <= state.global_step or _is_out_of_patience(self.args, state.log_history)
         if done:
             self.state = state
         return done
+
+    def _last_step(self) -> int:
+        """Return the step that ends the run, as the Trainer counts it; 0 for a stream without `max_steps`."""
+        if self.args.max_steps > 0:
+            return self.args.max_steps
+        with _same_random_numbers():
+            loader = self.get_train_dataloader()
+        if not hasattr(loader, "__len__"):
+            return 0
+        steps = max(1, math.ceil(len(loader) / self.args.gradient_accumulation_steps))
+        return math.ceil(self.args.num_train_epochs * steps)
+
+    def _load_best_model(self) -> None:
+        """Load the best of the saved checkpoints; the Trainer names that of the best evaluation, which may be gone."""
+        checkpoints = find_checkpoints(self.output_dir, by_signal=False)
+        scores = scores_by_step(self.state.log_history, str(self.args.metric_for_best_model))
+        best = best_checkpoints(checkpoints, scores, 1, bool(self.args.greater_is_better))
+        if best:
+            self.state.best_model_checkpoint = str(best[0])
+        super()._load_best_model()
 
     def _note_signal(self, number: int) -> None:
         """Stop after the step; a second signal stops at once."""

@@ -90,6 +90,7 @@ def test_the_source_has_what_its_tests_need(built):
     tracked = call("git", "ls-files", "hf_capsule_mt", "scripts", "tests", "lab/*.py", cwd=ROOT).stdout.split()
     assert set(tracked) <= names | {path for path in tracked if not (ROOT / path).exists()}
     assert {"capsule_mt.py", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile", ".ci/run"} <= names
+    assert not [name for name in names if Path(name).suffix in (".so", ".dylib", ".dll")], "of this machine"
 
 
 def test_the_program_lists_commands_and_recipes(run):

@@ -96,6 +96,16 @@ def write(folder, name="a.yaml", **values):
     ("values", "message"),
     [
         ({"trainning": {}}, r"has no key `trainning`; did you mean `training`\?"),
+        (
+            {"training": {"predict_with_generate": False}},
+            r"`training\.predict_with_generate` must be true: a run",
+        ),
+        ({"data": {"train": {"embedded": 0}}}, r"`data\.train`, `embedded`, must be at least 1, got 0"),
+        ({"data": {"train": {"tsv": 5}}}, r"`data\.train`, `tsv`, must be text or a list, got 5"),
+        (
+            {"data": {"train": {"tsv": "a", "columns": [0]}}},
+            r"`columns`, must be two, one for each language",
+        ),
         ({"training": {"learning_rat": 1}}, r"`training` has no key `learning_rat`; did you mean `learning_rate`\?"),
         (
             {"model": {"model_type": "capsule_marian", "layer_agregation": "linear"}},

@@ -90,6 +90,40 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_a_finished_run_of_part_of_an_epoch_takes_no_further_step(tmp_path):
+    settings = {"max_steps": -1, "num_train_epochs": 1.5, "eval_strategy": "no", "average_last": 2}
+    first = recipe(tmp_path, data={"test": None, "validation": None}, training=settings)
+    result = run_recipe(first)
+    (Path(first.output_dir) / "train_result.json").unlink()
+    again = run_recipe(first)
+    assert (again["steps"], again["averaged"]) == (result["steps"], result["averaged"])
+
+
+def test_a_stream_leaves_out_the_held_out_sentences(tmp_path):
+    data = {"train": {"embedded": 60}, "validation": {"embedded": 600}, "test": {"embedded": 1200}, "streaming": True}
+    training = {"max_tokens_per_batch": None, "per_device_train_batch_size": 10}
+    corpus = load_corpus(recipe(tmp_path, data=data, training=training))
+    held_out = {pair["en"] for part in ("validation", "test") for pair in corpus[part]["translation"]}
+    assert not held_out & {row["translation"]["en"] for row in corpus["train"]}
+
+
+def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
+    """Also where both have equally many tokens."""
+    teacher, student = tmp_path / "teacher", tmp_path / "student"
+    for folder in (teacher, student):
+        folder.mkdir()
+    short = {"max_steps": 1, "eval_strategy": "no"}
+    run_recipe(recipe(teacher, data={"train": {"embedded": 80, "first": 20}}, training=short))
+    with pytest.raises(ValueError, match=r"`word_distillation\.teacher`: the tokens of .* mean other words"):
+        distilled = {"word_distillation": {"teacher": str(teacher / "run")}, "output_dir": str(tmp_path / "distilled")}
+        run_recipe(recipe(student, training=short, **distilled))
+    (teacher / "run" / "text").write_text("The man sleeps.\n", encoding="utf-8")
+    line = ["-m", "hf_capsule_mt", "translate", teacher / "run", student / "run", "--input", teacher / "run" / "text"]
+    run_recipe(recipe(student, training=short, output_dir=str(student / "run")))
+    done = subprocess.run([sys.executable, *map(str, line)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert "its tokens mean other words than those of" in done.stderr
+
+
 def test_staged_with_the_tokenizer_of_the_baseline(tmp_path):
     baseline = recipe(tmp_path, training={"max_steps": 1, "eval_strategy": "no"})
     run_recipe(baseline)

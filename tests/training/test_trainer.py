@@ -17,6 +17,7 @@ from hf_capsule_mt.training.checkpoints import (
     find_checkpoints,
     last_checkpoint,
     read_marker,
+    read_weights,
 )
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.trainer import bleu_metric
@@ -242,6 +243,24 @@ def test_early_stopping_and_what_is_kept(tmp_path):
     again.train("last")
     assert again.state.global_step == 8
     assert_same_bits(weights(again), weights(trainer))
+
+
+def test_the_best_saved_checkpoint_is_loaded(tmp_path):
+    """Where evaluations come more often than checkpoints, the best of them may have none."""
+    scores = iter([5, 10, 30, 20, 15, 12])
+    steps = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 2, "max_steps": 6}
+    trainer = make_trainer(
+        tmp_path,
+        **steps,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="bleu",
+        greater_is_better=True,
+        trainer_settings={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
+    )
+    trainer.train()
+    best = read_weights(tmp_path / "checkpoint-4")
+    assert all(torch.equal(value, weights(trainer)[name]) for name, value in best.items())
 
 
 def test_word_level_distillation(tmp_path):
