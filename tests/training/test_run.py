@@ -114,9 +114,10 @@ def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
         folder.mkdir()
     short = {"max_steps": 1, "eval_strategy": "no"}
     run_recipe(recipe(teacher, data={"train": {"embedded": 80, "first": 20}}, training=short))
+    distilled = {"word_distillation": {"teacher": str(teacher / "run")}, "output_dir": str(tmp_path / "distilled")}
+    distilled_recipe = recipe(student, training=short, **distilled)
     with pytest.raises(ValueError, match=r"`word_distillation\.teacher`: the tokens of .* mean other words"):
-        distilled = {"word_distillation": {"teacher": str(teacher / "run")}, "output_dir": str(tmp_path / "distilled")}
-        run_recipe(recipe(student, training=short, **distilled))
+        run_recipe(distilled_recipe)
     (teacher / "run" / "text").write_text("The man sleeps.\n", encoding="utf-8")
     line = ["-m", "hf_capsule_mt", "translate", teacher / "run", student / "run", "--input", teacher / "run" / "text"]
     run_recipe(recipe(student, training=short, output_dir=str(student / "run")))
