@@ -85,9 +85,12 @@ def main() -> None:
     chosen = slice(arguments.show - 1, arguments.show)
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
     source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
-    tokenizer._switch_to_target_mode()  # to the other vocabulary, if there are two
+    is_separate = hasattr(tokenizer, "_target_backend")  # a SeparateVocabulariesTokenizer
+    if is_separate:
+        tokenizer._switch_to_target_mode()
     target = tokenizer.convert_ids_to_tokens(batch["labels"][0].tolist())
-    tokenizer._switch_to_input_mode()
+    if is_separate:
+        tokenizer._switch_to_input_mode()
     weights = {place: iterations[-1][0].cpu() for place, iterations in routings_of(model, batch).items()}
     if "decoder.guidance" in weights:
         curves = forced_curves(model, **batch)

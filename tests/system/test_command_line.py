@@ -83,7 +83,7 @@ WRONG = {
     "translate broken --input two --output two": "two is read and written",
     "translate broken --input two --speed-result empty_folder": "empty_folder is a folder",
     "evaluate --hypotheses three --references two --output empty_folder": "empty_folder is a folder",
-    "evaluate --hypotheses three --references two --output a --plot a": "a and a are one file",
+    "evaluate --hypotheses three --references two --sources two --output a --plot a": "a and a are one file",
     "compare a=three b=two --references two --markdown empty/out": "empty is a file",
     "compare a=three b=two --references two --html two": "two is read and written",
     "analyze broken --sources two --targets two --output empty/out": "empty is a file",
