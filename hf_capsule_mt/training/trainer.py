@@ -29,6 +29,7 @@ from hf_capsule_mt.configuration.common import CapsuleConfig
 from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.training.bfloat16 import bfloat16_products
 from hf_capsule_mt.training.checkpoints import (
     TRAINER_STATE,
     best_checkpoints,
@@ -260,11 +261,20 @@ class TranslationTrainer(Seq2SeqTrainer):
         model = cast(PreTrainedModel, self.model)
         generation_config = copy.deepcopy(model.generation_config)
         try:
-            return super().prediction_step(*args, **kwargs)
+            with self._products():
+                return super().prediction_step(*args, **kwargs)
         finally:
             model.generation_config = generation_config
 
     # ---- training
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        with self._products():
+            return super().training_step(*args, **kwargs)
+
+    def _products(self) -> contextlib.AbstractContextManager[object]:
+        is_on_cpu = self.args.bf16 and self.args.device.type == "cpu"
+        return bfloat16_products() if is_on_cpu else contextlib.nullcontext()
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         output_dir = self.output_dir
         if resume_from_checkpoint in ("last", True):
