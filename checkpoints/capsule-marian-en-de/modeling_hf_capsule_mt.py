@@ -973,6 +973,12 @@ def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) 
     return settings
 
 
+def generation_setting(model: PreTrainedModel, given: GenerationConfig | None, name: str) -> Any:
+    """Return one field of these settings, without making all of them."""
+    value = getattr(given, name, None)
+    return getattr(model.generation_config, name, None) if value is None else value
+
+
 class TranslationModel(PreTrainedModel, GenerationMixin):
     """Base of the generation models: a base `model` and its projection `lm_head` to the vocabulary."""
 
@@ -3845,11 +3851,16 @@ def decode_target(tokenizer: Any, sequence: Iterable[int], clean_up_tokenization
     return str(tokenizer.clean_up_tokenization(text)) if clean_up else text
 
 
+def target_vocabulary(tokenizer: Any) -> dict[str, int]:
+    """Return the ids of a tokenizer's target tokens, which may have a vocabulary of their own."""
+    backend = getattr(tokenizer, "_target_backend", None)  # of a SeparateVocabulariesTokenizer
+    own = backend.get_vocab() if backend is not None else getattr(tokenizer, "target_encoder", None)
+    return tokenizer.get_vocab() if own is None else own
+
+
 def vocabularies_of(tokenizer: Any) -> list[dict[str, int]]:
-    """Return what the tokens of a tokenizer mean, with those of a target vocabulary of its own."""
-    target = getattr(tokenizer, "_target_backend", None)
-    of_target = target.get_vocab() if target is not None else getattr(tokenizer, "target_encoder", None)
-    return [tokenizer.get_vocab(), *([] if of_target is None else [of_target])]
+    """Return what the tokens of a tokenizer mean, of the source and of the target."""
+    return [tokenizer.get_vocab(), target_vocabulary(tokenizer)]
 
 
 class EmbeddingStack(Protocol):
@@ -5279,19 +5290,24 @@ def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
 
 def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
     """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
-    settings = generation_settings(model, generate_kwargs.get("generation_config"))
-    for source in (generate_kwargs, vars(settings)):
-        if source.get("max_new_tokens") is not None:
-            return int(source["max_new_tokens"])
-        if source.get("max_length") is not None:
-            return int(source["max_length"]) - 1
+    given = generate_kwargs.get("generation_config")
+    names = ("max_new_tokens", "max_length")
+    for setting in (generate_kwargs.get, lambda name: generation_setting(model, given, name)):
+        new_tokens, length = map(setting, names)
+        if new_tokens is not None:
+            return int(new_tokens)
+        if length is not None:
+            return int(length) - 1
     return None
 
 
 def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
     """Return the tokens that end a translation under these settings."""
-    settings = generation_settings(model, generate_kwargs.get("generation_config"))
-    ids = generate_kwargs.get("eos_token_id", getattr(settings, "eos_token_id", None))
+    name = "eos_token_id"
+    if name in generate_kwargs:
+        ids = generate_kwargs[name]
+    else:
+        ids = generation_setting(model, generate_kwargs.get("generation_config"), name)
     if ids is None:
         ids = getattr(model.config, "eos_token_id", None)
     if ids is None:
@@ -6218,25 +6234,28 @@ class BatchDecoder:
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        return int(generate_kwargs.get("num_return_sequences") or config.num_return_sequences or 1)
+        return int(self._setting(generate_kwargs, "num_return_sequences") or 1)
+
+    def _setting(self, generate_kwargs: Mapping[str, Any], name: str) -> Any:
+        """Return what `generate()` takes for a setting: the argument, or where that is None a generation config's."""
+        value = generate_kwargs.get(name)
+        given = generate_kwargs.get("generation_config")
+        return generation_setting(self.model, given, name) if value is None else value
 
     def _forces_first_token(self, generate_kwargs: Mapping[str, Any]) -> bool:
         """Return whether `generate()` begins with a token of its own, such as the language."""
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        return generate_kwargs.get("forced_bos_token_id", config.forced_bos_token_id) is not None
+        name = "forced_bos_token_id"
+        return generate_kwargs.get(name, self._setting(generate_kwargs, name)) is not None
 
     def _num_beams(self, generate_kwargs: Mapping[str, Any]) -> int:
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        beams = int(generate_kwargs.get("num_beams") or config.num_beams or 1)
+        beams = int(self._setting(generate_kwargs, "num_beams") or 1)
         if beams < 2:
             raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
         return beams
 
     def _length_penalty(self, generate_kwargs: Mapping[str, Any]) -> float:
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        given = (generate_kwargs.get("length_penalty"), config.length_penalty, 1.0)
-        return float(next(penalty for penalty in given if penalty is not None))
+        penalty = self._setting(generate_kwargs, "length_penalty")
+        return 1.0 if penalty is None else float(penalty)
 
 
 # -------------------- hf_capsule_mt.pipelines.segments

@@ -27,6 +27,7 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.files.outputs import check_outputs
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.modeling.vocabulary import target_vocabulary
 
 FEW = 16  # so many output capsules have a number each in a picture
 
@@ -85,12 +86,8 @@ def main() -> None:
     chosen = slice(arguments.show - 1, arguments.show)
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
     source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
-    is_separate = hasattr(tokenizer, "_target_backend")  # a SeparateVocabulariesTokenizer
-    if is_separate:
-        tokenizer._switch_to_target_mode()
-    target = tokenizer.convert_ids_to_tokens(batch["labels"][0].tolist())
-    if is_separate:
-        tokenizer._switch_to_input_mode()
+    target_tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
+    target = [target_tokens.get(number, tokenizer.unk_token) for number in batch["labels"][0].tolist()]
     weights = {place: iterations[-1][0].cpu() for place, iterations in routings_of(model, batch).items()}
     if "decoder.guidance" in weights:
         curves = forced_curves(model, **batch)

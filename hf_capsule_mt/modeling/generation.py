@@ -19,6 +19,12 @@ def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) 
     return settings
 
 
+def generation_setting(model: PreTrainedModel, given: GenerationConfig | None, name: str) -> Any:
+    """Return one field of these settings, without making all of them."""
+    value = getattr(given, name, None)
+    return getattr(model.generation_config, name, None) if value is None else value
+
+
 class TranslationModel(PreTrainedModel, GenerationMixin):
     """Base of the generation models: a base `model` and its projection `lm_head` to the vocabulary."""
 

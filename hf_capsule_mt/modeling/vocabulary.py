@@ -45,11 +45,16 @@ def decode_target(tokenizer: Any, sequence: Iterable[int], clean_up_tokenization
     return str(tokenizer.clean_up_tokenization(text)) if clean_up else text
 
 
+def target_vocabulary(tokenizer: Any) -> dict[str, int]:
+    """Return the ids of a tokenizer's target tokens, which may have a vocabulary of their own."""
+    backend = getattr(tokenizer, "_target_backend", None)  # of a SeparateVocabulariesTokenizer
+    own = backend.get_vocab() if backend is not None else getattr(tokenizer, "target_encoder", None)
+    return tokenizer.get_vocab() if own is None else own
+
+
 def vocabularies_of(tokenizer: Any) -> list[dict[str, int]]:
-    """Return what the tokens of a tokenizer mean, with those of a target vocabulary of its own."""
-    target = getattr(tokenizer, "_target_backend", None)
-    of_target = target.get_vocab() if target is not None else getattr(tokenizer, "target_encoder", None)
-    return [tokenizer.get_vocab(), *([] if of_target is None else [of_target])]
+    """Return what the tokens of a tokenizer mean, of the source and of the target."""
+    return [tokenizer.get_vocab(), target_vocabulary(tokenizer)]
 
 
 class EmbeddingStack(Protocol):

@@ -8,7 +8,7 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
-from hf_capsule_mt.modeling.generation import generation_settings
+from hf_capsule_mt.modeling.generation import generation_setting
 from hf_capsule_mt.pipelines.backends import FastDecoder
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
@@ -192,22 +192,25 @@ class BatchDecoder:
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        return int(generate_kwargs.get("num_return_sequences") or config.num_return_sequences or 1)
+        return int(self._setting(generate_kwargs, "num_return_sequences") or 1)
+
+    def _setting(self, generate_kwargs: Mapping[str, Any], name: str) -> Any:
+        """Return what `generate()` takes for a setting: the argument, or where that is None a generation config's."""
+        value = generate_kwargs.get(name)
+        given = generate_kwargs.get("generation_config")
+        return generation_setting(self.model, given, name) if value is None else value
 
     def _forces_first_token(self, generate_kwargs: Mapping[str, Any]) -> bool:
         """Return whether `generate()` begins with a token of its own, such as the language."""
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        return generate_kwargs.get("forced_bos_token_id", config.forced_bos_token_id) is not None
+        name = "forced_bos_token_id"
+        return generate_kwargs.get(name, self._setting(generate_kwargs, name)) is not None
 
     def _num_beams(self, generate_kwargs: Mapping[str, Any]) -> int:
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        beams = int(generate_kwargs.get("num_beams") or config.num_beams or 1)
+        beams = int(self._setting(generate_kwargs, "num_beams") or 1)
         if beams < 2:
             raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
         return beams
 
     def _length_penalty(self, generate_kwargs: Mapping[str, Any]) -> float:
-        config = generation_settings(self.model, generate_kwargs.get("generation_config"))
-        given = (generate_kwargs.get("length_penalty"), config.length_penalty, 1.0)
-        return float(next(penalty for penalty in given if penalty is not None))
+        penalty = self._setting(generate_kwargs, "length_penalty")
+        return 1.0 if penalty is None else float(penalty)

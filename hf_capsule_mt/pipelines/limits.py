@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.modeling.generation import generation_settings
+from hf_capsule_mt.modeling.generation import generation_setting
 
 LIMIT_NAMES = ("max_length", "max_new_tokens", "generation_config", "max_time", "stopping_criteria")
 # what transformers puts into a generation config by itself, which nobody has chosen
@@ -150,19 +150,24 @@ def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
 
 def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
     """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
-    settings = generation_settings(model, generate_kwargs.get("generation_config"))
-    for source in (generate_kwargs, vars(settings)):
-        if source.get("max_new_tokens") is not None:
-            return int(source["max_new_tokens"])
-        if source.get("max_length") is not None:
-            return int(source["max_length"]) - 1
+    given = generate_kwargs.get("generation_config")
+    names = ("max_new_tokens", "max_length")
+    for setting in (generate_kwargs.get, lambda name: generation_setting(model, given, name)):
+        new_tokens, length = map(setting, names)
+        if new_tokens is not None:
+            return int(new_tokens)
+        if length is not None:
+            return int(length) - 1
     return None
 
 
 def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
     """Return the tokens that end a translation under these settings."""
-    settings = generation_settings(model, generate_kwargs.get("generation_config"))
-    ids = generate_kwargs.get("eos_token_id", getattr(settings, "eos_token_id", None))
+    name = "eos_token_id"
+    if name in generate_kwargs:
+        ids = generate_kwargs[name]
+    else:
+        ids = generation_setting(model, generate_kwargs.get("generation_config"), name)
     if ids is None:
         ids = getattr(model.config, "eos_token_id", None)
     if ids is None:

@@ -19,6 +19,7 @@ from hf_capsule_mt.data import (
     train_tokenizer,
 )
 from hf_capsule_mt.data.encoding import DropoutDataset
+from hf_capsule_mt.modeling.vocabulary import target_vocabulary
 from tests.fixtures.tiny import tiny_tokenizer
 
 KINDS = ["bpe", "unigram", "separate bpe", "separate unigram"]
@@ -95,7 +96,11 @@ def test_targets(saved):
 def test_separate_vocabularies_are_separate():
     tokenizer = make("separate bpe")
     assert (len(tokenizer), tokenizer.target_vocab_size) == (600, 700)
-    assert tokenizer("weil")["input_ids"] != tokenizer(text_target="weil")["input_ids"]
+    ids = tokenizer(text_target="weil")["input_ids"]
+    assert tokenizer("weil")["input_ids"] != ids
+    tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
+    assert "weil" in "".join(tokens[number] for number in ids)
+    assert target_vocabulary(make("bpe")) == make("bpe").get_vocab()
 
 
 def test_wrong_settings():
