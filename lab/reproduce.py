@@ -104,7 +104,8 @@ class Reproduction:
         self.arguments = arguments
         self.deadline = time.monotonic() + 60 * arguments.budget
         self.failed: dict[Path, TrainingError] = {}
-        self.late = False  # the budget is used up
+        self.late = False  # the budget is used up, or a signal came
+        self.stopped = False  # a signal came
         self.records = Records(arguments.results)
         self.setting: str = arguments.setting
         self.file: str = arguments.study or arguments.setting  # of lab/results
@@ -125,14 +126,17 @@ class Reproduction:
             raise self.failed[log]
         log.parent.mkdir(parents=True, exist_ok=True)
         with lock_output(log), log.open("a") as output:
-            process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
+            process: subprocess.Popen[bytes] | None = None
             try:
                 with first_signal(stop):
+                    process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
                     code = process.wait(max(self.deadline - time.monotonic(), 1))
-            except (subprocess.TimeoutExpired, StoppedBySignal) as stopped:
-                self.late = self.late or isinstance(stopped, StoppedBySignal)
-                process.send_signal(signal.SIGTERM)
-                process.wait()
+            except (subprocess.TimeoutExpired, StoppedBySignal) as error:
+                self.stopped = isinstance(error, StoppedBySignal)
+                self.late = self.late or self.stopped
+                if process is not None:
+                    process.send_signal(signal.SIGTERM)
+                    process.wait()
                 return False
         if code:
             self.failed[log] = TrainingError(f"{Path(command[0]).name} failed with code {code}: see {log}")
@@ -376,7 +380,7 @@ class Reproduction:
                 self.compare(name, seed)
                 self.compare_over_seeds(name, seed)
         if self.late:
-            print("The budget is used up; the same command goes on.")
+            print(f"{'Stopped by a signal' if self.stopped else 'The budget is used up'}; the same command goes on.")
         return failed
 
     def _is_taken(self, name: str, seed: int, failed: list[str]) -> bool:

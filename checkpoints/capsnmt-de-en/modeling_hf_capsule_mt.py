@@ -5233,264 +5233,6 @@ def _and_more(names: list[Any]) -> str:
     return f", and {len(names) - 1} more" if len(names) > 1 else ""
 
 
-# -------------------- hf_capsule_mt.pipelines.ensemble
-
-def load_members(
-    first: PreTrainedModel, others: Iterable[PreTrainedModel | str | os.PathLike[str]]
-) -> list[PreTrainedModel]:
-    """Load the other models of an ensemble where they are paths, and put them on the device of the first."""
-    members: list[PreTrainedModel] = []
-    for other in others:
-        member: Any = other
-        if isinstance(other, (str, os.PathLike)):
-            member = CheckedSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
-        check_weights(member)
-        ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
-        if ours != theirs:
-            raise ValueError(
-                f"the models of an ensemble must have one vocabulary, got {ours} and {theirs} tokens ({other})"
-            )
-        members.append(member.to(first.device).eval())
-    return members
-
-
-class EnsembleLogits(LogitsProcessor):
-    """Averages, at every step, the probabilities of the model that decodes with those of the other members.
-
-    Each member keeps a cache of its own. A member's cache of a hypothesis depends on its tokens alone, so after a step
-    of beam search a row takes the cache of any row of the step before with the same tokens.
-    """
-
-    def __init__(self, members: list[PreTrainedModel], input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
-        """The sources [B, S] and their mask [B, S], 1 keeps."""
-        self.members = members
-        self.input_ids = input_ids
-        self.attention_mask = attention_mask
-        self.encoded: list[ModelOutput] = []
-        self.caches: list[EncoderDecoderCache | None] = [None] * len(members)
-        self.seen: torch.Tensor | None = None
-
-    @torch.no_grad()
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """The hypotheses [B * beams, T] and the scores of the next token [B * beams, V] -> log-probabilities."""
-        rows = len(input_ids)
-        if not self.encoded:
-            repeats = rows // len(self.input_ids)
-            self.attention_mask = self.attention_mask.repeat_interleave(repeats, dim=0)
-            for member in self.members:
-                encoded = member.get_encoder()(
-                    input_ids=self.input_ids, attention_mask=self.attention_mask[::repeats], return_dict=True
-                )
-                for key, value in encoded.items():
-                    if isinstance(value, torch.Tensor):
-                        encoded[key] = value.repeat_interleave(repeats, dim=0)
-                self.encoded.append(encoded)
-        elif self.seen is not None:
-            self._reorder(input_ids, self.seen)
-        self.seen = input_ids
-        logs = [scores.float().log_softmax(dim=-1)]
-        for number, member in enumerate(self.members):
-            output = member(
-                encoder_outputs=self.encoded[number],
-                attention_mask=self.attention_mask,
-                decoder_input_ids=input_ids if self.caches[number] is None else input_ids[:, -1:],
-                past_key_values=self.caches[number],
-                use_cache=True,
-            )
-            self.caches[number] = output.past_key_values
-            logs.append(output.logits[:, -1].float().log_softmax(dim=-1))
-        average = torch.stack(logs).logsumexp(dim=0) - math.log(len(logs))
-        return average.masked_fill(scores == -torch.inf, -torch.inf).to(scores.dtype)  # what is forbidden stays so
-
-    def _reorder(self, input_ids: torch.Tensor, seen: torch.Tensor) -> None:
-        """Give each row the caches of a row of its source that had its tokens at the step before."""
-        rows, sources = len(input_ids), len(self.input_ids)
-        source = torch.arange(rows, device=input_ids.device) // (rows // sources)
-        same = (input_ids[:, None, :-1] == seen[None]).all(dim=2) & (source[:, None] == source[None])  # [rows, rows]
-        parents = same.long().argmax(dim=1)
-        if not torch.equal(parents, torch.arange(rows, device=parents.device)):
-            for cache in self.caches:
-                if cache is not None:
-                    cache.reorder_cache(cast(torch.LongTensor, parents))
-
-
-# -------------------- hf_capsule_mt.pipelines.limits
-
-LIMIT_NAMES = ("max_length", "max_new_tokens", "generation_config", "max_time", "stopping_criteria")
-# what transformers puts into a generation config by itself, which nobody has chosen
-TRANSFORMERS_MAX_LENGTH = 20
-# a tokenizer's `model_max_length` above this says that it knows none
-NO_LIMIT = 1_000_000
-
-# where transformers has moved constrained beam search
-CONSTRAINED_SEARCH = "transformers-community/constrained-beam-search"
-
-
-class SourceLengthLimit(LogitsProcessor):
-    """Ends each translation at a limit of its own, by leaving nothing but the end token.
-
-    A translation then does not depend on the other sources of its batch.
-    """
-
-    def __init__(self, limits: torch.Tensor, last_limit: int | None, end_token_id: int) -> None:
-        """limits [B]: how many tokens may follow the decoder's start token, the end token included.
-
-        At `last_limit`, and so at a limit beyond it, `generate()` stops by itself, without an end token.
-        """
-        self.limits = limits
-        self.last_limit = last_limit
-        self.lowest = int(limits.min())
-        self.end_token_id = end_token_id
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """The tokens of each hypothesis [B * beams, T], the start token included; scores [B * beams, V]."""
-        length = input_ids.shape[1]
-        if length < self.lowest or length == self.last_limit:
-            return scores
-        at_limit = (self.limits <= length).repeat_interleave(len(scores) // len(self.limits))
-        ended = torch.full_like(scores, -torch.inf)
-        ended[:, self.end_token_id] = 0.0
-        return torch.where(at_limit[:, None], ended, scores)
-
-
-class TargetPrefix(LogitsProcessor):
-    """Begins each translation with given tokens, by leaving nothing else at its first steps."""
-
-    def __init__(self, prefixes: list[list[int]], first: int) -> None:
-        """prefixes: the tokens of each of B sources, which may be none; `first`: how many tokens come before them."""
-        self.prefixes = prefixes
-        self.first = first
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """The tokens of each hypothesis [B * beams, T], the start token included; scores [B * beams, V]."""
-        place, copies = input_ids.shape[1] - self.first, len(scores) // len(self.prefixes)
-        given = [prefix[place] if 0 <= place < len(prefix) else -1 for prefix in self.prefixes]
-        if max(given) < 0:
-            return scores
-        tokens = torch.tensor(given, device=scores.device).repeat_interleave(copies)[:, None]
-        only = torch.full_like(scores, -torch.inf).scatter(1, tokens.clamp(min=0), 0.0)
-        return torch.where(tokens >= 0, only, scores)
-
-
-def limits_for_backend(settings: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor | None]:
-    """Turn a `SourceLengthLimit` among the settings of `generate()` into the `limits` of a fast backend."""
-    processors = list(settings.get("logits_processor") or ())
-    if len(processors) != 1 or not isinstance(processors[0], SourceLengthLimit):
-        return settings, None
-    limit = processors[0]
-    longest = settings.get("max_new_tokens") or settings["max_length"] - 1
-    kept = {name: value for name, value in settings.items() if name not in ("logits_processor", "max_length")}
-    # below the checkpoint's limit the end token is forced for the longest translation, too
-    kept["max_new_tokens"] = longest + int(longest != limit.last_limit)
-    return kept, limit.limits
-
-
-def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the longest source in tokens that the model has positions for, or `None` if neither knows one."""
-    known = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
-    limits = [limit for limit in known if limit is not None and 0 < limit < NO_LIMIT]
-    return min(limits, default=None)
-
-
-def max_target_tokens(model: PreTrainedModel) -> int | None:
-    """Return how many tokens after the start token the model has positions for: the last one needs none."""
-    return getattr(model.config, "max_position_embeddings", None)
-
-
-def limits_by_source(source_lengths: torch.Tensor) -> torch.Tensor:
-    """Return how many tokens the translations of sources with so many tokens [B] may have: [B].
-
-    Three times the source and thirty more is beyond any real translation: what gets there repeats itself.
-    """
-    return 3 * source_lengths + 30
-
-
-def limit_of_checkpoint(model: PreTrainedModel) -> int | None:
-    """Return how many tokens after the start token the checkpoint allows, or has positions for."""
-    saved = model.generation_config
-    positions = getattr(model.config, "max_position_embeddings", None)
-    limits = [] if positions is None else [positions - 1]
-    if saved.max_new_tokens is not None:
-        limits.append(saved.max_new_tokens)
-    elif saved.max_length is not None and saved.max_length != TRANSFORMERS_MAX_LENGTH:
-        limits.append(saved.max_length - 1)
-    return max(min(limits), 1) if limits else None
-
-
-def with_limits(
-    model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], generate_kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Add a limit for each source by its own length to the settings of `generate()`, unless they have one.
-
-    `limits` [B] among the result is not for `generate()`: how many tokens may follow each start token.
-    """
-    settings = dict(generate_kwargs)
-    if any(settings.get(name) is not None for name in LIMIT_NAMES):
-        return settings
-    by_source = limits_by_source(inputs["attention_mask"].sum(dim=1))
-    of_checkpoint = limit_of_checkpoint(model)
-    limits = by_source if of_checkpoint is None else by_source.clamp(max=of_checkpoint)
-    settings["limits"] = limits
-    if model.generation_config.max_length is None:
-        settings["max_new_tokens"] = int(limits.max())
-    else:  # both of them would give a warning
-        settings["max_length"] = int(limits.max()) + 1
-    ends = end_token_ids(model, generate_kwargs)
-    if ends and (of_checkpoint is None or bool((by_source < of_checkpoint).any())):
-        processors = settings.get("logits_processor") or ()
-        settings["logits_processor"] = LogitsProcessorList(
-            [*processors, SourceLengthLimit(by_source, of_checkpoint, ends[0])]
-        )
-    return settings
-
-
-def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
-    """Refuse words that a translation must contain, which transformers leaves to code from the Hub."""
-    for name in ("force_words_ids", "constraints"):
-        given = generate_kwargs.get(name) or getattr(generate_kwargs.get("generation_config"), name, None)
-        if given and generate_kwargs.get("custom_generate") is None:
-            raise ValueError(
-                f"`{name}` is no longer a part of transformers: with a network, add "
-                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. '
-                "What a translation begins with needs no such code: give a `PrefixedText`"
-            )
-
-
-def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
-    """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
-    given = generate_kwargs.get("generation_config")
-    names = ("max_new_tokens", "max_length")
-    for setting in (generate_kwargs.get, lambda name: generation_setting(model, given, name)):
-        new_tokens, length = map(setting, names)
-        if new_tokens is not None:
-            return int(new_tokens)
-        if length is not None:
-            return int(length) - 1
-    return None
-
-
-def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
-    """Return the tokens that end a translation under these settings."""
-    name = "eos_token_id"
-    if name in generate_kwargs:
-        ids = generate_kwargs[name]
-    else:
-        ids = generation_setting(model, generate_kwargs.get("generation_config"), name)
-    if ids is None:
-        ids = getattr(model.config, "eos_token_id", None)
-    if ids is None:
-        return []
-    return [int(ids)] if isinstance(ids, int) else [int(token_id) for token_id in ids]
-
-
-def generated_lengths(sequences: torch.Tensor, end_ids: list[int]) -> torch.Tensor:
-    """Count the tokens after the start token of each sequence [N, T], to the first end token, which counts: [N]."""
-    body = sequences[:, 1:]
-    is_end = torch.isin(body, torch.tensor(end_ids, device=body.device))
-    before_first_end = is_end.cumsum(dim=1).eq(0)
-    return before_first_end.sum(dim=1) + is_end.any(dim=1).long()
-
-
 # -------------------- hf_capsule_mt.configuration.configuration_capsule_rnmt
 
 @capsule_config
@@ -5708,6 +5450,280 @@ class VocabularyTranslationModel(TranslationModel):
         self.tie_weights()
         self.lm_head.out_features = new_num_tokens
         return embeddings
+
+
+# -------------------- hf_capsule_mt.pipelines.ensemble
+
+def load_members(
+    first: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    others: Iterable[PreTrainedModel | str | os.PathLike[str]],
+) -> list[PreTrainedModel]:
+    """Load the other models of an ensemble where they are paths, and put them on the device of the first.
+
+    A path's tokenizer must be `tokenizer`, that of the first; a loaded model has none to compare.
+    """
+    members: list[PreTrainedModel] = []
+    for other in others:
+        member: Any = other
+        if isinstance(other, (str, os.PathLike)):
+            check_same_vocabulary(tokenizer, other)
+            member = CheckedSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
+        check_weights(member)
+        ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
+        if ours != theirs:
+            raise ValueError(
+                f"the models of an ensemble must have one vocabulary, got {ours} and {theirs} tokens ({other})"
+            )
+        members.append(member.to(first.device).eval())
+    return members
+
+
+def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, path: str | os.PathLike[str]) -> None:
+    """Raise where the tokens of the checkpoint at a path mean other words."""
+    if vocabularies_of(load_tokenizer(path)) != vocabularies_of(tokenizer):
+        raise ValueError(
+            f"{path}: its tokens mean other words than those of {tokenizer.name_or_path}; the models of an ensemble "
+            "need one tokenizer"
+        )
+
+
+class EnsembleLogits(LogitsProcessor):
+    """Averages, at every step, the probabilities of the model that decodes with those of the other members.
+
+    Each member keeps a cache of its own. A member's cache of a hypothesis depends on its tokens alone, so after a step
+    of beam search a row takes the cache of any row of the step before with the same tokens.
+    """
+
+    def __init__(self, members: list[PreTrainedModel], input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
+        """The sources [B, S] and their mask [B, S], 1 keeps."""
+        self.members = members
+        self.input_ids = input_ids
+        self.attention_mask = attention_mask
+        self.encoded: list[ModelOutput] = []
+        self.caches: list[EncoderDecoderCache | None] = [None] * len(members)
+        self.seen: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The hypotheses [B * beams, T] and the scores of the next token [B * beams, V] -> log-probabilities."""
+        rows = len(input_ids)
+        if not self.encoded:
+            repeats = rows // len(self.input_ids)
+            self.attention_mask = self.attention_mask.repeat_interleave(repeats, dim=0)
+            for member in self.members:
+                encoded = member.get_encoder()(
+                    input_ids=self.input_ids, attention_mask=self.attention_mask[::repeats], return_dict=True
+                )
+                for key, value in encoded.items():
+                    if isinstance(value, torch.Tensor):
+                        encoded[key] = value.repeat_interleave(repeats, dim=0)
+                self.encoded.append(encoded)
+        elif self.seen is not None:
+            self._reorder(input_ids, self.seen)
+        self.seen = input_ids
+        logs = [scores.float().log_softmax(dim=-1)]
+        for number, member in enumerate(self.members):
+            output = member(
+                encoder_outputs=self.encoded[number],
+                attention_mask=self.attention_mask,
+                decoder_input_ids=input_ids if self.caches[number] is None else input_ids[:, -1:],
+                past_key_values=self.caches[number],
+                use_cache=True,
+            )
+            self.caches[number] = output.past_key_values
+            logs.append(output.logits[:, -1].float().log_softmax(dim=-1))
+        average = torch.stack(logs).logsumexp(dim=0) - math.log(len(logs))
+        return average.masked_fill(scores == -torch.inf, -torch.inf).to(scores.dtype)  # what is forbidden stays so
+
+    def _reorder(self, input_ids: torch.Tensor, seen: torch.Tensor) -> None:
+        """Give each row the caches of a row of its source that had its tokens at the step before."""
+        rows, sources = len(input_ids), len(self.input_ids)
+        source = torch.arange(rows, device=input_ids.device) // (rows // sources)
+        same = (input_ids[:, None, :-1] == seen[None]).all(dim=2) & (source[:, None] == source[None])  # [rows, rows]
+        parents = same.long().argmax(dim=1)
+        if not torch.equal(parents, torch.arange(rows, device=parents.device)):
+            for cache in self.caches:
+                if cache is not None:
+                    cache.reorder_cache(cast(torch.LongTensor, parents))
+
+
+# -------------------- hf_capsule_mt.pipelines.limits
+
+LIMIT_NAMES = ("max_length", "max_new_tokens", "generation_config", "max_time", "stopping_criteria")
+# what transformers puts into a generation config by itself, which nobody has chosen
+TRANSFORMERS_MAX_LENGTH = 20
+# a tokenizer's `model_max_length` above this says that it knows none
+NO_LIMIT = 1_000_000
+
+# where transformers has moved constrained beam search
+CONSTRAINED_SEARCH = "transformers-community/constrained-beam-search"
+
+
+class SourceLengthLimit(LogitsProcessor):
+    """Ends each translation at a limit of its own, by leaving nothing but the end token.
+
+    A translation then does not depend on the other sources of its batch.
+    """
+
+    def __init__(self, limits: torch.Tensor, last_limit: int | None, end_token_id: int) -> None:
+        """limits [B]: how many tokens may follow the decoder's start token, the end token included.
+
+        At `last_limit`, and so at a limit beyond it, `generate()` stops by itself, without an end token.
+        """
+        self.limits = limits
+        self.last_limit = last_limit
+        self.lowest = int(limits.min())
+        self.end_token_id = end_token_id
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The tokens of each hypothesis [B * beams, T], the start token included; scores [B * beams, V]."""
+        length = input_ids.shape[1]
+        if length < self.lowest or length == self.last_limit:
+            return scores
+        at_limit = (self.limits <= length).repeat_interleave(len(scores) // len(self.limits))
+        ended = torch.full_like(scores, -torch.inf)
+        ended[:, self.end_token_id] = 0.0
+        return torch.where(at_limit[:, None], ended, scores)
+
+
+class TargetPrefix(LogitsProcessor):
+    """Begins each translation with given tokens, by leaving nothing else at its first steps."""
+
+    def __init__(self, prefixes: list[list[int]], first: int) -> None:
+        """prefixes: the tokens of each of B sources, which may be none; `first`: how many tokens come before them."""
+        self.prefixes = prefixes
+        self.first = first
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The tokens of each hypothesis [B * beams, T], the start token included; scores [B * beams, V]."""
+        place, copies = input_ids.shape[1] - self.first, len(scores) // len(self.prefixes)
+        given = [prefix[place] if 0 <= place < len(prefix) else -1 for prefix in self.prefixes]
+        if max(given) < 0:
+            return scores
+        tokens = torch.tensor(given, device=scores.device).repeat_interleave(copies)[:, None]
+        only = torch.full_like(scores, -torch.inf).scatter(1, tokens.clamp(min=0), 0.0)
+        return torch.where(tokens >= 0, only, scores)
+
+
+def limits_for_backend(settings: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor | None]:
+    """Turn a `SourceLengthLimit` among the settings of `generate()` into the `limits` of a fast backend."""
+    processors = list(settings.get("logits_processor") or ())
+    if len(processors) != 1 or not isinstance(processors[0], SourceLengthLimit):
+        return settings, None
+    limit = processors[0]
+    longest = settings.get("max_new_tokens") or settings["max_length"] - 1
+    kept = {name: value for name, value in settings.items() if name not in ("logits_processor", "max_length")}
+    # below the checkpoint's limit the end token is forced for the longest translation, too
+    kept["max_new_tokens"] = longest + int(longest != limit.last_limit)
+    return kept, limit.limits
+
+
+def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the longest source in tokens that the model has positions for, or `None` if neither knows one."""
+    known = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
+    limits = [limit for limit in known if limit is not None and 0 < limit < NO_LIMIT]
+    return min(limits, default=None)
+
+
+def max_target_tokens(model: PreTrainedModel) -> int | None:
+    """Return how many tokens after the start token the model has positions for: the last one needs none."""
+    return getattr(model.config, "max_position_embeddings", None)
+
+
+def limits_by_source(source_lengths: torch.Tensor) -> torch.Tensor:
+    """Return how many tokens the translations of sources with so many tokens [B] may have: [B].
+
+    Three times the source and thirty more is beyond any real translation: what gets there repeats itself.
+    """
+    return 3 * source_lengths + 30
+
+
+def limit_of_checkpoint(model: PreTrainedModel) -> int | None:
+    """Return how many tokens after the start token the checkpoint allows, or has positions for."""
+    saved = model.generation_config
+    positions = getattr(model.config, "max_position_embeddings", None)
+    limits = [] if positions is None else [positions - 1]
+    if saved.max_new_tokens is not None:
+        limits.append(saved.max_new_tokens)
+    elif saved.max_length is not None and saved.max_length != TRANSFORMERS_MAX_LENGTH:
+        limits.append(saved.max_length - 1)
+    return max(min(limits), 1) if limits else None
+
+
+def with_limits(
+    model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], generate_kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Add a limit for each source by its own length to the settings of `generate()`, unless they have one.
+
+    `limits` [B] among the result is not for `generate()`: how many tokens may follow each start token.
+    """
+    settings = dict(generate_kwargs)
+    if any(settings.get(name) is not None for name in LIMIT_NAMES):
+        return settings
+    by_source = limits_by_source(inputs["attention_mask"].sum(dim=1))
+    of_checkpoint = limit_of_checkpoint(model)
+    limits = by_source if of_checkpoint is None else by_source.clamp(max=of_checkpoint)
+    settings["limits"] = limits
+    if model.generation_config.max_length is None:
+        settings["max_new_tokens"] = int(limits.max())
+    else:  # both of them would give a warning
+        settings["max_length"] = int(limits.max()) + 1
+    ends = end_token_ids(model, generate_kwargs)
+    if ends and (of_checkpoint is None or bool((by_source < of_checkpoint).any())):
+        processors = settings.get("logits_processor") or ()
+        settings["logits_processor"] = LogitsProcessorList(
+            [*processors, SourceLengthLimit(by_source, of_checkpoint, ends[0])]
+        )
+    return settings
+
+
+def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
+    """Refuse words that a translation must contain, which transformers leaves to code from the Hub."""
+    for name in ("force_words_ids", "constraints"):
+        given = generate_kwargs.get(name) or getattr(generate_kwargs.get("generation_config"), name, None)
+        if given and generate_kwargs.get("custom_generate") is None:
+            raise ValueError(
+                f"`{name}` is no longer a part of transformers: with a network, add "
+                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. '
+                "What a translation begins with needs no such code: give a `PrefixedText`"
+            )
+
+
+def setting_of(model: PreTrainedModel, generate_kwargs: Mapping[str, Any], name: str) -> Any:
+    """Return what `generate()` takes for a setting: the argument, which may be None, or a generation config's."""
+    if name in generate_kwargs:
+        return generate_kwargs[name]
+    return generation_setting(model, generate_kwargs.get("generation_config"), name)
+
+
+def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int:
+    """Return how many tokens after the start token `generate()` stops at under these settings."""
+    new_tokens, length = (setting_of(model, generate_kwargs, name) for name in ("max_new_tokens", "max_length"))
+    if new_tokens is not None:
+        return int(new_tokens)
+    if length is not None:
+        return int(length) - 1
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return TRANSFORMERS_MAX_LENGTH if positions is None else min(TRANSFORMERS_MAX_LENGTH, positions - 1)
+
+
+def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
+    """Return the tokens that end a translation under these settings."""
+    ids = setting_of(model, generate_kwargs, "eos_token_id")
+    if ids is None:
+        ids = getattr(model.config, "eos_token_id", None)
+    if ids is None:
+        return []
+    return [int(ids)] if isinstance(ids, int) else [int(token_id) for token_id in ids]
+
+
+def generated_lengths(sequences: torch.Tensor, end_ids: list[int]) -> torch.Tensor:
+    """Count the tokens after the start token of each sequence [N, T], to the first end token, which counts: [N]."""
+    body = sequences[:, 1:]
+    is_end = torch.isin(body, torch.tensor(end_ids, device=body.device))
+    before_first_end = is_end.cumsum(dim=1).eq(0)
+    return before_first_end.sum(dim=1) + is_end.any(dim=1).long()
 
 
 # -------------------- hf_capsule_mt.pipelines.sentences
@@ -6557,8 +6573,7 @@ class BatchDecoder:
         )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
-            limit = given_limit(self.model, settings)
-            limits = torch.full((len(batch.input_ids),), torch.iinfo(torch.long).max if limit is None else limit)
+            limits = torch.full((len(batch.input_ids),), given_limit(self.model, settings))
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
         word_coverage = None
@@ -6621,27 +6636,20 @@ class BatchDecoder:
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""
-        return int(self._setting(generate_kwargs, "num_return_sequences") or 1)
-
-    def _setting(self, generate_kwargs: Mapping[str, Any], name: str) -> Any:
-        """Return what `generate()` takes for a setting: the argument, or where that is None a generation config's."""
-        value = generate_kwargs.get(name)
-        given = generate_kwargs.get("generation_config")
-        return generation_setting(self.model, given, name) if value is None else value
+        return int(setting_of(self.model, generate_kwargs, "num_return_sequences") or 1)
 
     def _forces_first_token(self, generate_kwargs: Mapping[str, Any]) -> bool:
         """Return whether `generate()` begins with a token of its own, such as the language."""
-        name = "forced_bos_token_id"
-        return generate_kwargs.get(name, self._setting(generate_kwargs, name)) is not None
+        return setting_of(self.model, generate_kwargs, "forced_bos_token_id") is not None
 
     def _num_beams(self, generate_kwargs: Mapping[str, Any]) -> int:
-        beams = int(self._setting(generate_kwargs, "num_beams") or 1)
+        beams = int(setting_of(self.model, generate_kwargs, "num_beams") or 1)
         if beams < 2:
             raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
         return beams
 
     def _length_penalty(self, generate_kwargs: Mapping[str, Any]) -> float:
-        penalty = self._setting(generate_kwargs, "length_penalty")
+        penalty = setting_of(self.model, generate_kwargs, "length_penalty")
         return 1.0 if penalty is None else float(penalty)
 
 
@@ -7463,7 +7471,7 @@ class Translator:
         check_tokenizer(model, tokenizer)
         self.tokenizer = tokenizer
         self.task = task
-        self.members = load_members(model, ensemble)
+        self.members = load_members(model, tokenizer, ensemble)
         self.fast = choose_backend(model, self.members, int8, backend, shortlist)
 
     @classmethod

@@ -5068,13 +5068,19 @@ def _and_more(names: list[Any]) -> str:
 # -------------------- hf_capsule_mt.pipelines.ensemble
 
 def load_members(
-    first: PreTrainedModel, others: Iterable[PreTrainedModel | str | os.PathLike[str]]
+    first: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    others: Iterable[PreTrainedModel | str | os.PathLike[str]],
 ) -> list[PreTrainedModel]:
-    """Load the other models of an ensemble where they are paths, and put them on the device of the first."""
+    """Load the other models of an ensemble where they are paths, and put them on the device of the first.
+
+    A path's tokenizer must be `tokenizer`, that of the first; a loaded model has none to compare.
+    """
     members: list[PreTrainedModel] = []
     for other in others:
         member: Any = other
         if isinstance(other, (str, os.PathLike)):
+            check_same_vocabulary(tokenizer, other)
             member = CheckedSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
         check_weights(member)
         ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
@@ -5084,6 +5090,15 @@ def load_members(
             )
         members.append(member.to(first.device).eval())
     return members
+
+
+def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, path: str | os.PathLike[str]) -> None:
+    """Raise where the tokens of the checkpoint at a path mean other words."""
+    if vocabularies_of(load_tokenizer(path)) != vocabularies_of(tokenizer):
+        raise ValueError(
+            f"{path}: its tokens mean other words than those of {tokenizer.name_or_path}; the models of an ensemble "
+            "need one tokenizer"
+        )
 
 
 class EnsembleLogits(LogitsProcessor):
@@ -5288,26 +5303,27 @@ def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
             )
 
 
-def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
-    """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
-    given = generate_kwargs.get("generation_config")
-    names = ("max_new_tokens", "max_length")
-    for setting in (generate_kwargs.get, lambda name: generation_setting(model, given, name)):
-        new_tokens, length = map(setting, names)
-        if new_tokens is not None:
-            return int(new_tokens)
-        if length is not None:
-            return int(length) - 1
-    return None
+def setting_of(model: PreTrainedModel, generate_kwargs: Mapping[str, Any], name: str) -> Any:
+    """Return what `generate()` takes for a setting: the argument, which may be None, or a generation config's."""
+    if name in generate_kwargs:
+        return generate_kwargs[name]
+    return generation_setting(model, generate_kwargs.get("generation_config"), name)
+
+
+def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int:
+    """Return how many tokens after the start token `generate()` stops at under these settings."""
+    new_tokens, length = (setting_of(model, generate_kwargs, name) for name in ("max_new_tokens", "max_length"))
+    if new_tokens is not None:
+        return int(new_tokens)
+    if length is not None:
+        return int(length) - 1
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return TRANSFORMERS_MAX_LENGTH if positions is None else min(TRANSFORMERS_MAX_LENGTH, positions - 1)
 
 
 def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
     """Return the tokens that end a translation under these settings."""
-    name = "eos_token_id"
-    if name in generate_kwargs:
-        ids = generate_kwargs[name]
-    else:
-        ids = generation_setting(model, generate_kwargs.get("generation_config"), name)
+    ids = setting_of(model, generate_kwargs, "eos_token_id")
     if ids is None:
         ids = getattr(model.config, "eos_token_id", None)
     if ids is None:
@@ -6170,8 +6186,7 @@ class BatchDecoder:
         )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
-            limit = given_limit(self.model, settings)
-            limits = torch.full((len(batch.input_ids),), torch.iinfo(torch.long).max if limit is None else limit)
+            limits = torch.full((len(batch.input_ids),), given_limit(self.model, settings))
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
         word_coverage = None
@@ -6234,27 +6249,20 @@ class BatchDecoder:
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""
-        return int(self._setting(generate_kwargs, "num_return_sequences") or 1)
-
-    def _setting(self, generate_kwargs: Mapping[str, Any], name: str) -> Any:
-        """Return what `generate()` takes for a setting: the argument, or where that is None a generation config's."""
-        value = generate_kwargs.get(name)
-        given = generate_kwargs.get("generation_config")
-        return generation_setting(self.model, given, name) if value is None else value
+        return int(setting_of(self.model, generate_kwargs, "num_return_sequences") or 1)
 
     def _forces_first_token(self, generate_kwargs: Mapping[str, Any]) -> bool:
         """Return whether `generate()` begins with a token of its own, such as the language."""
-        name = "forced_bos_token_id"
-        return generate_kwargs.get(name, self._setting(generate_kwargs, name)) is not None
+        return setting_of(self.model, generate_kwargs, "forced_bos_token_id") is not None
 
     def _num_beams(self, generate_kwargs: Mapping[str, Any]) -> int:
-        beams = int(self._setting(generate_kwargs, "num_beams") or 1)
+        beams = int(setting_of(self.model, generate_kwargs, "num_beams") or 1)
         if beams < 2:
             raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
         return beams
 
     def _length_penalty(self, generate_kwargs: Mapping[str, Any]) -> float:
-        penalty = self._setting(generate_kwargs, "length_penalty")
+        penalty = setting_of(self.model, generate_kwargs, "length_penalty")
         return 1.0 if penalty is None else float(penalty)
 
 
@@ -7076,7 +7084,7 @@ class Translator:
         check_tokenizer(model, tokenizer)
         self.tokenizer = tokenizer
         self.task = task
-        self.members = load_members(model, ensemble)
+        self.members = load_members(model, tokenizer, ensemble)
         self.fast = choose_backend(model, self.members, int8, backend, shortlist)
 
     @classmethod

@@ -72,11 +72,13 @@ def recipe_for(name: str, output: Path, seed: int, arguments: argparse.Namespace
 
 
 def train(recipe: Recipe) -> dict[str, Any]:
-    """Return the result of a run, or of an earlier one that is finished."""
+    """Return the result of a run, or of an earlier one of the same length that is finished."""
     finished = Path(recipe.output_dir) / RESULT_FILE
     print(f"\n{recipe.about} -> {recipe.output_dir}")
     same_recipe_as_before(recipe, Path(recipe.output_dir), write=False)
-    result = read_result(finished) if finished.exists() else run_recipe(recipe)
+    result = read_result(finished) if finished.exists() else None
+    if result is None or result["recipe"]["training"] != recipe.training:
+        result = run_recipe(recipe)
     if result is None:
         raise SystemExit("Stopped by a signal. The same command resumes.")
     return result

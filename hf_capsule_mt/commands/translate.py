@@ -40,7 +40,7 @@ from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from hf_capsule_mt.files.text import decode_lines, open_text
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
-from hf_capsule_mt.modeling.vocabulary import vocabularies_of
+from hf_capsule_mt.pipelines.ensemble import check_same_vocabulary
 from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
 from hf_capsule_mt.pipelines.lines import LineFormat, WindowLines
 from hf_capsule_mt.pipelines.results import KEPT, CoverageMethod
@@ -176,16 +176,12 @@ def load_translator(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]
     """Return the pipeline, and digests of what its translations depend on."""
     device = device_of_process(arguments.cpu)
     tokenizer: Any = load_tokenizer(arguments.model[0])
+    for path in arguments.model[1:]:
+        check_same_vocabulary(tokenizer, path)
     models = [CheckedSeq2SeqLM.from_pretrained(path, dtype=arguments.dtype) for path in arguments.model]
     digests: dict[str, Any] = {}
     if arguments.output is not None:  # before the pipeline changes the layers
         digests = {"models": [model_digests(model) for model in models]}
-    for path in arguments.model[1:]:
-        if vocabularies_of(load_tokenizer(path)) != vocabularies_of(tokenizer):
-            raise ValueError(
-                f"{path}: its tokens mean other words than those of {arguments.model[0]}; the models of an ensemble "
-                "need one tokenizer"
-            )
     first, *others = [model.to(device) for model in models]
     translator = pipeline(
         TASK,

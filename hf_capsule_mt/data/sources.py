@@ -89,13 +89,15 @@ def load_translation_data(
                 piece = load(
                     source, name, (source_language, target_language), streaming, num_proc, name in allow_empty
                 )
-            pieces.append(piece.take(source["first"]) if source.get("first") is not None else piece)
+            pieces.append(piece.take(source["first"]) if "first" in source else piece)
         loaded[name] = concatenate_datasets(pieces) if len(pieces) > 1 else pieces[0]
     return (IterableDatasetDict if streaming else DatasetDict)(loaded)
 
 
 def _as_list(sources: Source | list[Source]) -> list[Source]:
-    return list(sources) if isinstance(sources, (list, tuple)) else [sources]
+    """Return the sources without the keys that are null."""
+    each = sources if isinstance(sources, (list, tuple)) else [sources]
+    return [{key: value for key, value in source.items() if value is not None} for source in each]
 
 
 def _kind(source: Source, name: str) -> str:

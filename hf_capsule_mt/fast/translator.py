@@ -180,7 +180,7 @@ class FastTranslator:
         Args:
             inputs: source tokens [B, S].
             attention_mask: [B, S].
-            generation_config: settings, in the place of the model's own.
+            generation_config: settings; what they leave open is the model's own, as in `model.generate()`.
             limits: [B], how many tokens may follow the start token of each source; at the limit the end token is
                 forced, unless `max_new_tokens` or `max_length` is reached at the same token.
             return_coverage: add `coverage`, which is `model.score_coverage` of the sequences, to the result. Needs a
@@ -417,6 +417,10 @@ class FastTranslator:
         start = settings.decoder_start_token_id if start is None else start
         if isinstance(start, list) or start is None:
             raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
+        if limits is not None and (limits.shape != (len(inputs),) or int(limits.min()) < 1):
+            raise ValueError(
+                f"`limits` must be a number of at least 1 for each of {len(inputs)} sources, got {limits}"
+            )
         keep = self._keep(inputs, attention_mask, config)
         positions = getattr(settings, "max_position_embeddings", None)
         if keep.shape != inputs.shape or not bool(keep.any(dim=1).all()):

@@ -1,5 +1,6 @@
 """The papers that a model card cites, the corpora whose licences it names, and the names of languages."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -131,18 +132,48 @@ UNKNOWN_LICENCE = "licence not recorded"
 def corpora_of(recipe: Mapping[str, Any]) -> list[Corpus]:
     """Return the corpora that a recipe trains on, each once."""
     sources = (recipe.get("data") or {}).get("train") or []
-    return list(dict.fromkeys(_corpus(one) for one in ([sources] if isinstance(sources, Mapping) else sources)))
+    folder = str(recipe.get("data_dir") or "")
+    each = [sources] if isinstance(sources, Mapping) else sources
+    return list(dict.fromkeys(corpus for one in each for corpus in _corpora(one, folder)))
 
 
-def _corpus(source: Mapping[str, Any]) -> Corpus:
+def corpora_with_bases(recipe: Mapping[str, Any]) -> list[Corpus] | None:
+    """Return also the corpora of the local checkpoints that training started from; None if one does not tell them."""
+    found, seen = corpora_of(recipe), set()
+    while base := recipe.get("init_from"):
+        path = Path(str(base)) / "train_result.json"
+        try:
+            recipe = json.loads(path.read_text(encoding="utf-8"))["recipe"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if path in seen or not isinstance(recipe, Mapping):
+            return None
+        seen.add(path)
+        found = [*corpora_of(recipe), *found]
+    return list(dict.fromkeys(found))
+
+
+def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:
+    """Return the known corpora among the files of a source, and one of all unknown files."""
     hub_name = source.get("hub")
     if "embedded" in source:
-        return CORPORA["embedded"]
+        return [CORPORA["embedded"]]
     files = next(value for key, value in source.items() if key in ("hub", "disk", "text", "tsv", "jsonl", "parquet"))
-    places = [str(file) for file in ([files] if isinstance(files, str) else files)]
-    names = ", ".join(Path(file).name for file in places)
-    words = re.split(r"[\W_]+", " ".join([*places, str(source.get("config", ""))]).lower())
-    for key, corpus in CORPORA.items():
-        if key != "embedded" and any(re.fullmatch(rf"{key}\d*", word) for word in words):
-            return corpus._replace(hub_name=hub_name)
-    return Corpus(f"`{hub_name or names}`", UNKNOWN_LICENCE, False, hub_name)
+    found: list[Corpus] = []
+    unknown: list[str] = []
+    for place in _flat(files):
+        words = re.split(r"[\W_]+", " ".join([folder, place, str(source.get("config", ""))]).lower())
+        known = [
+            key for key in CORPORA if key != "embedded" and any(re.fullmatch(rf"{key}\d*", word) for word in words)
+        ]
+        if known:
+            found.append(CORPORA[known[0]]._replace(hub_name=hub_name))
+        else:
+            unknown.append(Path(place).name)
+    if unknown:
+        found.append(Corpus(f"`{hub_name or ', '.join(unknown)}`", UNKNOWN_LICENCE, False, hub_name))
+    return found
+
+
+def _flat(files: Any) -> list[str]:
+    return [str(files)] if isinstance(files, (str, Path)) else [place for entry in files for place in _flat(entry)]

@@ -11,7 +11,15 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-from hf_capsule_mt.hub.card_sources import CORPORA, LANGUAGES, PAPERS, Corpus, corpora_of, papers_of
+from hf_capsule_mt.hub.card_sources import (
+    CORPORA,
+    LANGUAGES,
+    PAPERS,
+    Corpus,
+    corpora_of,
+    corpora_with_bases,
+    papers_of,
+)
 
 PACKAGE_LICENSE = "apache-2.0"
 METRIC_NAMES = {"bleu": "BLEU", "bleu_uncased": "BLEU, uncased", "bleu_tokenized": "tokenised BLEU", "chrf": "chrF"}
@@ -97,8 +105,8 @@ def model_card(
         config: the fields of its configuration (those of `config.json`).
         results: result files as they were read: `train_result.json` of the checkpoint, and those of `capsule-mt
             evaluate` and `capsule-mt translate`. The first with a recipe describes the training.
-        license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use,
-            otherwise "other".
+        license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use, and
+            so do those of the local checkpoints that training started from; otherwise "other".
     """
     results = list(results)
     training = next((result for result in results if isinstance(result.get("recipe"), Mapping)), None)
@@ -107,10 +115,11 @@ def model_card(
     speeds = [result for result in results if result.get("kind") in ("speed", "trained_engines")]
     recipe = training["recipe"] if training else {}
     languages = [recipe.get("languages", {}).get(side) for side in ("source", "target")]
-    corpora = corpora_of(recipe)
+    whole = corpora_with_bases(recipe)
+    corpora = corpora_of(recipe) if whole is None else whole
     name = _one_line(name)
     if license is None:
-        is_free = corpora and all(corpus.allows_any_use for corpus in corpora) and _base_model(recipe) is None
+        is_free = whole and all(corpus.allows_any_use for corpus in whole)
         license = PACKAGE_LICENSE if is_free else "other"
     data = ModelCardData(
         model_name=name,
@@ -132,7 +141,7 @@ def model_card(
         model=_quoted(name),
         example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
-        limits=_limits(config, corpora, has_base=_base_model(recipe) is not None),
+        limits=_limits(config, corpora, knows_all=whole is not None),
         training=_training(recipe, corpora, training),
         scores=_scores(training, evaluations) + _coverage_quality(omissions),
         speed=_speed(name, speeds),
@@ -197,7 +206,7 @@ def _shortened(word: str) -> str:
 def _base_model(recipe: Mapping[str, Any]) -> str | None:
     """Return the hub's name of the model that training started from, None if it was a local folder."""
     name = recipe.get("init_from")
-    if not name or os.path.isdir(name):
+    if not name or os.path.isdir(name) or str(name).startswith("outputs/"):
         return None
     try:
         validate_repo_id(name)
@@ -243,12 +252,12 @@ def _has_coverage(config: Mapping[str, Any]) -> bool:
     return by_attention or config.get("guided_routing", "none") in ("guided", "classifier")
 
 
-def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, has_base: bool) -> str:
+def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, knows_all: bool) -> str:
     lines = ["- Nobody checks its output: do not act on it where a mistranslation does harm."]
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
         lines.append("- It knows the words and patterns of a small grammar, and no other text.")
     if any(corpus.title == CORPORA["tatoeba"].title for corpus in corpora):
-        alone = ", the only text it was trained on" if len(corpora) == 1 and not has_base else ""
+        alone = ", the only text it was trained on" if len(corpora) == 1 and knows_all else ""
         lines.append(
             f"- Made for everyday sentences of up to 15 words{alone}: expect errors in news, technical text and long "
             "sentences."

@@ -34,7 +34,6 @@ SENT_FILES = (
     "target_vocab.json",
     "source.spm",
     "target.spm",
-    "train_result.json",
     "*.png",
 )
 # huggingface_hub 2.4 retries what sends the files, and gives up where the repository is made, the card checked or the

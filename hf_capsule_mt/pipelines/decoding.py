@@ -8,7 +8,6 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
-from hf_capsule_mt.modeling.generation import generation_setting
 from hf_capsule_mt.pipelines.backends import FastDecoder
 from hf_capsule_mt.pipelines.ensemble import EnsembleLogits
 from hf_capsule_mt.pipelines.limits import (
@@ -18,6 +17,7 @@ from hf_capsule_mt.pipelines.limits import (
     generated_lengths,
     given_limit,
     limits_for_backend,
+    setting_of,
     with_limits,
 )
 from hf_capsule_mt.pipelines.results import CoverageOptions
@@ -128,8 +128,7 @@ class BatchDecoder:
         )
         lengths = generated_lengths(sequences, end_token_ids(self.model, settings))
         if limits is None:
-            limit = given_limit(self.model, settings)
-            limits = torch.full((len(batch.input_ids),), torch.iinfo(torch.long).max if limit is None else limit)
+            limits = torch.full((len(batch.input_ids),), given_limit(self.model, settings))
         copies = len(sequences) // len(batch.input_ids)
         was_cut = lengths >= limits.to(lengths.device).repeat_interleave(copies)
         word_coverage = None
@@ -192,25 +191,18 @@ class BatchDecoder:
 
     def num_returned(self, generate_kwargs: Mapping[str, Any]) -> int:
         """Return how many translations each text has."""
-        return int(self._setting(generate_kwargs, "num_return_sequences") or 1)
-
-    def _setting(self, generate_kwargs: Mapping[str, Any], name: str) -> Any:
-        """Return what `generate()` takes for a setting: the argument, or where that is None a generation config's."""
-        value = generate_kwargs.get(name)
-        given = generate_kwargs.get("generation_config")
-        return generation_setting(self.model, given, name) if value is None else value
+        return int(setting_of(self.model, generate_kwargs, "num_return_sequences") or 1)
 
     def _forces_first_token(self, generate_kwargs: Mapping[str, Any]) -> bool:
         """Return whether `generate()` begins with a token of its own, such as the language."""
-        name = "forced_bos_token_id"
-        return generate_kwargs.get(name, self._setting(generate_kwargs, name)) is not None
+        return setting_of(self.model, generate_kwargs, "forced_bos_token_id") is not None
 
     def _num_beams(self, generate_kwargs: Mapping[str, Any]) -> int:
-        beams = int(self._setting(generate_kwargs, "num_beams") or 1)
+        beams = int(setting_of(self.model, generate_kwargs, "num_beams") or 1)
         if beams < 2:
             raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
         return beams
 
     def _length_penalty(self, generate_kwargs: Mapping[str, Any]) -> float:
-        penalty = self._setting(generate_kwargs, "length_penalty")
+        penalty = setting_of(self.model, generate_kwargs, "length_penalty")
         return 1.0 if penalty is None else float(penalty)

@@ -6,21 +6,28 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
-from transformers import LogitsProcessor, PreTrainedModel
+from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.utils import ModelOutput
 
-from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_weights
+from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_weights, load_tokenizer
+from hf_capsule_mt.modeling.vocabulary import vocabularies_of
 
 
 def load_members(
-    first: PreTrainedModel, others: Iterable[PreTrainedModel | str | os.PathLike[str]]
+    first: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    others: Iterable[PreTrainedModel | str | os.PathLike[str]],
 ) -> list[PreTrainedModel]:
-    """Load the other models of an ensemble where they are paths, and put them on the device of the first."""
+    """Load the other models of an ensemble where they are paths, and put them on the device of the first.
+
+    A path's tokenizer must be `tokenizer`, that of the first; a loaded model has none to compare.
+    """
     members: list[PreTrainedModel] = []
     for other in others:
         member: Any = other
         if isinstance(other, (str, os.PathLike)):
+            check_same_vocabulary(tokenizer, other)
             member = CheckedSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
         check_weights(member)
         ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
@@ -30,6 +37,15 @@ def load_members(
             )
         members.append(member.to(first.device).eval())
     return members
+
+
+def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, path: str | os.PathLike[str]) -> None:
+    """Raise where the tokens of the checkpoint at a path mean other words."""
+    if vocabularies_of(load_tokenizer(path)) != vocabularies_of(tokenizer):
+        raise ValueError(
+            f"{path}: its tokens mean other words than those of {tokenizer.name_or_path}; the models of an ensemble "
+            "need one tokenizer"
+        )
 
 
 class EnsembleLogits(LogitsProcessor):

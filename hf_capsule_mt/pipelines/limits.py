@@ -148,26 +148,27 @@ def check_constraints(generate_kwargs: Mapping[str, Any]) -> None:
             )
 
 
-def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int | None:
-    """Return how many tokens after the start token `generate()` stops at, if these settings say it."""
-    given = generate_kwargs.get("generation_config")
-    names = ("max_new_tokens", "max_length")
-    for setting in (generate_kwargs.get, lambda name: generation_setting(model, given, name)):
-        new_tokens, length = map(setting, names)
-        if new_tokens is not None:
-            return int(new_tokens)
-        if length is not None:
-            return int(length) - 1
-    return None
+def setting_of(model: PreTrainedModel, generate_kwargs: Mapping[str, Any], name: str) -> Any:
+    """Return what `generate()` takes for a setting: the argument, which may be None, or a generation config's."""
+    if name in generate_kwargs:
+        return generate_kwargs[name]
+    return generation_setting(model, generate_kwargs.get("generation_config"), name)
+
+
+def given_limit(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> int:
+    """Return how many tokens after the start token `generate()` stops at under these settings."""
+    new_tokens, length = (setting_of(model, generate_kwargs, name) for name in ("max_new_tokens", "max_length"))
+    if new_tokens is not None:
+        return int(new_tokens)
+    if length is not None:
+        return int(length) - 1
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return TRANSFORMERS_MAX_LENGTH if positions is None else min(TRANSFORMERS_MAX_LENGTH, positions - 1)
 
 
 def end_token_ids(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> list[int]:
     """Return the tokens that end a translation under these settings."""
-    name = "eos_token_id"
-    if name in generate_kwargs:
-        ids = generate_kwargs[name]
-    else:
-        ids = generation_setting(model, generate_kwargs.get("generation_config"), name)
+    ids = setting_of(model, generate_kwargs, "eos_token_id")
     if ids is None:
         ids = getattr(model.config, "eos_token_id", None)
     if ids is None:

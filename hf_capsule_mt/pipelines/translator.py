@@ -81,7 +81,7 @@ class Translator:
         check_tokenizer(model, tokenizer)
         self.tokenizer = tokenizer
         self.task = task
-        self.members = load_members(model, ensemble)
+        self.members = load_members(model, tokenizer, ensemble)
         self.fast = choose_backend(model, self.members, int8, backend, shortlist)
 
     @classmethod

@@ -28,7 +28,7 @@ class Float32Products(TorchFunctionMode):
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _PRODUCTS or not _is_bfloat16((args, kwargs)):
+        if func not in _PRODUCTS or "out" in kwargs or not _is_bfloat16((args, kwargs)):
             return func(*args, **kwargs)
         result = args[0].dtype if func is torch.gru else torch.bfloat16
         args, kwargs = tree_map_only(torch.Tensor, _rounded, (args, kwargs))
@@ -55,11 +55,12 @@ def _rounded(tensor: torch.Tensor) -> torch.Tensor:
 def _is_bfloat16(given: Any) -> bool:
     """Return whether a product of these would be computed in bfloat16 on a CPU."""
     tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
-    if any(not tensor.is_cpu or tensor.dtype == torch.float64 for tensor in tensors):
+    dtypes = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    if not dtypes or torch.float64 in dtypes or any(not tensor.is_cpu for tensor in tensors):
         return False
     if torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return all(tensor.dtype == torch.bfloat16 for tensor in tensors)
+    return dtypes == {torch.bfloat16}
 
 
 @functools.cache

@@ -236,11 +236,15 @@ def _check_source(source: object, place: str) -> None:
     if len(kinds) == 1:
         refuse_unknown(source, {kinds[0], *SOURCE_SETTINGS[kinds[0]], *COMMON_SETTINGS}, f"{place}, `{kinds[0]}`,")
         for key, value in source.items():
+            if value is None and key != kinds[0]:
+                continue
             _check_value(value, SOURCE_VALUES[key], f"{place}, `{key}`,")
+            if isinstance(value, float):
+                raise ValueError(f"{place}, `{key}`, must be written as a whole number, got {value!r}")
             if key in ("embedded", "first") and value < 1:
                 raise ValueError(f"{place}, `{key}`, must be at least 1, got {value!r}")
         for key in ("text", "columns"):
-            if key in source and len(source[key]) != 2:
+            if source.get(key) is not None and len(source[key]) != 2:
                 raise ValueError(f"{place}, `{key}`, must be two, one for each language, got {source[key]!r}")
         return
     unknown = next((key for key in source if key not in COMMON_SETTINGS), "")

@@ -48,7 +48,7 @@ def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
         )
         train, _ = clean(stream["train"], rules, *languages)
         train = train.shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer") or 10_000)
-        return {"train": train, **(load_translation_data(sources, *languages) if sources else {})}
+        return {"train": train, **(load_translation_data(sources, *languages, beside=every) if sources else {})}
     num_proc = settings.get("num_proc")
     corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty, beside=every))
     if "train" in corpus and rules != Cleaning():

@@ -288,7 +288,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if resume_from_checkpoint is not None and self._has_nothing_left(str(resume_from_checkpoint)):
             self._load_from_checkpoint(str(resume_from_checkpoint))
             self._saved_step = self.state.global_step
-            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            self._name_best_checkpoint()
+            if self.state.best_model_checkpoint is not None:
                 self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
         # a dropout seed per process; a resumed one restores its generators from the checkpoint
@@ -305,24 +306,23 @@ class TranslationTrainer(Seq2SeqTrainer):
         return done
 
     def _last_step(self) -> int:
-        """Return the step that ends the run, as the Trainer counts it; 0 for a stream without `max_steps`."""
+        """Return the step that ends the run, as the Trainer counts it; the Trainer refuses a stream without one."""
         if self.args.max_steps > 0:
             return self.args.max_steps
         with _same_random_numbers():
             loader = self.get_train_dataloader()
-        if not hasattr(loader, "__len__"):
-            return 0
         steps = max(1, math.ceil(len(loader) / self.args.gradient_accumulation_steps))
         return math.ceil(self.args.num_train_epochs * steps)
 
-    def _load_best_model(self) -> None:
-        """Load the best of the saved checkpoints; the Trainer names that of the best evaluation, which may be gone."""
+    def _name_best_checkpoint(self) -> None:
+        """Name the best of the saved checkpoints; the Trainer names that of the best evaluation, if it was saved."""
+        if not self.args.load_best_model_at_end:
+            return
         checkpoints = find_checkpoints(self.output_dir, by_signal=False)
         scores = scores_by_step(self.state.log_history, str(self.args.metric_for_best_model))
         best = best_checkpoints(checkpoints, scores, 1, bool(self.args.greater_is_better))
         if best:
             self.state.best_model_checkpoint = str(best[0])
-        super()._load_best_model()
 
     def _note_signal(self, number: int) -> None:
         """Stop after the step; a second signal stops at once."""
@@ -367,6 +367,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 self._delete_old_checkpoints(folder)
             self.accelerator.wait_for_everyone()
         self._saved_step = self.state.global_step
+        self._name_best_checkpoint()
 
     def _delete_old_checkpoints(self, newest: Path) -> None:
         for checkpoint in find_checkpoints(self.output_dir, by_signal=True):

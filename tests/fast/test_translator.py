@@ -255,6 +255,15 @@ def test_bad_arguments():
         to_fast(wrapped, backend="torch")
 
 
+@pytest.mark.parametrize("limits", [[6], [0, 6], [6, 6, 6], [[6, 6]]])
+def test_limits_of_other_sources_are_refused(limits, backend):
+    """The native engine reads as many as there are sources."""
+    fast = to_fast(build("plain"), backend=backend)
+    sources = torch.tensor([[5, 6, 7], [8, 9, 10]])
+    with pytest.raises(ValueError, match="`limits` must be a number of at least 1 for each of 2 sources, got tensor"):
+        fast.generate(sources, limits=torch.tensor(limits))
+
+
 def test_without_the_engine_it_falls_back_to_torch(monkeypatch):
     def missing():
         raise NativeUnavailableError("the native engine was not built")

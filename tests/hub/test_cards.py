@@ -261,9 +261,40 @@ def test_line_breaks_stay_within_their_field(tmp_path):
 def test_the_model_that_training_started_from(tmp_path, init_from, base_model, said):
     card = card_of([stamped(tmp_path, training_result(init_from=init_from))])
     assert card.data.base_model == base_model
-    assert (card.data.license == "apache-2.0") == (base_model is None), "another's weights have a licence of their own"
+    assert card.data.license == "other", "another's weights have a licence of their own"
     assert said in str(card)
     assert "/home" not in str(card)
+
+
+@pytest.mark.parametrize(
+    ("data", "license", "said"),
+    [
+        ({"embedded": 500}, "apache-2.0", "Data: the embedded corpus"),
+        ({"tsv": "multi30k.tsv"}, "other", "non-commercial"),
+        (None, "other", "Started from `plain`."),
+    ],
+)
+def test_the_data_of_a_local_base_count(tmp_path, monkeypatch, data, license, said):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "outputs" / "plain"
+    folder.mkdir(parents=True)
+    if data is not None:
+        write_result(folder / "train_result.json", training_result(data={"train": data}))
+    card = card_of([stamped(tmp_path, training_result(init_from="outputs/plain"))])
+    assert card.data.license == license
+    assert said in str(card)
+    monkeypatch.chdir("/")  # where nobody knows the base
+    elsewhere = card_of([stamped(tmp_path, training_result(init_from="outputs/plain"))])
+    assert (elsewhere.data.base_model, elsewhere.data.license) == (None, "other")
+
+
+def test_every_file_has_its_own_corpus():
+    source = {"tsv": ["data/tatoeba.tsv", "secret/news.tsv", "more.tsv"]}
+    tatoeba, others = corpora_of({"data": {"train": source}})
+    assert tatoeba.allows_any_use
+    assert (others.title, others.allows_any_use) == ("`news.tsv, more.tsv`", False)
+    named = {"data_dir": "data/multi30k-en-de", "data": {"train": {"text": ["train.en.gz", "train.de.gz"]}}}
+    assert [corpus.title for corpus in corpora_of(named)] == ["Multi30k, task 1"]
 
 
 def test_commands_are_published_without_local_paths(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
+from hf_capsule_mt.data import sentence_pairs, train_tokenizer
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 TEXTS = ["The child sleeps.", "An old man buys twenty-three red apples at the market.", "Who laughs?"]
@@ -51,6 +52,14 @@ def test_equals_the_average_of_probabilities(paths, beams):
     records = translator(TEXTS, num_beams=beams, max_new_tokens=6, eos_token_id=-1, return_tensors=True, batch_size=3)
     for text, record in zip(TEXTS, records, strict=True):
         assert record["translation_token_ids"].tolist() == by_hand(models, translator.tokenizer, text, beams, 6)
+
+
+def test_a_member_of_another_vocabulary_of_the_same_size_is_refused(paths, tmp_path):
+    folder = save_tiny_checkpoint(tmp_path / "other")
+    pairs = itertools.islice(sentence_pairs(5), 400)
+    train_tokenizer((side.upper() for pair in pairs for side in pair), vocab_size=500).save_pretrained(folder)
+    with pytest.raises(ValueError, match=r"other: its tokens mean other words than those of .*first"):
+        pipeline("translation", model=paths[0], ensemble=[folder])
 
 
 def test_members_change_the_translation_and_copies_do_not(paths):

@@ -1,5 +1,6 @@
 """The typed translator: its results, its options, and how often it runs the encoder and the tokenizer."""
 
+import copy
 import dataclasses
 import json
 from functools import partial
@@ -7,7 +8,14 @@ from functools import partial
 import pytest
 import sentencepiece
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, EvalPrediction, MarianTokenizer, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    EvalPrediction,
+    GenerationConfig,
+    MarianTokenizer,
+    pipeline,
+)
 
 import hf_capsule_mt
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
@@ -15,7 +23,7 @@ from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.fast.transform import FastLinear
 from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines import PrefixedText, Translation
-from hf_capsule_mt.pipelines.limits import TargetPrefix
+from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for
 from tests.fixtures.word_for_word import sentences
 
@@ -67,6 +75,25 @@ def test_lists_and_what_one_sentence_was_made_of(translator, pipe):
     assert list(found.segments[1].source_ids) == pipe.tokenizer(TEXTS[1])["input_ids"]
     assert not found.was_cut
     assert translator(text, max_new_tokens=2).was_cut
+
+
+@pytest.mark.parametrize("own", [8, None])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_length": 5},
+        {"max_new_tokens": None, "max_length": 5},
+        {"max_new_tokens": 3, "max_length": 9},
+        {"generation_config": GenerationConfig(num_beams=2)},
+        {"generation_config": GenerationConfig(max_length=7)},
+    ],
+)
+def test_the_limit_is_that_of_generate(translator, own, given):
+    model = copy.deepcopy(translator.model)
+    model.generation_config.max_new_tokens = own
+    source = translator.tokenizer(TEXTS[0], return_tensors="pt")
+    made = model.generate(**source, **given, suppress_tokens=[model.generation_config.eos_token_id])
+    assert made.shape[1] - 1 == given_limit(model, given)
 
 
 def test_any_other_iterable_is_read_lazily(translator):

@@ -87,6 +87,11 @@ BASE = {
 }
 
 
+def test_optional_keys_of_a_source_may_be_null(tmp_path):
+    source = {"tsv": "a.tsv", "first": None, "columns": None}
+    assert load_recipe(write(tmp_path, data={"train": source})).data["train"] == source
+
+
 def write(folder, name="a.yaml", **values):
     (folder / name).write_text(yaml.safe_dump({**BASE, **values}), encoding="utf-8")
     return folder / name
@@ -101,6 +106,7 @@ def write(folder, name="a.yaml", **values):
             r"`training\.predict_with_generate` must be true: a run",
         ),
         ({"data": {"train": {"embedded": 0}}}, r"`data\.train`, `embedded`, must be at least 1, got 0"),
+        ({"data": {"train": {"tsv": "a", "first": 1e5}}}, "`first`, must be written as a whole number, got 100000.0"),
         ({"data": {"train": {"tsv": 5}}}, r"`data\.train`, `tsv`, must be text or a list, got 5"),
         (
             {"data": {"train": {"tsv": "a", "columns": [0]}}},

@@ -245,9 +245,10 @@ def test_early_stopping_and_what_is_kept(tmp_path):
     assert_same_bits(weights(again), weights(trainer))
 
 
-def test_the_best_saved_checkpoint_is_loaded(tmp_path):
+@pytest.mark.parametrize(("scores", "step"), [([5, 10, 30, 20, 15, 12], 4), ([30, 20, 10, 9, 8, 7], 2)])
+def test_the_best_saved_checkpoint_is_loaded(tmp_path, scores, step):
     """Where evaluations come more often than checkpoints, the best of them may have none."""
-    scores = iter([5, 10, 30, 20, 15, 12])
+    scores = iter(scores)
     steps = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 2, "max_steps": 6}
     trainer = make_trainer(
         tmp_path,
@@ -259,7 +260,7 @@ def test_the_best_saved_checkpoint_is_loaded(tmp_path):
         trainer_settings={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
     )
     trainer.train()
-    best = read_weights(tmp_path / "checkpoint-4")
+    best = read_weights(tmp_path / f"checkpoint-{step}")
     assert all(torch.equal(value, weights(trainer)[name]) for name, value in best.items())
 
 
