@@ -95,6 +95,12 @@ class Variants(Reproduction):
     """Runs that are judged by the validation set."""
 
     def score(self, name: str, seed: int) -> None:
+        record = self.validated(name, seed)
+        self.records.keep(self.file, record)
+        print(f"{name}, seed {seed}: validation loss {record['validation_loss']:.3f}", flush=True)
+
+    def validated(self, name: str, seed: int) -> dict[str, Any]:
+        """Return the record of a run, with its loss and its capsules in use on the validation set."""
         folder = self.folder(name, seed)
         training = read_result(folder / "train_result.json")
         model, tokenizer = load_checkpoint(folder)
@@ -111,11 +117,10 @@ class Variants(Reproduction):
             "validation_loss": cross_entropy(model, batches),
             "comparisons": {},
         }
-        if name in VARIANTS:
+        if model.config.aggregation == "capsules":
             (entries,) = routing_statistics(model, batches).values()
             record["capsules_in_use"] = [entry.effective_capsules for entry in entries]
-        self.records.keep(self.file, record)
-        print(f"{name}, seed {seed}: validation loss {record['validation_loss']:.3f}", flush=True)
+        return record
 
     @functools.cache  # noqa: B019  one object lives as long as the command
     def pairs(self, part: Literal["validation", "test"]) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.over_seeds import interval_over_seeds
+from lab.over_seeds import holm, interval_over_seeds, paired_t_test
 from lab.paper_tables import TABLES
 from lab.records import Records, Runs
 
@@ -15,7 +15,7 @@ from lab.records import Records, Runs
 class Gains(NamedTuple):
     """The differences to a baseline, one a seed, and how many seeds were planned.
 
-    p: over seeds, corrected for all rows of the plan.
+    p: over seeds, corrected for all rows of the plan, or of the column where there was none.
     """
 
     values: list[float]
@@ -54,6 +54,7 @@ METHODS = (
     Method("Past and future: guided routing", "gdr_both", "plain", "gdr2"),
     Method("Past and future, recurrent model", "rnmt_gdr", "rnmt", "gdr1"),
     Method("CapsNMT: capsules instead of pooling", "capsnmt", "pooling", "capsnmt1"),
+    Method("CapsNMT: the same, both distilled", "capsnmt_distilled", "pooling_distilled", "capsnmt1"),
 )
 
 
@@ -128,7 +129,8 @@ def embedded_gains(records: Records) -> dict[str, Gains]:
     """Return the gains on the embedded corpus. No plan was fixed before: the seeds are those that were trained."""
     runs = records.runs("embedded")
     found = {method.title: differences(runs, method.run, method.baseline) for method in METHODS}
-    return {title: Gains(values, len(values)) for title, values in found.items() if values}
+    corrected = holm({title: paired_t_test(values) for title, values in found.items() if len(values) > 1})
+    return {title: Gains(values, len(values), corrected.get(title)) for title, values in found.items() if values}
 
 
 def titles(columns: Columns) -> list[str]:

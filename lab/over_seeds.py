@@ -6,7 +6,7 @@ to 12 values p-values differ by at most 6e-14, bounds by 8e-15.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 import numpy as np
@@ -51,6 +51,20 @@ def paired_t_test(differences: Sequence[float]) -> float:
     if spread == 0:
         return 1.0 if mean == 0 else 0.0
     return student_two_sided(mean / spread * math.sqrt(len(differences)), len(differences) - 1)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Correct p-values for the number of tests, step down (Holm 1979).
+
+    >>> holm({"a": 0.04, "b": 0.01, "c": 0.5})
+    {'b': 0.03, 'a': 0.08, 'c': 0.5}
+    """
+    corrected: dict[str, float] = {}
+    largest = 0.0
+    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p))
+        corrected[name] = largest
+    return corrected
 
 
 def p_over_seeds(differences: Sequence[float]) -> float | None:

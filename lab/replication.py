@@ -6,12 +6,11 @@
     python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication recurrent --data-dir data/multi30k-en-de --budget 600
 
-Each plan was committed before the test set was translated with any of its seeds. A training that the budget stops
+Each plan was committed before any of its rows translated the test set with its seeds. A training that the budget stops
 resumes in the next call. The same call in a second process, in the same folder, shares the work.
 """
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +18,7 @@ from statistics import fmean
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, differences, effect
-from lab.over_seeds import paired_t_test
+from lab.over_seeds import holm, paired_t_test
 from lab.records import Records
 from lab.reproduce import Reproduction
 
@@ -113,20 +112,6 @@ PLANS = {
         changes=_EVERY_EPOCH | {"training.average_last": "5", "model.dropout": "0.2"},
     ),
 }
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Correct p-values for the number of tests, step down (Holm 1979).
-
-    >>> holm({"a": 0.04, "b": 0.01, "c": 0.5})
-    {'b': 0.03, 'a': 0.08, 'c': 0.5}
-    """
-    corrected: dict[str, float] = {}
-    largest = 0.0
-    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p))
-        corrected[name] = largest
-    return corrected
 
 
 def gains(records: Records, name: str) -> dict[str, Gains]:

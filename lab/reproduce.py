@@ -155,9 +155,12 @@ class Reproduction:
             changed["init_from"] = str(self.folder(run.init_from, seed))
             changed["tokenizer"] = {"load": changed["init_from"]}
         if run.distilled:
-            data = self.folder(f"distilled-by-{run.distilled}", seed)
-            changed["data.train"] = {"jsonl": os.path.join(".", data, "part-*.jsonl")}
+            changed["data.train"] = {"jsonl": self.distilled_texts(self.folder(f"distilled-by-{run.distilled}", seed))}
         return changed | {name: json.loads(value) for name, value in self.arguments.changes}
+
+    def distilled_texts(self, folder: Path) -> str | list[str]:
+        """Return the files of a teacher's folder to train on."""
+        return os.path.join(".", folder, "part-*.jsonl")
 
     def train(self, name: str, seed: int) -> bool:
         """Train a run; return False if the budget is used up first."""

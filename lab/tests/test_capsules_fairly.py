@@ -2,21 +2,24 @@
 
 import argparse
 import gzip
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from lab import capsules_fairly
-from lab.capsules_fairly import FILE, LONGER, SEEDS, TUNING_SEED, Fairly, chosen, grid, table
+from lab.capsules_fairly import DECODING, FILE, LONGER, SEEDS, TUNING_SEED, Fairly, chosen, grid, table
 from lab.paper_tables import RUNS
 from lab.records import Records
 from lab.replication import PLANS
 
 
-def tuned(records: Records, method: str, losses: list[float]) -> None:
-    for name, loss in zip(grid(method), losses, strict=False):
-        records.keep(FILE, {"run": name, "seed": TUNING_SEED, "validation_loss": loss})
+def tuned(records: Records, method: str, scores: list[float], data: str = "a text") -> None:
+    for name, score in zip(grid(method), scores, strict=False):
+        used = {"capsules_in_use": [8.0, 6.54]} if method == "capsules" else {}
+        tuned_like = {"validation": score, "validation_loss": 2.0, "data": data} | used
+        records.keep(FILE, {"run": name, "seed": TUNING_SEED, **tuned_like})
 
 
 def test_both_have_the_same_grid():
@@ -32,39 +35,73 @@ def test_both_have_the_same_grid():
 def test_the_table(tmp_path):
     records = Records(tmp_path)
     assert table(records) == ""
-    tuned(records, "pooling", [2.0, 1.9, 2.1, 2.2])
-    tuned(records, "capsules", [2.0, 1.9, 2.1])
+    tuned(records, "pooling", [20.0, 21.0, 19.0, 18.0])
+    tuned(records, "capsules", [20.0, 21.0, 19.0])
     runs = records.runs(FILE)
     assert chosen(runs, "capsules") is None
     assert (chosen(runs, "pooling"), chosen(runs, "wide")) == ("fair_pooling_2_2", "fair_wide_2_2")
-    tuned(records, "capsules", [2.0, 1.9, 2.1, 1.8])
+    tuned(records, "capsules", [20.0, 21.0, 19.0, 22.0])
     assert chosen(records.runs(FILE), "capsules") == "fair_capsules_3_2"
+    final = {"fair_pooling_2_2": (30.0, 25.0), "fair_capsules_3_2": (30.5, 24.0), "fair_wide_2_2": (30.4, 25.0)}
     for seed in SEEDS:
-        for name, score, far in (("fair_pooling_2_2", 30.0, 25.0), ("fair_capsules_3_2", 30.5, 24.0)):
-            bleu = {key: {"bleu": {"score": value + 0.01 * seed * ("caps" in name)}} for key, value in
-                    (("scores", score), ("joined", far))}  # fmt: skip
-            records.keep(FILE, {"run": name, "seed": seed, **bleu})
+        for name, (score, long) in final.items():
+            spread = 0.01 * seed * ("capsules" in name)
+            bleu = {key: {"bleu": {"score": value + spread}} for key, value in (("scores", score), ("joined", long))}
+            data = {"data": "another text" if seed == 4 and "wide" in name else "a text"}
+            records.keep(FILE, {"run": name, "seed": seed, **bleu, **data})
     shown = table(records)
-    assert "| Pooling | 0.2 | 0.002 | 1.900 |" in shown
-    assert re.search(r"\| \+0\.54 \[.*n = 5 \| -0\.96 \[.*n = 5 \| 0\.000 \| helps \|", shown)
-    assert "control" not in shown, "it has not been trained"
+    assert "| Pooling | 0.2 | 0.002 | 21.00 | 2.000 |" in shown
+    assert "| CapsNMT | 0.3 | 0.002 | 22.00 | 2.000 | 6.5 |" in shown
+    assert re.search(r"both distilled \| \+0\.54 \[.*n = 5 \| -0\.96 \[.*n = 5 \| 0\.000 \| helps \|", shown)
+    assert "as many parameters | +0.14" in shown
+    assert "| 4 of 5 seeds are trained |" in shown, "of the fourth the control learnt from another text"
 
 
-def test_joined_sentences_stay_whole(tmp_path, monkeypatch):
+def test_a_grid_of_several_texts_chooses_nothing(tmp_path):
+    records = Records(tmp_path)
+    tuned(records, "pooling", [20.0, 21.0, 19.0])
+    (name,) = grid("pooling")[3:]
+    records.keep(FILE, {"run": name, "seed": TUNING_SEED, "validation": 30.0, "data": "another text"})
+    assert chosen(records.runs(FILE), "pooling") is None
+
+
+LINES = [f"A man {'very ' * 10}old.", f"A dog {'very ' * 10}old.", "A cow without a stop", "A cat."]
+
+
+def test_long_sentences_are_chosen_and_translated_apart(tmp_path, monkeypatch):
     calls = []
 
-    def translate(sources, **settings):
-        calls.append((sources, settings.get("split_sentences", True)))
+    def translate(sources, *, split_sentences, batch_size, **settings):
+        assert not split_sentences
+        calls.append((len(sources), len(sources[0].split()), settings))
         return [{"translation_text": source} for source in sources]
 
-    lines = ["A man.", "A dog.", "A cow.", "A cat."]
     monkeypatch.setattr(capsules_fairly, "pipeline", lambda *_, **__: translate)
-    monkeypatch.setattr(capsules_fairly, "read_result", lambda path: {"parameters": 1, "steps": 1})
-    monkeypatch.setattr(Fairly, "pairs", lambda self, part: (lines, lines))
+    monkeypatch.setattr(Fairly, "validated", lambda self, name, seed: {"run": name, "seed": seed, "changes": {}})
+    monkeypatch.setattr(Fairly, "pairs", lambda self, part: (LINES, LINES))
     arguments = {"setting": "multi30k", "study": FILE, "seeds": [2], "changes": []}
-    folders = {"work": tmp_path, "results": tmp_path}
-    Fairly(argparse.Namespace(**arguments, **folders, budget=1)).score("fair_pooling_2_2", 2)
-    assert calls[-2:] == [(lines, True), (["A man. A dog.", "A cow. A cat."], False)]
+    fairly = Fairly(argparse.Namespace(**arguments, work=tmp_path, results=tmp_path, budget=1))
+    folder = fairly.folder("fair_pooling_2_2", 2)
+    folder.mkdir(parents=True)
+    (folder / "data.json").write_text(json.dumps({"data.train": {"texts": "abc"}}))
+    fairly.score("fair_pooling_2_2", 2)
+    assert [(number, words) for number, words, _ in calls] == [(4, 13)] * 7 + [(1, 26)] * 7
+    assert [settings for *_, settings in calls[:6]] == [settings for *_, settings in calls[7:13]] == DECODING
+    record = fairly.records.run(FILE, "fair_pooling_2_2", 2)
+    assert record["data"] == {"texts": "abc"}
+    assert record["joined were"]["length_ratio"] == 1.0
+    assert record["joined"]["bleu"]["score"] == pytest.approx(100)
+
+
+def test_the_long_sentences_to_learn(tmp_path, monkeypatch):
+    pairs = [{"translation": {"en": line, "de": line.upper()}} for line in LINES]
+    (tmp_path / "part-00000.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    arguments = {"setting": "multi30k", "study": FILE, "seeds": [2], "changes": []}
+    fairly = Fairly(argparse.Namespace(**arguments, work=tmp_path, results=tmp_path, budget=1))
+    _, path = fairly.distilled_texts(tmp_path)
+    (line,) = Path(path).read_text().splitlines()
+    found = json.loads(line)["translation"]
+    assert found == {"en": f"{LINES[0]} {LINES[1]}", "de": f"{LINES[0]} {LINES[1]}".upper()}
 
 
 @pytest.mark.slow
@@ -81,6 +118,7 @@ def test_the_command(command, monkeypatch):
     short = {"training.max_steps": 3, "training.save_steps": 1, "training.average_last": 2}
     assert short.keys() == LONGER.keys()
     monkeypatch.setattr(capsules_fairly, "LONGER", short)
+    monkeypatch.setattr(capsules_fairly, "LONG", range(4, 60))
     monkeypatch.setattr(
         capsules_fairly, "DECODING", [{"length_penalty": 1.0, "no_repeat_ngram_size": size} for size in (0, 3)]
     )
@@ -94,6 +132,7 @@ def test_the_command(command, monkeypatch):
     assert len(runs) == 8 + 1, "the grid of both, and the control"
     final = runs[chosen(runs, "capsules")][2]
     assert final["steps"] == 3
-    assert len(final["validation"]) == 2
+    assert len(final["scores were"]["validation"]) == len(final["joined were"]["validation"]) == 2
     assert final["joined"]["bleu"]["score"] >= 0
+    assert runs[chosen(runs, "pooling")][2]["data"] == final["data"]
     assert Path("outputs/reproduce/replication/plain-seed4/train_result.json").exists()

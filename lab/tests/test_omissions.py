@@ -149,10 +149,10 @@ def test_the_command(command, tmp_path):
     shutil.copytree(GOLDEN / "word_for_word", tmp_path / "model")
     printed = command("word_omissions", "model a b --num-beams 1 --bootstrap 20 --output out.json")
     result = json.loads((tmp_path / "out.json").read_text())
-    assert set(result["measures"]) == {"references with words dropped", "own, 1 beams"}
-    by_method = result["measures"]["own, 1 beams"]
+    assert set(result["measures"]) == {"references with words dropped", "own, greedy"}
+    by_method = result["measures"]["own, greedy"]
     assert set(by_method) == {"guided", "deletion", "length ratio"}
     assert by_method["deletion"]["word_auc"]["value"] > 0.9
     assert by_method["guided"]["word_auc"]["value"] > 0.8
     assert set(result["time_relative_to_translation"]) == {"guided", "deletion"}
-    assert "| own, 1 beams | deletion |" in printed
+    assert "| own, greedy | deletion |" in printed

@@ -29,7 +29,7 @@ def test_release(command, tmp_path, monkeypatch):
     (tmp_path / "run" / "train_result.json").write_text(json.dumps(training))
     area = {"value": 0.9, "low": 0.8, "high": 1.0}
     found = {"word_auc": area, "precision": None, "sentence_auc": area}
-    omissions = {"kind": "word omissions", "measures": {"own, 1 beams": {"guided": found}}}
+    omissions = {"kind": "word omissions", "measures": {"own, greedy": {"guided": found}}}
     (tmp_path / "omissions.json").write_text(json.dumps(omissions))
     texts = sentences(6, seed=3)
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in texts))
@@ -47,7 +47,7 @@ def test_release(command, tmp_path, monkeypatch):
         "CC BY 2.0 FR",
         "license: apache-2.0",
         "4.5 hours on",
-        "| own, 1 beams | guided | 0.90 | - | 0.90 |",
+        "| own, greedy | guided | 0.90 | - | 0.90 |",
         "46.00",
     ):
         assert said in card, said
