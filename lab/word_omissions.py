@@ -90,7 +90,9 @@ def main() -> None:
     for beams, found in own.items():
         given = [translation.text for translation in found]
         links = aligner.align_lines(sources, given)
-        kinds["own, greedy" if beams == 1 else f"own, {beams} beams"] = omissions_of(sources, given, of_references, links, frequent)
+        kinds["own, greedy" if beams == 1 else f"own, {beams} beams"] = omissions_of(
+            sources, given, of_references, links, frequent
+        )
 
     results: dict[str, Any] = {}
     for kind, examples in kinds.items():
