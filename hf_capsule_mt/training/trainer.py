@@ -289,7 +289,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self._load_from_checkpoint(str(resume_from_checkpoint))
             self._saved_step = self.state.global_step
             self._name_best_checkpoint()
-            if self.state.best_model_checkpoint is not None:
+            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
                 self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
         # a dropout seed per process; a resumed one restores its generators from the checkpoint

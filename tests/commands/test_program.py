@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -174,8 +175,12 @@ def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
     arguments = quickstart.parse_arguments()
     before = quickstart.recipe_for("em_routing", tmp_path / "demo", 1, arguments)
     same_recipe_as_before(before, tmp_path / "demo", write=True)
-    (tmp_path / "demo" / "train_result.json").write_text("{}")
-    assert quickstart.train(before) == {}
+    result = {"recipe": {"training": before.training}}
+    (tmp_path / "demo" / "train_result.json").write_text(json.dumps(result))
+    assert quickstart.train(before) == result
+    monkeypatch.setattr(quickstart, "run_recipe", lambda recipe: {"longer": recipe.training["num_train_epochs"]})
+    arguments.epochs = 9.0
+    assert quickstart.train(quickstart.recipe_for("em_routing", tmp_path / "demo", 1, arguments)) == {"longer": 9.0}
     with pytest.raises(ValueError, match=r"demo holds a run of another recipe \(.*seed: 1 then, 2 now"):
         quickstart.train(quickstart.recipe_for("em_routing", tmp_path / "demo", 2, arguments))
     monkeypatch.setattr("sys.argv", ["capsule-mt quickstart", "--recipe", "plain"])
