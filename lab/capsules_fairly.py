@@ -265,12 +265,12 @@ def main() -> int:
     settings = vars(arguments) | {"setting": "multi30k", "study": FILE, "changes": list(changes.items())}
     fairly = Fairly(argparse.Namespace(**settings | {"seeds": [TUNING_SEED]}))
     failed = fairly.train_and_score([name for method in arguments.tune for name in grid(method)])
-    names = [chosen(fairly.records.runs(FILE), method) for method in METHODS]
-    found = [name for name in names if name is not None]
-    if len(found) == len(names):
+    runs = fairly.records.runs(FILE)
+    found = [name for method in METHODS if (name := chosen(runs, method)) is not None]
+    if len(found) == len(METHODS):
         fairly.arguments.seeds = arguments.seeds
         failed += fairly.train_and_score(found)
-    elif all(len(tuned_runs(fairly.records.runs(FILE), method)) == 4 for method in ("pooling", "capsules")):
+    elif all(len(tuned_runs(runs, method)) == len(grid(method)) for method in ("pooling", "capsules")):
         failed.append("The grid was tuned on several texts of the teacher: remove its rows to tune anew.")
     print(table(fairly.records) or "Nothing is trained yet.")
     print("\n".join(failed))
