@@ -296,6 +296,11 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 # ---- writing
+def pack(folder: Path) -> None:
+    packed = lzma.compress((folder / WEIGHTS).read_bytes(), preset=9 | lzma.PRESET_EXTREME)
+    (folder / f"{WEIGHTS}.xz").write_bytes(packed)
+
+
 def write_expected(folder: Path, expected: dict[str, Any]) -> None:
     """Write a line for each key of the two upper levels."""
     (folder / EXPECTED).write_text(_in_lines(expected, levels=2) + "\n", encoding="utf-8")
@@ -313,14 +318,14 @@ def make(name: str, measure_only: bool) -> None:
     if name == "word_for_word":
         if not measure_only:
             save(*train_word_for_word(), folder, folder)
+            pack(folder)
         write_expected(folder, {"marks": count_marks(pipeline("translation", model=str(folder)))})
         return
     pairs = corpus()
     if not measure_only:
         save(*train_family(name, pairs), folder, TOKENIZER)
         if folder != TOKENIZER:  # which the README loads
-            packed = lzma.compress((folder / WEIGHTS).read_bytes(), preset=9)
-            (folder / f"{WEIGHTS}.xz").write_bytes(packed)
+            pack(folder)
     pairs = clearest(folder, pairs[: SCHEDULES[name].sentences])
     write_expected(folder, {"pairs": pairs, "measured": measure(folder, pairs)})
 
