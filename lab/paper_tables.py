@@ -89,7 +89,7 @@ BIG = dict.fromkeys(
     ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"), 2
 )
 FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
-# CapsNMT of the paper's depth, with the capsules that its Figure 3 likes best
+# CapsNMT of the paper's depth. M = 8, T = 2: the surest row of a sweep on the embedded corpus; the paper has 6, 3
 DEEP = {"encoder_layers": 4, "decoder_layers": 3}
 EIGHT = DEEP | {"num_capsules": 8, "num_iterations": 2}
 # CapsNMT, and what it is compared with: pooling of the same width, and of as many parameters

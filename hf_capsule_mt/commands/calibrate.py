@@ -1,6 +1,6 @@
 """Calibrate the coverage of a checkpoint, so that its shares are probabilities.
 
-    capsule-mt calibrate outputs/gdr dev.de dev.en --align-with train.de train.en
+    capsule-mt calibrate outputs/gdr dev.en dev.de --align-with train.en train.de
     capsule-mt calibrate Helsinki-NLP/opus-mt-de-en dev.de dev.en --align-with train.de train.en --output outputs/opus
 
 From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the

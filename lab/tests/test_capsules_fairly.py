@@ -9,13 +9,26 @@ from pathlib import Path
 import pytest
 
 from lab import capsules_fairly
-from lab.capsules_fairly import DECODING, FILE, LONGER, SEEDS, TUNING_SEED, Fairly, chosen, grid, table
+from lab.capsules_fairly import (
+    DECODING,
+    DIVERGED,
+    FILE,
+    LONGER,
+    SEEDS,
+    TUNING_SEED,
+    Fairly,
+    chosen,
+    grid,
+    mixed_pairs,
+    table,
+)
 from lab.paper_tables import RUNS
 from lab.records import Records
 from lab.replication import PLANS
+from lab.reproduce import Reproduction, TrainingError
 
 
-def tuned(records: Records, method: str, scores: list[float], data: str = "a text") -> None:
+def tuned(records: Records, method: str, scores: list[float], data: object = "a text") -> None:
     for name, score in zip(grid(method), scores, strict=False):
         used = {"capsules_in_use": [8.0, 6.54]} if method == "capsules" else {}
         tuned_like = {"validation": score, "validation_loss": 2.0, "data": data} | used
@@ -94,14 +107,40 @@ def test_long_sentences_are_chosen_and_translated_apart(tmp_path, monkeypatch):
 
 
 def test_the_long_sentences_to_learn(tmp_path, monkeypatch):
-    pairs = [{"translation": {"en": line, "de": line.upper()}} for line in LINES]
-    (tmp_path / "part-00000.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    pairs = [{"index": n, "translation": {"en": line, "de": line.upper()}} for n, line in enumerate(LINES)]
+    (tmp_path / "part-00000.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in reversed(pairs)))
     arguments = {"setting": "multi30k", "study": FILE, "seeds": [2], "changes": []}
     fairly = Fairly(argparse.Namespace(**arguments, work=tmp_path, results=tmp_path, budget=1))
     _, path = fairly.distilled_texts(tmp_path)
     (line,) = Path(path).read_text().splitlines()
     found = json.loads(line)["translation"]
     assert found == {"en": f"{LINES[0]} {LINES[1]}", "de": f"{LINES[0]} {LINES[1]}".upper()}
+
+
+def test_pairs_on_several_texts_are_named():
+    runs = {"one": {2: {"data": "a"}, 3: {"data": "a"}}, "other": {2: {"data": "b"}}}
+    (message,) = mixed_pairs(runs, ["one", "other"])
+    assert message.startswith("Seed 2 ")
+
+
+def test_a_diverged_run_of_the_grid_is_the_worst(tmp_path, monkeypatch):
+    def diverges(self, name, seed):
+        self.folder(name, seed).with_suffix(".log").write_text("FloatingPointError: " + DIVERGED)
+        raise TrainingError("train.py failed")
+
+    monkeypatch.setattr(Reproduction, "train", diverges)
+    arguments = {"setting": "multi30k", "study": FILE, "seeds": [TUNING_SEED], "changes": []}
+    fairly = Fairly(argparse.Namespace(**arguments, work=tmp_path, results=tmp_path, budget=1))
+    tuned(fairly.records, "pooling", [20.0, 21.0, 19.0], {"texts": "abc"})
+    name = grid("pooling")[3]
+    for seed in (TUNING_SEED, 2):
+        fairly.folder(name, seed).mkdir(parents=True)
+        (fairly.folder(name, seed) / "data.json").write_text(json.dumps({"data.train": {"texts": "abc"}}))
+    assert fairly.train_and_score([name]) == []
+    assert chosen(fairly.records.runs(FILE), "pooling") == "fair_pooling_2_2"
+    assert "| 0.00 | inf |" in table(fairly.records)
+    with pytest.raises(TrainingError):
+        fairly.train(name, 2)
 
 
 @pytest.mark.slow
