@@ -40,7 +40,8 @@ def run(main: Callable[[], int | None], command: str | None = None) -> None:
     hint: str | None = None
     try:
         code = main()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it was closed before the start
+            sys.stdout.flush()
     except KeyboardInterrupt as stopped:
         if os.environ.get(TRACEBACK):
             raise
@@ -108,9 +109,17 @@ def _is_out_of_memory(error: Exception) -> bool:
 def _drop_unwritten_output() -> None:
     """Keep what stdout does not take, as on a full disk, from raising another error when the interpreter ends."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_streams(given_input: Path | None, given_output: Path | None) -> None:
+    """Raise an error where stdin or stdout stands in for a file that is not given, and is closed."""
+    for name, path, stream in (("input", given_input, sys.stdin), ("output", given_output, sys.stdout)):
+        if path is None and stream is None:
+            raise ValueError(f"{'stdin' if name == 'input' else 'stdout'} is closed: name a file with --{name}")
 
 
 def keep_freed_memory() -> bool:

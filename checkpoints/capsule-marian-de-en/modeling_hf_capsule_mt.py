@@ -4495,8 +4495,8 @@ class CoverageOptions:
     def __post_init__(self) -> None:
         if self.method not in get_args(CoverageMethod):
             raise ValueError(f'`method` must be "auto", "attention", "guided" or "deletion", got {self.method!r}')
-        if self.retry_beams is not None and self.retry_beams < 1:
-            raise ValueError(f"`retry_beams` must be at least 1, got {self.retry_beams}")
+        if self.retry_beams is not None and self.retry_beams < 2:
+            raise ValueError(f"`retry_beams` must be at least 2, got {self.retry_beams}")
         if self.retry_beams is not None and self.threshold is None:
             raise ValueError(f"`retry_beams` ({self.retry_beams}) needs a `threshold`, got None")
 
@@ -5077,6 +5077,8 @@ def load_members(
     A path's tokenizer must be `tokenizer`, that of the first; a loaded model has none to compare.
     """
     members: list[PreTrainedModel] = []
+    if isinstance(others, (str, os.PathLike)):
+        raise TypeError(f"`ensemble` must be a list of models or paths, got {os.fspath(others)!r} alone")
     for other in others:
         member: Any = other
         if isinstance(other, (str, os.PathLike)):
@@ -5163,7 +5165,7 @@ class EnsembleLogits(LogitsProcessor):
 
 # -------------------- hf_capsule_mt.pipelines.limits
 
-LIMIT_NAMES = ("max_length", "max_new_tokens", "generation_config", "max_time", "stopping_criteria")
+LIMIT_NAMES = ("max_length", "max_new_tokens")
 # what transformers puts into a generation config by itself, which nobody has chosen
 TRANSFORMERS_MAX_LENGTH = 20
 # a tokenizer's `model_max_length` above this says that it knows none
@@ -5272,13 +5274,14 @@ def with_limits(
     `limits` [B] among the result is not for `generate()`: how many tokens may follow each start token.
     """
     settings = dict(generate_kwargs)
-    if any(settings.get(name) is not None for name in LIMIT_NAMES):
+    config = settings.get("generation_config")
+    if any(settings.get(name) is not None or getattr(config, name, None) is not None for name in LIMIT_NAMES):
         return settings
     by_source = limits_by_source(inputs["attention_mask"].sum(dim=1))
     of_checkpoint = limit_of_checkpoint(model)
     limits = by_source if of_checkpoint is None else by_source.clamp(max=of_checkpoint)
     settings["limits"] = limits
-    if model.generation_config.max_length is None:
+    if (model.generation_config if config is None else config).max_length is None:
         settings["max_new_tokens"] = int(limits.max())
     else:  # both of them would give a warning
         settings["max_length"] = int(limits.max()) + 1
@@ -5624,26 +5627,55 @@ def _offsets_by_search(tokenizer: PreTrainedTokenizerBase, text: str, token_ids:
     special, unknown_id, place = set(tokenizer.all_special_ids), getattr(tokenizer, "unk_token_id", None), 0
     offsets: list[tuple[int, int] | None] = []
     waiting: list[int] = []  # unknown tokens whose end has not been found
+    missed = 0  # characters of the tokens since then that are not in the text as they are
+    text, places = _normalized(text)
 
-    def add(start: int, end: int, numbers: list[int]) -> None:
+    def add(first: int, last: int, numbers: list[int]) -> None:
+        if first == last:  # nothing is left for them
+            return
+        start, end = places[first][0], places[last - 1][1]
         for number in numbers:
             offsets[number] = (start - skipped, end - skipped) if start >= skipped else None
 
-    for token_id, token in zip(token_ids, tokenizer.convert_ids_to_tokens(token_ids), strict=True):
+    tokens = tokenizer.convert_ids_to_tokens(token_ids)
+    if getattr(tokenizer, "separate_vocabs", False):  # those were of the target
+        of_source = {number: token for token, number in tokenizer.encoder.items()}
+        tokens = [of_source.get(token_id, "") for token_id in token_ids]
+    for token_id, token in zip(token_ids, tokens, strict=True):
         offsets.append(None)
         if token_id == unknown_id:
             waiting.append(len(offsets) - 1)
             continue
-        surface = token.replace("▁", " ").strip()
-        reach = place + len(surface) + (LONGEST_UNKNOWN if waiting else 8)
+        surface = _normalized(token.replace("▁", " ").strip())[0]
+        reach = place + len(surface) + missed + (LONGEST_UNKNOWN if waiting else 8)
         found = text.find(surface, place, reach) if surface else -1
         if token_id in special or found < 0:
+            missed += 0 if token_id in special else len(surface)
             continue
         add(place, found, waiting)
-        waiting, place = [], found + len(surface)
+        waiting, place, missed = [], found + len(surface), 0
         add(found, place, [len(offsets) - 1])
     add(place, len(text), waiting)
     return offsets
+
+
+def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a text as sentencepiece reads it (NFKC, one space at a time), and what each character was made of."""
+    found: list[str] = []
+    places: list[tuple[int, int]] = []
+    start = 0
+    for end in range(1, len(text) + 1):
+        if end < len(text) and unicodedata.combining(text[end]):
+            continue
+        for character in unicodedata.normalize("NFKC", text[start:end]):
+            if character.isspace():
+                character = " "
+            if unicodedata.category(character) in ("Cc", "Cf") or (character == " " and found[-1:] == [" "]):
+                continue
+            found.append(character)
+            places.append((start, end))
+        start = end
+    return "".join(found), places
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -5849,9 +5881,7 @@ def deletion_log_probs(
     whole = sequence_log_probs(model, batch, sequences, lengths).unflatten(0, (-1, copies))  # [B, R]
     without = whole[..., None].repeat(1, 1, batch.words.counts.shape[1])
     sources, words = batch.words.counts.nonzero(as_tuple=True)  # [N] each
-    head = model.get_output_embeddings()
-    vocabulary = len(head.weight) if head is not None else model.config.vocab_size
-    at_once = max(1, LOGITS_AT_ONCE // (copies * sequences.shape[1] * vocabulary))
+    at_once = rows_at_once(model, copies * sequences.shape[1])
     sequences, lengths = (values.unflatten(0, (-1, copies)) for values in (sequences, lengths))
     for first in range(0, len(sources), at_once):
         rows, deleted = sources[first : first + at_once], words[first : first + at_once]
@@ -5869,10 +5899,19 @@ def deletion_effects(
 
     The tokens are those where `deleted` [N, S] is True, in N ways: [N, T - 1].
     """
-    rows = torch.zeros(len(deleted), dtype=torch.long, device=deleted.device)
-    shortened = without_tokens(batch, rows, deleted, model.config.pad_token_id or 0)
-    without = target_log_probs(model, shortened, sequence.expand(len(deleted), -1))
-    return target_log_probs(model, batch, sequence) - without
+    without = []
+    for some in deleted.split(rows_at_once(model, sequence.shape[1])):
+        rows = torch.zeros(len(some), dtype=torch.long, device=some.device)
+        shortened = without_tokens(batch, rows, some, model.config.pad_token_id or 0)
+        without.append(target_log_probs(model, shortened, sequence.expand(len(some), -1)))
+    return target_log_probs(model, batch, sequence) - torch.cat(without)
+
+
+def rows_at_once(model: PreTrainedModel, tokens: int) -> int:
+    """Return how many rows of so many target tokens go through the decoder at once."""
+    head = model.get_output_embeddings()
+    vocabulary = len(head.weight) if head is not None else model.config.vocab_size
+    return max(1, LOGITS_AT_ONCE // (tokens * vocabulary))
 
 
 def without_tokens(batch: SourceBatch, rows: torch.Tensor, deleted: torch.Tensor, pad_token_id: int) -> SourceBatch:
@@ -6271,6 +6310,7 @@ class BatchDecoder:
 pipeline_logger = logging.get_logger("hf_capsule_mt.pipelines")
 
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
 Result = TypeVar("Result")
 
 
@@ -6350,17 +6390,30 @@ class Segmenter:
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         document = Document(LONE_SURROGATES.sub("\ufffd", text))
+        begins, token = self._language_token(document.text)
+        segmenter = replace(self, prefix=f"{self.prefix}{token} ") if token else self
         special, unknown_id = set(self.tokenizer.all_special_ids), self.tokenizer.unk_token_id
-        for sentence in self._sentences(document.text):
-            for span, source in self._fitting(document.text, sentence):
+        if token:
+            special.add(cast(int, self.tokenizer.convert_tokens_to_ids(token)))
+        for start, end in self._sentences(document.text[begins:]):
+            for span, source in segmenter._fitting(document.text, Span(begins + start, begins + end)):
                 is_unknown = unknown_id in source.token_ids and not is_mark(document.text[span.start : span.end])
                 if is_unknown or set(source.token_ids) - special:
-                    words = self._words(document.text, span, source) if self.with_words else []
+                    words = segmenter._words(document.text, span, source) if self.with_words else []
                     document.pieces.append(Piece(span, source, words))
         if isinstance(text, PrefixedText) and document.pieces:
             encoded = self.tokenizer(text_target=text.target_prefix, add_special_tokens=False)
             document.pieces[0].target_prefix = list(encoded["input_ids"])
         return document
+
+    def _language_token(self, text: str) -> tuple[int, str]:
+        """Return where a text begins, and the token of the target language that each of its pieces needs."""
+        tokens = getattr(self.tokenizer, "supported_language_codes", None) or ()
+        given = LANGUAGE_TOKEN.match(text)
+        if given is not None and given[1] in tokens:
+            return given.end(), given[1]
+        token = f">>{self.tgt_lang}<<"
+        return 0, token if token in tokens else ""
 
     def _words(self, text: str, span: Span, source: EncodedText) -> list[SourceWord]:
         if source.offset_mapping is None:
@@ -6414,6 +6467,8 @@ class Segmenter:
             options["return_offsets_mapping"] = True
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
         if build is not None:  # tokenizers of many languages
+            for name in ("src_lang", "tgt_lang"):
+                check_language(self.tokenizer, name, getattr(self, name))
             encoded = build(
                 self.prefix + text, return_tensors=None, src_lang=self.src_lang, tgt_lang=self.tgt_lang, **options
             )
@@ -6422,6 +6477,19 @@ class Segmenter:
         taken = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
         settings = {key: value for key, value in encoded.items() if key not in taken}
         return EncodedText(list(encoded["input_ids"]), settings, encoded.get("offset_mapping"), was_cut=truncate)
+
+
+def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | None) -> None:
+    """Raise where a tokenizer of many languages, whose tokens are special ones, does not have this one."""
+    tokens = {*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ())}
+    known = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
+    if code is None or not known or code.strip("_") in known:
+        return
+    near = [word for word in known if word.startswith(code[:2])] or known
+    raise ValueError(
+        f"`{name}` {code!r} is no language of {type(tokenizer).__name__}; it has {', '.join(near[:8])}"
+        + (", ..." if len(near) > 8 else "")
+    )
 
 
 def source_length(piece: Piece) -> int:
@@ -6552,7 +6620,7 @@ def _doubled(text: str) -> Counter[str]:
 
 KEPT_PATTERNS = {
     "tags": r"<!--.*?-->|</?[A-Za-z][^<>]*>",
-    "urls": r"(?:https?://|www\.)[^\s<>\"']*[\w/]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "urls": r"(?:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
     "placeholders": r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%",
     "numbers": r"(?<!\w)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
 }
@@ -7275,10 +7343,15 @@ class Translator:
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
         """
+        for name, given in (("texts", texts), ("translations", translations)):
+            if isinstance(given, str):
+                raise TypeError(f"`{name}` must be a list of strings, got the string {given[:40]!r}")
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
-        options = TranslationOptions(coverage=coverage, split_sentences=False, truncation=True)
+        options = TranslationOptions(batch_size, batch_tokens, coverage, split_sentences=False, truncation=True)
         segmenter, decoder = self._segmenter(options), self._decoder
+        if segmenter.tgt_lang is not None and hasattr(self.tokenizer, "tgt_lang"):
+            self.tokenizer.tgt_lang = segmenter.tgt_lang  # of the translations
         method = None if coverage is None else coverage_method(self.model, coverage.method)
         documents = [segmenter.document(text) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
@@ -7386,7 +7459,8 @@ class Translator:
             short = _short_of(pieces, coverage.threshold)
             if short and coverage.retry_beams:
                 weighted = replace(coverage, weight=coverage.weight or DEFAULT_COVERAGE_WEIGHT)
-                again = {**settings, "num_beams": coverage.retry_beams}
+                beams = max(coverage.retry_beams, self._decoder.num_returned(settings))
+                again = {**settings, "num_beams": beams}
                 found = self._decoder(batch.rows(short), again, coverage=weighted)
                 _enter([pieces[row] for row in short], found)
                 short = _short_of(pieces, coverage.threshold)
@@ -7559,12 +7633,13 @@ class TranslationPipeline(Pipeline):
         **generate_kwargs: object,
     ) -> tuple[dict[str, object], dict[str, object], dict[str, object]]:
         """Sort the parameters: of the source, of decoding, of the records."""
-        if src_lang is None and tgt_lang is None:
+        given = getattr(self, "_preprocess_params", {})  # when the pipeline was made
+        if src_lang is None and tgt_lang is None and not given.keys() & {"src_lang", "tgt_lang"}:
             src_lang, tgt_lang = languages_of_task(self.task or "")
         if return_tensors is not None and return_text is not None and return_tensors == return_text:
             raise ValueError(f"`return_tensors` and `return_text` exclude each other, got {return_tensors} for both")
-        if coverage_retry is not None and coverage_retry < 1:
-            raise ValueError(f"`coverage_retry` must be at least 1, got {coverage_retry}")
+        if coverage_retry is not None and coverage_retry < 2:
+            raise ValueError(f"`coverage_retry` must be at least 2, got {coverage_retry}")
         preprocess = {
             "truncation": truncation,
             "split_sentences": split_sentences,

@@ -32,7 +32,14 @@ def named_file(argument: str) -> tuple[str, Path]:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("systems", nargs="+", type=named_file, metavar="NAME=FILE", help="the baseline comes first")
-    parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
+    parser.add_argument(
+        "--references",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        help="one file or several, line by line",
+    )
     parser.add_argument("--sources", type=Path, help="source sentences to show, and for their lengths")
     parser.add_argument(
         "--metrics",
@@ -46,7 +53,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=positive, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
     parser.add_argument(
-        "--coverage", nargs="+", type=named_file, metavar="NAME=FILE", default=[], help="for the page, .tsv or .jsonl"
+        "--coverage",
+        nargs="+",
+        action="extend",
+        type=named_file,
+        metavar="NAME=FILE",
+        default=[],
+        help="for the page, .tsv or .jsonl",
     )
     parser.add_argument("--output", type=Path, help="a result file")
     parser.add_argument("--markdown", type=Path, help="the report as Markdown")

@@ -43,7 +43,13 @@ def main() -> None:
     direction.add_argument("--from", dest="source", choices=("marian",), help="what to read, to add capsules to it")
     parser.add_argument("--int8", action="store_true", help="int8 matrices, for `--to ctranslate2` and `--to onnx`")
     parser.add_argument(
-        "--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="fields of CapsuleMarianConfig"
+        "--set",
+        type=setting,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help="fields of CapsuleMarianConfig",
     )
     arguments = parser.parse_args()
     if arguments.int8 and arguments.to not in ("ctranslate2", "onnx"):

@@ -84,6 +84,11 @@ def main() -> int:
         train = load_corpus(recipe)["train"]
     sources = [pair[source] for pair in train["translation"]][: arguments.first]
     model, tokenizer = load_checkpoint(arguments.teacher, dtype=getattr(torch, arguments.dtype))
+    if hasattr(tokenizer, "_build_translation_inputs") or getattr(model.config, "task_specific_params", None):
+        raise ValueError(
+            f"--teacher {arguments.teacher}: sources need a language or a prefix, which this command does not give; "
+            "take a bilingual teacher, or translate the text by `capsule-mt translate --tgt-lang`"
+        )
     of_teacher = max_source_tokens(model, tokenizer)
     longest_source = min(arguments.max_source_tokens, of_teacher or arguments.max_source_tokens)
     search = {

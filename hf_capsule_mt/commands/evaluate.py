@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sacrebleu.metrics import BLEU
 from tqdm import tqdm
 
 from hf_capsule_mt.command_line import HelpFormatter, at_least
@@ -36,11 +37,23 @@ def samples(text: str) -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one on a line")
-    parser.add_argument("--references", type=Path, nargs="+", required=True, help="one file or several, line by line")
+    parser.add_argument(
+        "--references",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        help="one file or several, line by line",
+    )
     parser.add_argument("--sources", type=Path, help="the source sentences: scores by length, lengths, adequacy")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS), help="which metrics")
     parser.add_argument("--comet", nargs="?", const=DEFAULT_MODEL, metavar="MODEL", help=COMET_HELP)
-    parser.add_argument("--tokenize", default="13a", help="sacreBLEU's tokenizer for BLEU; none for tokenised text")
+    parser.add_argument(
+        "--tokenize",
+        choices=BLEU.TOKENIZERS,
+        default="13a",
+        help="sacreBLEU's tokenizer for BLEU; none for tokenised text",
+    )
     parser.add_argument(
         "--bootstrap", type=samples, default=1000, help="samples for the 95 %% interval of BLEU; 0: no interval"
     )
@@ -95,8 +108,9 @@ def adequacy(
 def main() -> None:
     arguments = parse_arguments()
     check_outputs([arguments.output, arguments.plot], [arguments.hypotheses, *arguments.references, arguments.sources])
-    hypotheses, *references = read_parallel([arguments.hypotheses, *arguments.references])
-    sources = read_parallel([arguments.sources, arguments.hypotheses])[0] if arguments.sources else []
+    files = [arguments.hypotheses, *arguments.references, *([arguments.sources] if arguments.sources else [])]
+    hypotheses, *references = read_parallel(files)
+    sources = references.pop() if arguments.sources else []
     comet = Comet(arguments.comet, sources) if arguments.comet else None
     scores: dict[str, Score] = {}
     interval = None

@@ -22,7 +22,7 @@ from typing import get_args
 from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  registers the models
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
+from hf_capsule_mt.command_line import HelpFormatter, check_streams, checkpoint, positive, resumable
 from hf_capsule_mt.commands.translate import count_lines
 from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE
@@ -98,6 +98,7 @@ def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window,
 
 def main() -> int:
     arguments = parse_arguments()
+    check_streams(arguments.sources or arguments.input, arguments.output)
     check_outputs([arguments.output], [arguments.sources, arguments.translations, arguments.input])
     for path in (arguments.sources, arguments.translations, arguments.input):
         if path is not None and not is_stream(path):

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
+from hf_capsule_mt.command_line import HelpFormatter, at_least, check_streams, checkpoint, positive, resumable
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.fast.shortlist import FILE_NAME as SHORTLIST
 from hf_capsule_mt.files.digests import file_digest, model_digests, tokenizer_digest
@@ -90,7 +90,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is lower")
     parser.add_argument(
-        "--coverage-retry", type=positive, metavar="BEAMS", help="translate those again with so many beams"
+        "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with so many beams"
     )
     parser.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave in FUTURE")
     parser.add_argument(
@@ -130,6 +130,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--speed-result", type=Path, metavar="FILE", help="write a result file with the speed")
     parser.add_argument("--recipe", help="the recipe of the model, for the speed's result file")
     arguments = parser.parse_args()
+    if arguments.output is not None and arguments.output.suffix == ".gz":
+        parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
     if arguments.n_best > (arguments.num_beams or 1):
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
     if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
@@ -263,6 +265,7 @@ def write_speed(arguments: argparse.Namespace, translator: Any, sentences: int, 
 
 def check_files(arguments: argparse.Namespace, share: Share) -> None:
     """Raise an error for files that cannot be read or written."""
+    check_streams(arguments.input, arguments.output)
     check_outputs([arguments.output, arguments.coverage, arguments.speed_result], [arguments.input])
     if share.of > 1:
         for option, path in (("--input", arguments.input), ("--output", arguments.output)):

@@ -1,9 +1,10 @@
 """Write output files: whole or not at all, through links, and straight into what is no regular file."""
 
 import contextlib
-import glob
+import hashlib
 import itertools
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
@@ -93,9 +94,10 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
 def remove_partials(path: Path) -> None:
     """Remove what killed processes have left of a file, or of the files of a folder; only for who holds its lock."""
     target = path.resolve()
-    folder, beginning = (target, "*") if target.is_dir() else (target.parent, glob.escape(_beginning(target)))
-    for partial in folder.glob(f"{beginning}.*.*.partial"):
-        partial.unlink(missing_ok=True)
+    folder, beginning = (target, ".+") if target.is_dir() else (target.parent, re.escape(_beginning(target)))
+    for partial in folder.glob("*.partial"):
+        if re.fullmatch(rf"{beginning}\.\d+\.\d+\.partial", partial.name):
+            partial.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -132,8 +134,10 @@ def _check_output(path: Path) -> None:
 
 
 def _beginning(file: Path) -> str:
-    """Return what the names of its partial files begin with, short enough for every file system."""
-    return file.name[:40]
+    """Return what the names of its partial files begin with: its own, short enough for every file system."""
+    if len(file.name) <= 40:
+        return file.name
+    return f"{file.name[:32]}-{hashlib.sha256(os.fsencode(file.name)).hexdigest()[:8]}"
 
 
 def _existing(folder: Path) -> Path:

@@ -36,9 +36,7 @@ def deletion_log_probs(
     whole = sequence_log_probs(model, batch, sequences, lengths).unflatten(0, (-1, copies))  # [B, R]
     without = whole[..., None].repeat(1, 1, batch.words.counts.shape[1])
     sources, words = batch.words.counts.nonzero(as_tuple=True)  # [N] each
-    head = model.get_output_embeddings()
-    vocabulary = len(head.weight) if head is not None else model.config.vocab_size
-    at_once = max(1, LOGITS_AT_ONCE // (copies * sequences.shape[1] * vocabulary))
+    at_once = rows_at_once(model, copies * sequences.shape[1])
     sequences, lengths = (values.unflatten(0, (-1, copies)) for values in (sequences, lengths))
     for first in range(0, len(sources), at_once):
         rows, deleted = sources[first : first + at_once], words[first : first + at_once]
@@ -56,10 +54,19 @@ def deletion_effects(
 
     The tokens are those where `deleted` [N, S] is True, in N ways: [N, T - 1].
     """
-    rows = torch.zeros(len(deleted), dtype=torch.long, device=deleted.device)
-    shortened = without_tokens(batch, rows, deleted, model.config.pad_token_id or 0)
-    without = target_log_probs(model, shortened, sequence.expand(len(deleted), -1))
-    return target_log_probs(model, batch, sequence) - without
+    without = []
+    for some in deleted.split(rows_at_once(model, sequence.shape[1])):
+        rows = torch.zeros(len(some), dtype=torch.long, device=some.device)
+        shortened = without_tokens(batch, rows, some, model.config.pad_token_id or 0)
+        without.append(target_log_probs(model, shortened, sequence.expand(len(some), -1)))
+    return target_log_probs(model, batch, sequence) - torch.cat(without)
+
+
+def rows_at_once(model: PreTrainedModel, tokens: int) -> int:
+    """Return how many rows of so many target tokens go through the decoder at once."""
+    head = model.get_output_embeddings()
+    vocabulary = len(head.weight) if head is not None else model.config.vocab_size
+    return max(1, LOGITS_AT_ONCE // (tokens * vocabulary))
 
 
 def without_tokens(batch: SourceBatch, rows: torch.Tensor, deleted: torch.Tensor, pad_token_id: int) -> SourceBatch:

@@ -24,6 +24,8 @@ def load_members(
     A path's tokenizer must be `tokenizer`, that of the first; a loaded model has none to compare.
     """
     members: list[PreTrainedModel] = []
+    if isinstance(others, (str, os.PathLike)):
+        raise TypeError(f"`ensemble` must be a list of models or paths, got {os.fspath(others)!r} alone")
     for other in others:
         member: Any = other
         if isinstance(other, (str, os.PathLike)):

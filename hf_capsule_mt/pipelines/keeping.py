@@ -19,7 +19,7 @@ from hf_capsule_mt.pipelines.words import WORDS, is_mark
 
 KEPT_PATTERNS = {
     "tags": r"<!--.*?-->|</?[A-Za-z][^<>]*>",
-    "urls": r"(?:https?://|www\.)[^\s<>\"']*[\w/]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "urls": r"(?:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
     "placeholders": r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%",
     "numbers": r"(?<!\w)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
 }

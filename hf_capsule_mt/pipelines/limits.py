@@ -8,7 +8,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 
 from hf_capsule_mt.modeling.generation import generation_setting
 
-LIMIT_NAMES = ("max_length", "max_new_tokens", "generation_config", "max_time", "stopping_criteria")
+LIMIT_NAMES = ("max_length", "max_new_tokens")
 # what transformers puts into a generation config by itself, which nobody has chosen
 TRANSFORMERS_MAX_LENGTH = 20
 # a tokenizer's `model_max_length` above this says that it knows none
@@ -117,13 +117,14 @@ def with_limits(
     `limits` [B] among the result is not for `generate()`: how many tokens may follow each start token.
     """
     settings = dict(generate_kwargs)
-    if any(settings.get(name) is not None for name in LIMIT_NAMES):
+    config = settings.get("generation_config")
+    if any(settings.get(name) is not None or getattr(config, name, None) is not None for name in LIMIT_NAMES):
         return settings
     by_source = limits_by_source(inputs["attention_mask"].sum(dim=1))
     of_checkpoint = limit_of_checkpoint(model)
     limits = by_source if of_checkpoint is None else by_source.clamp(max=of_checkpoint)
     settings["limits"] = limits
-    if model.generation_config.max_length is None:
+    if (model.generation_config if config is None else config).max_length is None:
         settings["max_new_tokens"] = int(limits.max())
     else:  # both of them would give a warning
         settings["max_length"] = int(limits.max()) + 1

@@ -55,8 +55,8 @@ class CoverageOptions:
     def __post_init__(self) -> None:
         if self.method not in get_args(CoverageMethod):
             raise ValueError(f'`method` must be "auto", "attention", "guided" or "deletion", got {self.method!r}')
-        if self.retry_beams is not None and self.retry_beams < 1:
-            raise ValueError(f"`retry_beams` must be at least 1, got {self.retry_beams}")
+        if self.retry_beams is not None and self.retry_beams < 2:
+            raise ValueError(f"`retry_beams` must be at least 2, got {self.retry_beams}")
         if self.retry_beams is not None and self.threshold is None:
             raise ValueError(f"`retry_beams` ({self.retry_beams}) needs a `threshold`, got None")
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar, cast
 
@@ -25,6 +25,7 @@ from hf_capsule_mt.pipelines.words import (
 pipeline_logger = logging.get_logger("hf_capsule_mt.pipelines")
 
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
 Result = TypeVar("Result")
 
 
@@ -104,17 +105,30 @@ class Segmenter:
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         document = Document(LONE_SURROGATES.sub("\ufffd", text))
+        begins, token = self._language_token(document.text)
+        segmenter = replace(self, prefix=f"{self.prefix}{token} ") if token else self
         special, unknown_id = set(self.tokenizer.all_special_ids), self.tokenizer.unk_token_id
-        for sentence in self._sentences(document.text):
-            for span, source in self._fitting(document.text, sentence):
+        if token:
+            special.add(cast(int, self.tokenizer.convert_tokens_to_ids(token)))
+        for start, end in self._sentences(document.text[begins:]):
+            for span, source in segmenter._fitting(document.text, Span(begins + start, begins + end)):
                 is_unknown = unknown_id in source.token_ids and not is_mark(document.text[span.start : span.end])
                 if is_unknown or set(source.token_ids) - special:
-                    words = self._words(document.text, span, source) if self.with_words else []
+                    words = segmenter._words(document.text, span, source) if self.with_words else []
                     document.pieces.append(Piece(span, source, words))
         if isinstance(text, PrefixedText) and document.pieces:
             encoded = self.tokenizer(text_target=text.target_prefix, add_special_tokens=False)
             document.pieces[0].target_prefix = list(encoded["input_ids"])
         return document
+
+    def _language_token(self, text: str) -> tuple[int, str]:
+        """Return where a text begins, and the token of the target language that each of its pieces needs."""
+        tokens = getattr(self.tokenizer, "supported_language_codes", None) or ()
+        given = LANGUAGE_TOKEN.match(text)
+        if given is not None and given[1] in tokens:
+            return given.end(), given[1]
+        token = f">>{self.tgt_lang}<<"
+        return 0, token if token in tokens else ""
 
     def _words(self, text: str, span: Span, source: EncodedText) -> list[SourceWord]:
         if source.offset_mapping is None:
@@ -168,6 +182,8 @@ class Segmenter:
             options["return_offsets_mapping"] = True
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
         if build is not None:  # tokenizers of many languages
+            for name in ("src_lang", "tgt_lang"):
+                check_language(self.tokenizer, name, getattr(self, name))
             encoded = build(
                 self.prefix + text, return_tensors=None, src_lang=self.src_lang, tgt_lang=self.tgt_lang, **options
             )
@@ -176,6 +192,19 @@ class Segmenter:
         taken = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
         settings = {key: value for key, value in encoded.items() if key not in taken}
         return EncodedText(list(encoded["input_ids"]), settings, encoded.get("offset_mapping"), was_cut=truncate)
+
+
+def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | None) -> None:
+    """Raise where a tokenizer of many languages, whose tokens are special ones, does not have this one."""
+    tokens = {*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ())}
+    known = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
+    if code is None or not known or code.strip("_") in known:
+        return
+    near = [word for word in known if word.startswith(code[:2])] or known
+    raise ValueError(
+        f"`{name}` {code!r} is no language of {type(tokenizer).__name__}; it has {', '.join(near[:8])}"
+        + (", ..." if len(near) > 8 else "")
+    )
 
 
 def source_length(piece: Piece) -> int:

@@ -100,12 +100,13 @@ class TranslationPipeline(Pipeline):
         **generate_kwargs: object,
     ) -> tuple[dict[str, object], dict[str, object], dict[str, object]]:
         """Sort the parameters: of the source, of decoding, of the records."""
-        if src_lang is None and tgt_lang is None:
+        given = getattr(self, "_preprocess_params", {})  # when the pipeline was made
+        if src_lang is None and tgt_lang is None and not given.keys() & {"src_lang", "tgt_lang"}:
             src_lang, tgt_lang = languages_of_task(self.task or "")
         if return_tensors is not None and return_text is not None and return_tensors == return_text:
             raise ValueError(f"`return_tensors` and `return_text` exclude each other, got {return_tensors} for both")
-        if coverage_retry is not None and coverage_retry < 1:
-            raise ValueError(f"`coverage_retry` must be at least 1, got {coverage_retry}")
+        if coverage_retry is not None and coverage_retry < 2:
+            raise ValueError(f"`coverage_retry` must be at least 2, got {coverage_retry}")
         preprocess = {
             "truncation": truncation,
             "split_sentences": split_sentences,

@@ -272,10 +272,15 @@ class Translator:
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
         """
+        for name, given in (("texts", texts), ("translations", translations)):
+            if isinstance(given, str):
+                raise TypeError(f"`{name}` must be a list of strings, got the string {given[:40]!r}")
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
-        options = TranslationOptions(coverage=coverage, split_sentences=False, truncation=True)
+        options = TranslationOptions(batch_size, batch_tokens, coverage, split_sentences=False, truncation=True)
         segmenter, decoder = self._segmenter(options), self._decoder
+        if segmenter.tgt_lang is not None and hasattr(self.tokenizer, "tgt_lang"):
+            self.tokenizer.tgt_lang = segmenter.tgt_lang  # of the translations
         method = None if coverage is None else coverage_method(self.model, coverage.method)
         documents = [segmenter.document(text) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
@@ -383,7 +388,8 @@ class Translator:
             short = _short_of(pieces, coverage.threshold)
             if short and coverage.retry_beams:
                 weighted = replace(coverage, weight=coverage.weight or DEFAULT_COVERAGE_WEIGHT)
-                again = {**settings, "num_beams": coverage.retry_beams}
+                beams = max(coverage.retry_beams, self._decoder.num_returned(settings))
+                again = {**settings, "num_beams": beams}
                 found = self._decoder(batch.rows(short), again, coverage=weighted)
                 _enter([pieces[row] for row in short], found)
                 short = _short_of(pieces, coverage.threshold)

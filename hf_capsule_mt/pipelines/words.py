@@ -1,6 +1,7 @@
 """The words of a source text, and the tokens that each is made of."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -124,26 +125,55 @@ def _offsets_by_search(tokenizer: PreTrainedTokenizerBase, text: str, token_ids:
     special, unknown_id, place = set(tokenizer.all_special_ids), getattr(tokenizer, "unk_token_id", None), 0
     offsets: list[tuple[int, int] | None] = []
     waiting: list[int] = []  # unknown tokens whose end has not been found
+    missed = 0  # characters of the tokens since then that are not in the text as they are
+    text, places = _normalized(text)
 
-    def add(start: int, end: int, numbers: list[int]) -> None:
+    def add(first: int, last: int, numbers: list[int]) -> None:
+        if first == last:  # nothing is left for them
+            return
+        start, end = places[first][0], places[last - 1][1]
         for number in numbers:
             offsets[number] = (start - skipped, end - skipped) if start >= skipped else None
 
-    for token_id, token in zip(token_ids, tokenizer.convert_ids_to_tokens(token_ids), strict=True):
+    tokens = tokenizer.convert_ids_to_tokens(token_ids)
+    if getattr(tokenizer, "separate_vocabs", False):  # those were of the target
+        of_source = {number: token for token, number in tokenizer.encoder.items()}
+        tokens = [of_source.get(token_id, "") for token_id in token_ids]
+    for token_id, token in zip(token_ids, tokens, strict=True):
         offsets.append(None)
         if token_id == unknown_id:
             waiting.append(len(offsets) - 1)
             continue
-        surface = token.replace("▁", " ").strip()
-        reach = place + len(surface) + (LONGEST_UNKNOWN if waiting else 8)
+        surface = _normalized(token.replace("▁", " ").strip())[0]
+        reach = place + len(surface) + missed + (LONGEST_UNKNOWN if waiting else 8)
         found = text.find(surface, place, reach) if surface else -1
         if token_id in special or found < 0:
+            missed += 0 if token_id in special else len(surface)
             continue
         add(place, found, waiting)
-        waiting, place = [], found + len(surface)
+        waiting, place, missed = [], found + len(surface), 0
         add(found, place, [len(offsets) - 1])
     add(place, len(text), waiting)
     return offsets
+
+
+def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a text as sentencepiece reads it (NFKC, one space at a time), and what each character was made of."""
+    found: list[str] = []
+    places: list[tuple[int, int]] = []
+    start = 0
+    for end in range(1, len(text) + 1):
+        if end < len(text) and unicodedata.combining(text[end]):
+            continue
+        for character in unicodedata.normalize("NFKC", text[start:end]):
+            if character.isspace():
+                character = " "
+            if unicodedata.category(character) in ("Cc", "Cf") or (character == " " and found[-1:] == [" "]):
+                continue
+            found.append(character)
+            places.append((start, end))
+        start = end
+    return "".join(found), places
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -23,6 +23,7 @@ from hf_capsule_mt.serve.metrics import Metrics
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
 LONGEST_ESCAPE = 12
 ROOM_FOR_OTHER_FIELDS = 65536
+CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,25 @@ class TranslationRequest(BaseModel):
     coverage: bool = Field(False, description="add which words were translated, for each text")
     alternatives: Annotated[Literal[0], BeforeValidator(lambda given: 0 if given == "0" else given)] = 0
     api_key: str = ""
+
+
+async def _unless_gone(request: Request, work: "asyncio.Future[list[Any]]") -> list[Any]:
+    """Wait for the work of a request; cancel what has not begun once its client has gone."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    leaving = asyncio.ensure_future(gone())
+    both: set[asyncio.Future[Any]] = {work, leaving}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+    if not work.done():
+        work.cancel()
+        raise HTTPException(CLIENT_HAS_GONE, "the client has gone")
+    return work.result()
 
 
 def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics: Metrics) -> FastAPI:
@@ -100,7 +120,7 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
             raise HTTPException(503, str(error), headers={"Retry-After": str(error.retry_after)}) from None
         except StoppingError as error:
             raise HTTPException(503, str(error)) from None
-        found = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        found = await _unless_gone(request, asyncio.gather(*map(asyncio.wrap_future, futures)))
         pair = f"{asked.source}-{asked.target}"
         translations = []
         for number, translation in enumerate(found):

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 import capsule_mt
-from hf_capsule_mt import commands, extras
-from hf_capsule_mt.commands import quickstart, recipes
+from hf_capsule_mt import CapsuleMarianMTModel, commands, extras
+from hf_capsule_mt.command_line import check_streams, run
+from hf_capsule_mt.commands import convert, quickstart, recipes
 from hf_capsule_mt.training import load_recipe, recipe_names
 from hf_capsule_mt.training.run_identity import same_recipe_as_before
 from tests.fixtures.tiny import save_tiny_checkpoint
@@ -241,3 +242,30 @@ def test_a_printed_recipe_is_the_recipe(printed, tmp_path, name):
 def test_an_unknown_name(printed):
     with pytest.raises(ValueError, match="did you mean `embedded/em_routing`"):
         printed("embedded/em_routin")
+
+
+def test_closed_streams(program, monkeypatch):
+    for stream, option in (("stdin", "--input"), ("stdout", "--output")):
+        with monkeypatch.context() as context:
+            context.setattr(sys, stream, None)
+            with pytest.raises(ValueError, match=f"{stream} is closed: name a file with {option}"):
+                check_streams(None, None)
+            check_streams(Path("a"), Path("b"))
+            run(lambda: 0)
+
+
+def test_options_that_are_given_twice_add_up(program, monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr(convert, "load_tokenizer", lambda path: None)
+    monkeypatch.setattr(CapsuleMarianMTModel, "from_marian", lambda path, **fields: seen.update(fields))
+    folder = save_tiny_checkpoint(tmp_path / "tiny")
+    line = ["convert", str(folder), str(tmp_path / "out"), "--from", "marian"]
+    with pytest.raises(AttributeError):  # there is no model to save
+        program(*line, "--set", "guided_routing=guided", "--set", "guided_capsule_dim=8", "guided_ffn_dim=16")
+    assert seen == {"guided_routing": "guided", "guided_capsule_dim": 8, "guided_ffn_dim": 16}
+
+
+def test_translations_are_no_gzip(program, tmp_path):
+    folder = save_tiny_checkpoint(tmp_path / "tiny")
+    code, _, complaint = program("translate", str(folder), "--output", "out.gz")
+    assert (code, "name it without .gz" in complaint) == (2, True)

@@ -1,5 +1,6 @@
 """Output files are whole or not there, and locked; links and devices stay what they are."""
 
+import contextlib
 import os
 import signal
 import stat
@@ -12,7 +13,14 @@ import pytest
 
 from hf_capsule_mt.files import lock
 from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import check_output_folder, check_outputs, is_stream, open_output, write_output
+from hf_capsule_mt.files.outputs import (
+    check_output_folder,
+    check_outputs,
+    is_stream,
+    open_output,
+    remove_partials,
+    write_output,
+)
 from tests.conftest import device_like
 
 
@@ -76,6 +84,20 @@ def test_devices_and_pipes_are_written_through(tmp_path, capfd):
     assert is_stream("/dev/stdout")
     write_output("/dev/stdout", "printed")
     assert capfd.readouterr().out == "printed"
+
+
+def test_only_partial_files_of_this_name_are_removed(tmp_path):
+    names = ["out.de", "out.de.tsv", "x" * 45 + "1", "x" * 45 + "2"]
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(open_output(tmp_path / name)).write(name.encode())
+        written = set(tmp_path.iterdir())
+        left = tmp_path / "out.77.0.partial"
+        left.touch()
+        for name in ("out", "out.d", "x" * 45):
+            remove_partials(tmp_path / name)
+        assert set(tmp_path.iterdir()) == written
+    assert {path.name for path in tmp_path.iterdir()} == set(names)
 
 
 def test_an_error_of_writing_names_the_file(tmp_path):

@@ -73,6 +73,17 @@ def test_neither_batches_nor_chunks_matter(translator, monkeypatch):
             )
 
 
+def test_effects_in_chunks_are_those_of_all_at_once(translator, monkeypatch):
+    found = translator(TEXTS[0])
+    source = translator.tokenizer(TEXTS[0], return_tensors="pt")
+    batch = SourceBatch(source["input_ids"], source["attention_mask"])
+    deleted = torch.eye(batch.input_ids.shape[1], dtype=torch.bool)[:-1]
+    sequence = torch.tensor([found.token_ids])
+    expected = deletion.deletion_effects(translator.model, batch, sequence, deleted)
+    monkeypatch.setattr(deletion, "LOGITS_AT_ONCE", 1)
+    torch.testing.assert_close(deletion.deletion_effects(translator.model, batch, sequence, deleted), expected)
+
+
 def test_what_is_left_of_a_source():
     # padded on the left, on the right; the last has nothing but the deleted word
     input_ids = torch.tensor([[0, 5, 6, 7, 1], [5, 6, 1, 0, 0], [5, 0, 0, 0, 0]])

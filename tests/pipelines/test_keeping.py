@@ -33,6 +33,7 @@ def items(text, kinds=KEPT):
             '<a href="https://a.de/1">b</a><br/><!-- 3 -->',
             ['<a href="https://a.de/1">', "</a>", "<br/>", "<!-- 3 -->"],
         ),
+        ("b" * 100_000, []),  # in no time
         ("See https://a.de/b?c=1&d=2. Or www.a.de, a.b@c.de!", ["https://a.de/b?c=1&d=2", "www.a.de", "a.b@c.de"]),
         (
             "{name} {{x}} ${y} %s %(z)s %1$d 100 % sure %ENV%",

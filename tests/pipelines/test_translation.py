@@ -79,9 +79,10 @@ def test_settings_at_init_and_at_call(checkpoint, translator):
 def test_task_with_languages(checkpoint, translator, task):
     named = pipeline(task, model=checkpoint)
     assert named(TEXTS) == translator(TEXTS)
-    preprocess, _, _ = named._sanitize_parameters()
     source, target = task.removeprefix("translation_").split("_to_")
-    assert preprocess == {"src_lang": source, "tgt_lang": target}
+    assert named._preprocess_params == {"src_lang": source, "tgt_lang": target}
+    named = pipeline(task, model=checkpoint, src_lang="bar", tgt_lang="nds")
+    assert named._preprocess_params | named._sanitize_parameters()[0] == {"src_lang": "bar", "tgt_lang": "nds"}
 
 
 def test_any_other_model(tmp_path):
@@ -283,8 +284,8 @@ def test_task_settings_of_a_checkpoint(checkpoint):
 def test_errors(translator):
     with pytest.raises(ValueError, match="`num_beams` must be at least 1, got 0"):
         translator("No.", num_beams=0)
-    with pytest.raises(ValueError, match="`coverage_retry` must be at least 1, got 0"):
-        translator("No.", coverage_threshold=0.5, coverage_retry=0)
+    with pytest.raises(ValueError, match="`coverage_retry` must be at least 2, got 1"):
+        translator("No.", coverage_threshold=0.5, coverage_retry=1)
     with pytest.raises(ValueError, match="translates strings and lists of strings, got a int"):
         translator(3)
     with pytest.raises(KeyError):

@@ -14,6 +14,7 @@ from transformers import (
     EvalPrediction,
     GenerationConfig,
     MarianTokenizer,
+    NllbTokenizer,
     pipeline,
 )
 
@@ -23,7 +24,9 @@ from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.fast.transform import FastLinear
 from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines import PrefixedText, Translation
-from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit
+from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit, with_limits
+from hf_capsule_mt.pipelines.segments import Segmenter, check_language
+from hf_capsule_mt.pipelines.words import token_offsets
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for
 from tests.fixtures.word_for_word import sentences
 
@@ -94,6 +97,30 @@ def test_the_limit_is_that_of_generate(translator, own, given):
     source = translator.tokenizer(TEXTS[0], return_tensors="pt")
     made = model.generate(**source, **given, suppress_tokens=[model.generation_config.eos_token_id])
     assert made.shape[1] - 1 == given_limit(model, given)
+
+
+def test_a_limit_of_time_leaves_that_of_the_length(translator):
+    text, model = "the farmer sees the house and " * 9, translator.model
+    source = translator.tokenizer(text, return_tensors="pt")
+    expected = with_limits(model, source, {})["limits"].tolist()
+    for given in ({"max_time": 60.0}, {"stopping_criteria": []}, {"generation_config": GenerationConfig(num_beams=2)}):
+        assert with_limits(model, source, given)["limits"].tolist() == expected
+    for given in ({"max_new_tokens": 5}, {"generation_config": GenerationConfig(max_length=7)}):
+        assert "limits" not in with_limits(model, source, given)
+
+
+def test_a_string_is_no_list_of_texts(translator):
+    with pytest.raises(TypeError, match="`texts` must be a list of strings, got the string 'the farmer'"):
+        translator.score("the farmer", "der Bauer.")
+    with pytest.raises(TypeError, match="`translations` must be a list"):
+        translator.cover(["no."], "Nein")
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1, got 0"):
+        translator.score(["no"], ["nein"], batch_size=0)
+
+
+def test_a_retry_has_beams_for_all_translations(translator):
+    retry = CoverageOptions(threshold=1.1, retry_beams=2)
+    assert len(translator(TEXTS[0], num_beams=4, num_return_sequences=3, coverage=retry)) == 3
 
 
 def test_any_other_iterable_is_read_lazily(translator):
@@ -279,8 +306,8 @@ def test_what_is_refused(translator):
             translator(TEXTS[0], **{name: 0})
     with pytest.raises(ValueError, match="`max_source_tokens` must be at least 2, got 1"):
         translator(TEXTS[0], max_source_tokens=1)
-    with pytest.raises(ValueError, match="`retry_beams` must be at least 1, got 0"):
-        CoverageOptions(threshold=0.5, retry_beams=0)
+    with pytest.raises(ValueError, match="`retry_beams` must be at least 2, got 1"):
+        CoverageOptions(threshold=0.5, retry_beams=1)
     with pytest.raises(ValueError, match=r"`retry_beams` \(4\) needs a `threshold`"):
         CoverageOptions(retry_beams=4)
     with pytest.raises(ValueError, match="`num_beams` is 1"):
@@ -365,6 +392,38 @@ def unequal(tmp_path):
         (tmp_path / f"{side}.json").write_text(json.dumps(vocabularies[side]))
     files = [str(tmp_path / name) for name in ("source.spm", "target.spm", "source.json", "target.json")]
     return MarianTokenizer(*files, separate_vocabs=True), vocabularies["target"]
+
+
+def test_every_sentence_has_the_language_of_its_text(unequal):
+    tokenizer, _ = unequal
+    tokenizer.encoder |= {">>fra<<": 20, ">>ita<<": 21}
+    tokenizer.supported_language_codes = [">>fra<<", ">>ita<<"]
+    tokenizer.decoder = {number: token for token, number in tokenizer.encoder.items()}
+    text = " >>fra<< One two. Three four."
+    pieces = Segmenter(tokenizer, None, tgt_lang="ita").document(text).pieces
+    assert [text[piece.span.start : piece.span.end] for piece in pieces] == ["One two.", "Three four."]
+    assert [piece.source.token_ids[0] for piece in pieces] == [20, 20]
+    text = "one  two"
+    (piece,) = Segmenter(tokenizer, None, tgt_lang="ita", with_words=True).document(text).pieces
+    assert piece.source.token_ids[0] == 21
+    assert [text[word.span.start : word.span.end] for word in piece.words] == ["one", "two"]
+    assert Segmenter(tokenizer, None).document(">>fra<< ").pieces == []
+
+
+def test_a_language_that_the_tokenizer_lacks_is_refused():
+    tokenizer = NllbTokenizer()
+    with pytest.raises(ValueError, match="`tgt_lang` 'de' is no language of NllbTokenizer; it has deu_Latn"):
+        Segmenter(tokenizer, None, src_lang="eng_Latn", tgt_lang="de").document("no")
+    for name in ("eng_Latn", None):
+        check_language(tokenizer, "src_lang", name)
+
+
+def test_places_in_text_that_the_tokenizer_normalises(unequal):
+    tokenizer, _ = unequal
+    for text in ("one            two three", "one" + "\u200b" * 10 + " two three", "one \uff54wo \u2003 three"):
+        ids = tokenizer(text)["input_ids"]
+        places = [place and text[slice(*place)] for place in token_offsets(tokenizer, text, ids, "")]
+        assert places[-2] == "three", (text, places)
 
 
 @pytest.mark.parametrize("start", ["<pad>", "the source's <pad>"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from concurrent.futures import Future
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -10,10 +11,12 @@ import pytest
 pytest.importorskip("fastapi")
 
 import httpx
+from fastapi import HTTPException
 
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.pipelines.translation import coverage_record
 from hf_capsule_mt.serve import Batcher, LanguagePair, Limits, build_app
+from hf_capsule_mt.serve.app import _unless_gone
 from hf_capsule_mt.serve.languages import describe_languages, language_pairs
 from hf_capsule_mt.serve.metrics import Metrics
 from tests.conftest import GOLDEN
@@ -290,3 +293,18 @@ def test_the_list_is_that_of_libretranslate():
         {"code": "en", "name": "English", "targets": ["de", "fr"]},
         {"code": "tlh", "name": "tlh", "targets": ["en"]},
     ]
+
+
+def test_nothing_is_translated_for_a_client_that_has_gone():
+    class Gone:
+        async def receive(self):
+            return {"type": "http.disconnect"}
+
+    async def ask():
+        work = asyncio.gather(asyncio.wrap_future(waiting))
+        await _unless_gone(Gone(), work)
+
+    waiting = Future()
+    with pytest.raises(HTTPException, match="the client has gone"):
+        asyncio.run(ask())
+    assert waiting.cancelled()

@@ -1,6 +1,7 @@
 """The commands that evaluate, run as a person runs them, on a few sentences: as scripts and by `capsule-mt`."""
 
 import json
+import os
 import runpy
 from pathlib import Path
 
@@ -53,6 +54,16 @@ def test_evaluate(pictures, script):
     assert sum(bucket["sentences"] for bucket in result["by_length"]) == 40
     assert 0.5 < result["adequacy"]["coverage_difference_ratio"] < 1
     assert Path("out/lengths.png").stat().st_size > 5000
+
+
+def test_evaluate_reads_each_file_once(script):
+    reader, writer = os.pipe()
+    os.write(writer, b"a b c d e\n")
+    os.close(writer)
+    Path("one").write_text("a b c d f\n")
+    Path("other").write_text("a b c d e\n")
+    line = f"--hypotheses /dev/fd/{reader} --references one --references other --sources one --bootstrap 0"
+    assert "BLEU = 100.00" in script("evaluate", line)
 
 
 def test_evaluate_counts_all_bleu_by_one_tokenizer(script):
