@@ -94,9 +94,9 @@ DEEP = {"encoder_layers": 4, "decoder_layers": 3}
 EIGHT = DEEP | {"num_capsules": 8, "num_iterations": 2}
 # CapsNMT, and what it is compared with: pooling of the same width, and of as many parameters
 FAIR = {
-    "pooling": ("capsnmt_pooling", DEEP),
-    "capsules": ("capsnmt", EIGHT),
-    "wide": ("capsnmt_pooling", DEEP | {"hidden_size": 296}),
+    "pooling": ("capsnmt_pooling", DEEP | {"hidden_size": 128}),
+    "capsules": ("capsnmt", EIGHT | {"hidden_size": 128}),
+    "wide": ("capsnmt_pooling", DEEP | {"hidden_size": 144}),
 }
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
@@ -185,8 +185,8 @@ RUNS: dict[str, Run] = {
             recipe, model | {"dropout": tenths / 10}, {"learning_rate": thousandths / 1000}, distilled="plain"
         )
         for name, (recipe, model) in FAIR.items()
-        for tenths in (2, 3)
-        for thousandths in (1, 2)
+        for tenths in (1, 2)
+        for thousandths in (2, 4)
     },
     # Zheng et al. 2019
     "gdr": Run("gdr", {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0}),

@@ -24,7 +24,6 @@ from lab.capsules_fairly import (
 )
 from lab.paper_tables import RUNS
 from lab.records import Records
-from lab.replication import PLANS
 from lab.reproduce import Reproduction, TrainingError
 
 
@@ -42,7 +41,6 @@ def test_both_have_the_same_grid():
     assert fields("capsules") == fields("pooling") == fields("wide")
     assert len(set(fields("capsules"))) == 4
     assert TUNING_SEED not in SEEDS
-    assert capsules_fairly.TEACHER_SEED in PLANS["replication"].seeds
 
 
 def test_the_table(tmp_path):
@@ -52,10 +50,10 @@ def test_the_table(tmp_path):
     tuned(records, "capsules", [20.0, 21.0, 19.0])
     runs = records.runs(FILE)
     assert chosen(runs, "capsules") is None
-    assert (chosen(runs, "pooling"), chosen(runs, "wide")) == ("fair_pooling_2_2", "fair_wide_2_2")
+    assert (chosen(runs, "pooling"), chosen(runs, "wide")) == ("fair_pooling_1_4", "fair_wide_1_4")
     tuned(records, "capsules", [20.0, 21.0, 19.0, 22.0])
-    assert chosen(records.runs(FILE), "capsules") == "fair_capsules_3_2"
-    final = {"fair_pooling_2_2": (30.0, 25.0), "fair_capsules_3_2": (30.5, 24.0), "fair_wide_2_2": (30.4, 25.0)}
+    assert chosen(records.runs(FILE), "capsules") == "fair_capsules_2_4"
+    final = {"fair_pooling_1_4": (30.0, 25.0), "fair_capsules_2_4": (30.5, 24.0), "fair_wide_1_4": (30.4, 25.0)}
     for seed in SEEDS:
         for name, (score, long) in final.items():
             spread = 0.01 * seed * ("capsules" in name)
@@ -63,8 +61,8 @@ def test_the_table(tmp_path):
             data = {"data": "another text" if seed == 4 and "wide" in name else "a text"}
             records.keep(FILE, {"run": name, "seed": seed, **bleu, **data})
     shown = table(records)
-    assert "| Pooling | 0.2 | 0.002 | 21.00 | 2.000 |" in shown
-    assert "| CapsNMT | 0.3 | 0.002 | 22.00 | 2.000 | 6.5 |" in shown
+    assert "| Pooling | 0.1 | 0.004 | 21.00 | 2.000 |" in shown
+    assert "| CapsNMT | 0.2 | 0.004 | 22.00 | 2.000 | 6.5 |" in shown
     assert re.search(r"both distilled \| \+0\.54 \[.*n = 5 \| -0\.96 \[.*n = 5 \| 0\.000 \| helps \|", shown)
     assert "as many parameters | +0.14" in shown
     assert "| 4 of 5 seeds are trained |" in shown, "of the fourth the control learnt from another text"
@@ -94,13 +92,13 @@ def test_long_sentences_are_chosen_and_translated_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(Fairly, "pairs", lambda self, part: (LINES, LINES))
     arguments = {"setting": "multi30k", "study": FILE, "seeds": [2], "changes": []}
     fairly = Fairly(argparse.Namespace(**arguments, work=tmp_path, results=tmp_path, budget=1))
-    folder = fairly.folder("fair_pooling_2_2", 2)
+    folder = fairly.folder("fair_pooling_1_4", 2)
     folder.mkdir(parents=True)
     (folder / "data.json").write_text(json.dumps({"data.train": {"texts": "abc"}}))
-    fairly.score("fair_pooling_2_2", 2)
+    fairly.score("fair_pooling_1_4", 2)
     assert [(number, words) for number, words, _ in calls] == [(4, 13)] * 7 + [(1, 26)] * 7
     assert [settings for *_, settings in calls[:6]] == [settings for *_, settings in calls[7:13]] == DECODING
-    record = fairly.records.run(FILE, "fair_pooling_2_2", 2)
+    record = fairly.records.run(FILE, "fair_pooling_1_4", 2)
     assert record["data"] == {"texts": "abc"}
     assert record["joined were"]["length_ratio"] == 1.0
     assert record["joined"]["bleu"]["score"] == pytest.approx(100)
@@ -137,7 +135,7 @@ def test_a_diverged_run_of_the_grid_is_the_worst(tmp_path, monkeypatch):
         fairly.folder(name, seed).mkdir(parents=True)
         (fairly.folder(name, seed) / "data.json").write_text(json.dumps({"data.train": {"texts": "abc"}}))
     assert fairly.train_and_score([name]) == []
-    assert chosen(fairly.records.runs(FILE), "pooling") == "fair_pooling_2_2"
+    assert chosen(fairly.records.runs(FILE), "pooling") == "fair_pooling_1_4"
     assert "| 0.00 | inf |" in table(fairly.records)
     with pytest.raises(TrainingError):
         fairly.train(name, 2)
@@ -161,10 +159,8 @@ def test_the_command(command, monkeypatch):
     monkeypatch.setattr(
         capsules_fairly, "DECODING", [{"length_penalty": 1.0, "no_repeat_ngram_size": size} for size in (0, 3)]
     )
-    plan = PLANS["replication"].changes
-    for field, value in (tiny | {"training.average_last": "0", "training.eval_strategy": '"no"', "data.test": "null",
-                                 "data.validation": "null", "model.d_model": "32"}).items():  # fmt: skip
-        monkeypatch.setitem(plan, field, value)
+    monkeypatch.setattr(capsules_fairly, "TUNING", {"training.max_steps": 2})
+    monkeypatch.setattr(capsules_fairly, "OF_TEACHER", {"training.max_steps": 2, "model.d_model": 32})
     monkeypatch.setattr("sys.argv", ["lab.capsules_fairly", "--data-dir", ".", "--seeds", "2", "--cpu"])
     assert capsules_fairly.main() == 0
     runs = Records("lab/results").runs(FILE)
@@ -174,4 +170,4 @@ def test_the_command(command, monkeypatch):
     assert len(final["scores were"]["validation"]) == len(final["joined were"]["validation"]) == 2
     assert final["joined"]["bleu"]["score"] >= 0
     assert runs[chosen(runs, "pooling")][2]["data"] == final["data"]
-    assert Path("outputs/reproduce/replication/plain-seed4/train_result.json").exists()
+    assert Path("outputs/reproduce/capsules_fairly/plain-seed4/train_result.json").exists()
