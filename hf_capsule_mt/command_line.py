@@ -115,6 +115,19 @@ def _drop_unwritten_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def add_languages(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--src-lang", help="the language of the sources, for tokenizers that have several")
+    parser.add_argument("--tgt-lang", help="the language of the translations, for tokenizers that have several")
+
+
+def task_of(arguments: argparse.Namespace) -> str:
+    """Return the task of a `Translator` for these languages."""
+    source, target = arguments.src_lang, arguments.tgt_lang
+    if (source is None) != (target is None):
+        raise ValueError(f"--src-lang and --tgt-lang belong together, got {source} and {target}")
+    return "translation" if source is None else f"translation_{source}_to_{target}"
+
+
 def check_streams(given_input: Path | None, given_output: Path | None) -> None:
     """Raise an error where stdin or stdout stands in for a file that is not given, and is closed."""
     for name, path, stream in (("input", given_input, sys.stdin), ("output", given_output, sys.stdout)):

@@ -27,7 +27,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from hf_capsule_mt.command_line import HelpFormatter, add_languages, checkpoint, positive, task_of
 from hf_capsule_mt.evaluation.calibration import (
     Curve,
     fit_sentences,
@@ -65,6 +65,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--method", choices=METHODS, nargs="+", help="what to calibrate (default: what the model has)")
     parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
+    add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated checkpoint (default: in place)")
     return parser.parse_args()
 
@@ -249,7 +250,7 @@ def main() -> None:
         raise ValueError(f"{arguments.checkpoint} is no folder on this machine; `--output` names one for the result")
     if arguments.output is not None:
         check_output_folder(arguments.output)
-    translator = Translator.from_pretrained(arguments.checkpoint)
+    translator = Translator.from_pretrained(arguments.checkpoint, task=task_of(arguments))
     methods = arguments.method or methods_of(translator.model)
     examples = examples_of(arguments)
     old = getattr(translator.model.config, "coverage_calibration", None) or {}

@@ -22,7 +22,15 @@ from typing import get_args
 from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  registers the models
-from hf_capsule_mt.command_line import HelpFormatter, check_streams, checkpoint, positive, resumable
+from hf_capsule_mt.command_line import (
+    HelpFormatter,
+    add_languages,
+    check_streams,
+    checkpoint,
+    positive,
+    resumable,
+    task_of,
+)
 from hf_capsule_mt.commands.translate import count_lines
 from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE
@@ -56,6 +64,7 @@ def parse_arguments() -> argparse.Namespace:
         help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
         "routings of a guided model, deletion takes any model; auto (without a value) is the first that the model has",
     )
+    add_languages(parser)
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
     parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
@@ -110,7 +119,7 @@ def main() -> int:
             stack.enter_context(lock_output(arguments.output))
         device = "cpu" if arguments.cpu else None
         translator = Translator.from_pretrained(
-            arguments.model, device=device, dtype="float32", backend="transformers"
+            arguments.model, device=device, dtype="float32", backend="transformers", task=task_of(arguments)
         )
         coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
         is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
@@ -128,6 +137,7 @@ def main() -> int:
         if resumes:
             described = {
                 **{name: getattr(arguments, name) for name in ("coverage", "batch_tokens", "window")},
+                "task": translator.task,
                 "model": model_digests(translator.model),
                 "tokenizer": tokenizer_digest(translator.tokenizer),
             }

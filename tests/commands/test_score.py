@@ -9,6 +9,7 @@ import pytest
 from hf_capsule_mt import Translator
 from hf_capsule_mt.commands import score
 from hf_capsule_mt.pipelines.files import WindowedOutput
+from hf_capsule_mt.pipelines.translator import languages_of_task
 from tests.fixtures.word_for_word import sentences
 
 SOURCES = [*sentences(5, seed=5), ""]
@@ -97,3 +98,12 @@ def test_an_interrupted_run_resumes(run, monkeypatch, tmp_path):
         patched.delattr(Translator, "score")  # everything is there
         run(*arguments)
     assert [line.split("\t") for line in (tmp_path / "scores.tsv").read_text().splitlines()] == rows
+
+
+def test_languages(run, monkeypatch):
+    tasks, load = [], Translator.from_pretrained
+    monkeypatch.setattr(Translator, "from_pretrained", lambda *a, task, **b: tasks.append(task) or load(*a, **b))
+    assert run("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")[0] == 0
+    assert languages_of_task(*tasks) == ("eng_Latn", "deu_Latn")
+    with pytest.raises(ValueError, match="--src-lang and --tgt-lang belong together, got None and de"):
+        run("--tgt-lang", "de")
