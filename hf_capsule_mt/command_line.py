@@ -125,7 +125,7 @@ def task_of(arguments: argparse.Namespace) -> str:
     source, target = arguments.src_lang, arguments.tgt_lang
     if (source is None) != (target is None):
         raise ValueError(f"--src-lang and --tgt-lang belong together, got {source} and {target}")
-    return "translation" if source is None else f"translation_{source}_to_{target}"
+    return "translation" if source is None else f"translation_{source.strip('_')}_to_{target.strip('_')}"
 
 
 def check_streams(given_input: Path | None, given_output: Path | None) -> None:

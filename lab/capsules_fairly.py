@@ -79,7 +79,8 @@ def chosen(runs: Runs, method: str) -> str | None:
     """Return the run that goes on; None while the grid is incomplete, or if its runs learnt from several texts."""
     like = "pooling" if method == "wide" else method
     tuned = tuned_runs(runs, like)
-    if len(tuned) < len(grid(like)) or len({json.dumps(record["data"]) for record in tuned.values()}) > 1:
+    every = [record for one in ("pooling", "capsules") for record in tuned_runs(runs, one).values()]
+    if len(tuned) < len(grid(like)) or len({json.dumps(record["data"]) for record in every}) > 1:
         return None
     best = max(tuned, key=lambda name: tuned[name]["validation"])
     return best.replace(f"fair_{like}_", f"fair_{method}_")
@@ -194,11 +195,15 @@ class Fairly(Variants):
         return super().folder(run, TEACHER_SEED if run in TEACHER else seed)
 
     def train(self, name: str, seed: int) -> bool:
+        if name in TEACHER:
+            return super().train(name, TEACHER_SEED)
+        log = self.folder(name, seed).with_suffix(".log")
+        before = log.stat().st_size if log.exists() else 0
         try:
-            return super().train(name, TEACHER_SEED if name in TEACHER else seed)
+            return super().train(name, seed)
         except TrainingError:
-            log = self.folder(name, seed).with_suffix(".log")
-            if seed != TUNING_SEED or not log.exists() or DIVERGED not in log.read_text(errors="replace"):
+            said = log.read_bytes()[before:] if log.exists() else b""
+            if seed != TUNING_SEED or DIVERGED.encode() not in said:
                 raise
             kept = {"run": name, "seed": seed, "data": self.text_of(name, seed), "comparisons": {}}
             self.records.keep(self.file, kept | {"validation": 0.0, "validation_loss": math.inf})

@@ -40,9 +40,11 @@ from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
+from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.lock import OutputTakenError, lock_output
 from hf_capsule_mt.pipelines.lines import one_line
 from hf_capsule_mt.training import load_recipe
+from hf_capsule_mt.training.distillation import SUMMARY_FILE
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
@@ -138,7 +140,7 @@ class Reproduction:
                     process.send_signal(signal.SIGTERM)
                     process.wait()
                 return False
-        if code:
+        if code not in (0, CODE_OF_FAILED_LINES):  # a line that the teacher cannot translate is left out
             self.failed[log] = TrainingError(f"{Path(command[0]).name} failed with code {code}: see {log}")
             raise self.failed[log]
         return True
@@ -176,7 +178,8 @@ class Reproduction:
             teacher = self.folder(run.distilled, seed)
             extra = ["--data-dir", self.arguments.data_dir] if self.arguments.data_dir else []
             command = [str(SCRIPTS / "distill.py"), self.recipe("plain"), str(data), "--teacher"]
-            if not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
+            is_there = (data / SUMMARY_FILE).exists()
+            if not is_there and not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
                 return False
         command = [str(SCRIPTS / "train.py"), recipe, "--output_dir", str(folder), "--seed", str(seed)]
         changed = self.overrides(run, seed)

@@ -5281,10 +5281,15 @@ def with_limits(
     of_checkpoint = limit_of_checkpoint(model)
     limits = by_source if of_checkpoint is None else by_source.clamp(max=of_checkpoint)
     settings["limits"] = limits
-    if (model.generation_config if config is None else config).max_length is None:
-        settings["max_new_tokens"] = int(limits.max())
-    else:  # both of them would give a warning
-        settings["max_length"] = int(limits.max()) + 1
+    # both of them would give a warning, and so would one beside a generation config
+    own = {"max_new_tokens": int(limits.max())}
+    if setting_of(model, generate_kwargs, "max_length") is not None:
+        own = {"max_length": int(limits.max()) + 1}
+    if config is None:
+        settings |= own
+    else:
+        settings["generation_config"] = copy.deepcopy(config)
+        settings["generation_config"].update(**own)
     ends = end_token_ids(model, generate_kwargs)
     if ends and (of_checkpoint is None or bool((by_source < of_checkpoint).any())):
         processors = settings.get("logits_processor") or ()
@@ -5665,7 +5670,7 @@ def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
     places: list[tuple[int, int]] = []
     start = 0
     for end in range(1, len(text) + 1):
-        if end < len(text) and unicodedata.combining(text[end]):
+        if end < len(text) and _goes_on(text[start:end], text[end]):
             continue
         for character in unicodedata.normalize("NFKC", text[start:end]):
             if character.isspace():
@@ -5676,6 +5681,14 @@ def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
             places.append((start, end))
         start = end
     return "".join(found), places
+
+
+def _goes_on(text: str, character: str) -> bool:
+    """Return whether a character composes with those before, as vowels of Hangul do."""
+    composed = character > "\u02ff" and unicodedata.normalize("NFC", text + character)
+    return bool(composed) and (
+        unicodedata.combining(character) > 0 or len(str(composed)) <= len(unicodedata.normalize("NFC", text))
+    )
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -6390,13 +6403,16 @@ class Segmenter:
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         document = Document(LONE_SURROGATES.sub("\ufffd", text))
-        begins, token = self._language_token(document.text)
-        segmenter = replace(self, prefix=f"{self.prefix}{token} ") if token else self
-        special, unknown_id = set(self.tokenizer.all_special_ids), self.tokenizer.unk_token_id
-        if token:
-            special.add(cast(int, self.tokenizer.convert_tokens_to_ids(token)))
-        for start, end in self._sentences(document.text[begins:]):
-            for span, source in segmenter._fitting(document.text, Span(begins + start, begins + end)):
+        of_text, unknown_id = self._language_of(document.text), self.tokenizer.unk_token_id
+        for start, end in self._sentences(document.text):
+            begins, token = self.language_token(document.text[start:end])
+            segmenter, special = self, set(self.tokenizer.all_special_ids)
+            if token := token or of_text:
+                segmenter = replace(self, prefix=f"{self.prefix}{token} ")
+                special.add(cast(int, self.tokenizer.convert_tokens_to_ids(token)))
+            if start + begins == end:
+                continue
+            for span, source in segmenter._fitting(document.text, Span(start + begins, end)):
                 is_unknown = unknown_id in source.token_ids and not is_mark(document.text[span.start : span.end])
                 if is_unknown or set(source.token_ids) - special:
                     words = segmenter._words(document.text, span, source) if self.with_words else []
@@ -6406,14 +6422,21 @@ class Segmenter:
             document.pieces[0].target_prefix = list(encoded["input_ids"])
         return document
 
-    def _language_token(self, text: str) -> tuple[int, str]:
-        """Return where a text begins, and the token of the target language that each of its pieces needs."""
-        tokens = getattr(self.tokenizer, "supported_language_codes", None) or ()
+    def language_token(self, text: str) -> tuple[int, str]:
+        """Return the token of a target language that a text begins with, or "", and where the rest begins."""
         given = LANGUAGE_TOKEN.match(text)
-        if given is not None and given[1] in tokens:
-            return given.end(), given[1]
-        token = f">>{self.tgt_lang}<<"
-        return 0, token if token in tokens else ""
+        is_one = given is not None and given[1] in language_tokens(self.tokenizer)
+        return (given.end(), given[1]) if given is not None and is_one else (0, "")
+
+    def _language_of(self, text: str) -> str:
+        """Return the token of the target language for the sentences of a text that have none of their own."""
+        tokens, token = language_tokens(self.tokenizer), self.language_token(text)[1] or f">>{self.tgt_lang}<<"
+        if token in tokens:
+            return token
+        if tokens and self.tgt_lang is not None:
+            shown = ", ".join(known.strip("<>") for known in tokens[:8])
+            pipeline_logger.warning_once(f"`tgt_lang` {self.tgt_lang!r} is none of the tokenizer's: {shown}")
+        return ""
 
     def _words(self, text: str, span: Span, source: EncodedText) -> list[SourceWord]:
         if source.offset_mapping is None:
@@ -6479,11 +6502,18 @@ class Segmenter:
         return EncodedText(list(encoded["input_ids"]), settings, encoded.get("offset_mapping"), was_cut=truncate)
 
 
+def language_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the tokens of target languages of a multilingual OPUS-MT model; none for any other."""
+    return list(getattr(tokenizer, "supported_language_codes", None) or ())
+
+
 def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | None) -> None:
-    """Raise where a tokenizer of many languages, whose tokens are special ones, does not have this one."""
+    """Raise where a tokenizer of many languages, whose tokens are special or added ones, does not have this one."""
+    if code is None or {code, f"__{code.strip('_')}__"} & tokenizer.get_added_vocab().keys():
+        return
     tokens = {*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ())}
     known = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
-    if code is None or not known or code.strip("_") in known:
+    if not known or code.strip("_") in known:
         return
     near = [word for word in known if word.startswith(code[:2])] or known
     raise ValueError(
@@ -7287,6 +7317,9 @@ class Translator:
                 raise TypeError("`keep` does not go with a `PrefixedText`: leave one of them out")
         plain = replace(options, keep=())
         segmenter, clean_up = self._segmenter(options), options.clean_up_tokenization_spaces
+        for text in texts:
+            if token := segmenter.language_token(text)[1]:
+                raise ValueError(f"`keep` does not go with {token} in a text: give `tgt_lang={token.strip('<>')!r}`")
         keeper = Keeper(
             options.keep,
             lambda sentences: [found for (found,) in self.translate(sentences, plain)],

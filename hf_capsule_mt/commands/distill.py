@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
@@ -24,6 +25,7 @@ from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.outputs import check_output_folder
 from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.pipelines.limits import max_source_tokens, max_target_tokens
+from hf_capsule_mt.pipelines.segments import LANGUAGE_TOKEN, language_tokens
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
@@ -73,6 +75,16 @@ def longest_translation(arguments: argparse.Namespace, limit: int | None) -> int
     return given
 
 
+def needs_more(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a model reads a language or a prefix before each source."""
+    of_tasks = getattr(config, "task_specific_params", None) or {}
+    return (
+        hasattr(tokenizer, "_build_translation_inputs")
+        or bool(language_tokens(tokenizer) or getattr(config, "prefix", None))
+        or any(settings.get("prefix") for task, settings in of_tasks.items() if task.startswith("translation"))
+    )
+
+
 @resumable()
 def main() -> int:
     arguments = parse_arguments()
@@ -84,7 +96,7 @@ def main() -> int:
         train = load_corpus(recipe)["train"]
     sources = [pair[source] for pair in train["translation"]][: arguments.first]
     model, tokenizer = load_checkpoint(arguments.teacher, dtype=getattr(torch, arguments.dtype))
-    if hasattr(tokenizer, "_build_translation_inputs") or getattr(model.config, "task_specific_params", None):
+    if needs_more(model.config, tokenizer) and not any(LANGUAGE_TOKEN.match(text) for text in sources[:1]):
         raise ValueError(
             f"--teacher {arguments.teacher}: sources need a language or a prefix, which this command does not give; "
             "take a bilingual teacher, or translate the text by `capsule-mt translate --tgt-lang`"

@@ -137,7 +137,7 @@ def main() -> int:
         if resumes:
             described = {
                 **{name: getattr(arguments, name) for name in ("coverage", "batch_tokens", "window")},
-                "task": translator.task,
+                **({"task": translator.task} if arguments.src_lang else {}),
                 "model": model_digests(translator.model),
                 "tokenizer": tokenizer_digest(translator.tokenizer),
             }

@@ -1,5 +1,6 @@
 """How long a source and a translation may become, and whether a translation was cut at its limit."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,10 +125,15 @@ def with_limits(
     of_checkpoint = limit_of_checkpoint(model)
     limits = by_source if of_checkpoint is None else by_source.clamp(max=of_checkpoint)
     settings["limits"] = limits
-    if (model.generation_config if config is None else config).max_length is None:
-        settings["max_new_tokens"] = int(limits.max())
-    else:  # both of them would give a warning
-        settings["max_length"] = int(limits.max()) + 1
+    # both of them would give a warning, and so would one beside a generation config
+    own = {"max_new_tokens": int(limits.max())}
+    if setting_of(model, generate_kwargs, "max_length") is not None:
+        own = {"max_length": int(limits.max()) + 1}
+    if config is None:
+        settings |= own
+    else:
+        settings["generation_config"] = copy.deepcopy(config)
+        settings["generation_config"].update(**own)
     ends = end_token_ids(model, generate_kwargs)
     if ends and (of_checkpoint is None or bool((by_source < of_checkpoint).any())):
         processors = settings.get("logits_processor") or ()

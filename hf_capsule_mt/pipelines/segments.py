@@ -105,13 +105,16 @@ class Segmenter:
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         document = Document(LONE_SURROGATES.sub("\ufffd", text))
-        begins, token = self._language_token(document.text)
-        segmenter = replace(self, prefix=f"{self.prefix}{token} ") if token else self
-        special, unknown_id = set(self.tokenizer.all_special_ids), self.tokenizer.unk_token_id
-        if token:
-            special.add(cast(int, self.tokenizer.convert_tokens_to_ids(token)))
-        for start, end in self._sentences(document.text[begins:]):
-            for span, source in segmenter._fitting(document.text, Span(begins + start, begins + end)):
+        of_text, unknown_id = self._language_of(document.text), self.tokenizer.unk_token_id
+        for start, end in self._sentences(document.text):
+            begins, token = self.language_token(document.text[start:end])
+            segmenter, special = self, set(self.tokenizer.all_special_ids)
+            if token := token or of_text:
+                segmenter = replace(self, prefix=f"{self.prefix}{token} ")
+                special.add(cast(int, self.tokenizer.convert_tokens_to_ids(token)))
+            if start + begins == end:
+                continue
+            for span, source in segmenter._fitting(document.text, Span(start + begins, end)):
                 is_unknown = unknown_id in source.token_ids and not is_mark(document.text[span.start : span.end])
                 if is_unknown or set(source.token_ids) - special:
                     words = segmenter._words(document.text, span, source) if self.with_words else []
@@ -121,14 +124,21 @@ class Segmenter:
             document.pieces[0].target_prefix = list(encoded["input_ids"])
         return document
 
-    def _language_token(self, text: str) -> tuple[int, str]:
-        """Return where a text begins, and the token of the target language that each of its pieces needs."""
-        tokens = getattr(self.tokenizer, "supported_language_codes", None) or ()
+    def language_token(self, text: str) -> tuple[int, str]:
+        """Return the token of a target language that a text begins with, or "", and where the rest begins."""
         given = LANGUAGE_TOKEN.match(text)
-        if given is not None and given[1] in tokens:
-            return given.end(), given[1]
-        token = f">>{self.tgt_lang}<<"
-        return 0, token if token in tokens else ""
+        is_one = given is not None and given[1] in language_tokens(self.tokenizer)
+        return (given.end(), given[1]) if given is not None and is_one else (0, "")
+
+    def _language_of(self, text: str) -> str:
+        """Return the token of the target language for the sentences of a text that have none of their own."""
+        tokens, token = language_tokens(self.tokenizer), self.language_token(text)[1] or f">>{self.tgt_lang}<<"
+        if token in tokens:
+            return token
+        if tokens and self.tgt_lang is not None:
+            shown = ", ".join(known.strip("<>") for known in tokens[:8])
+            pipeline_logger.warning_once(f"`tgt_lang` {self.tgt_lang!r} is none of the tokenizer's: {shown}")
+        return ""
 
     def _words(self, text: str, span: Span, source: EncodedText) -> list[SourceWord]:
         if source.offset_mapping is None:
@@ -194,11 +204,18 @@ class Segmenter:
         return EncodedText(list(encoded["input_ids"]), settings, encoded.get("offset_mapping"), was_cut=truncate)
 
 
+def language_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the tokens of target languages of a multilingual OPUS-MT model; none for any other."""
+    return list(getattr(tokenizer, "supported_language_codes", None) or ())
+
+
 def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | None) -> None:
-    """Raise where a tokenizer of many languages, whose tokens are special ones, does not have this one."""
+    """Raise where a tokenizer of many languages, whose tokens are special or added ones, does not have this one."""
+    if code is None or {code, f"__{code.strip('_')}__"} & tokenizer.get_added_vocab().keys():
+        return
     tokens = {*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ())}
     known = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
-    if code is None or not known or code.strip("_") in known:
+    if not known or code.strip("_") in known:
         return
     near = [word for word in known if word.startswith(code[:2])] or known
     raise ValueError(

@@ -216,6 +216,9 @@ class Translator:
                 raise TypeError("`keep` does not go with a `PrefixedText`: leave one of them out")
         plain = replace(options, keep=())
         segmenter, clean_up = self._segmenter(options), options.clean_up_tokenization_spaces
+        for text in texts:
+            if token := segmenter.language_token(text)[1]:
+                raise ValueError(f"`keep` does not go with {token} in a text: give `tgt_lang={token.strip('<>')!r}`")
         keeper = Keeper(
             options.keep,
             lambda sentences: [found for (found,) in self.translate(sentences, plain)],

@@ -163,7 +163,7 @@ def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
     places: list[tuple[int, int]] = []
     start = 0
     for end in range(1, len(text) + 1):
-        if end < len(text) and unicodedata.combining(text[end]):
+        if end < len(text) and _goes_on(text[start:end], text[end]):
             continue
         for character in unicodedata.normalize("NFKC", text[start:end]):
             if character.isspace():
@@ -174,6 +174,14 @@ def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
             places.append((start, end))
         start = end
     return "".join(found), places
+
+
+def _goes_on(text: str, character: str) -> bool:
+    """Return whether a character composes with those before, as vowels of Hangul do."""
+    composed = character > "\u02ff" and unicodedata.normalize("NFC", text + character)
+    return bool(composed) and (
+        unicodedata.combining(character) > 0 or len(str(composed)) <= len(unicodedata.normalize("NFC", text))
+    )
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -57,16 +57,17 @@ async def _unless_gone(request: Request, work: "asyncio.Future[list[Any]]") -> l
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs what nobody has read
     leaving = asyncio.ensure_future(gone())
     both: set[asyncio.Future[Any]] = {work, leaving}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done() and leaving.exception() is None:
+            raise HTTPException(CLIENT_HAS_GONE, "the client has gone")
+        return await work
     finally:
         leaving.cancel()
-    if not work.done():
         work.cancel()
-        raise HTTPException(CLIENT_HAS_GONE, "the client has gone")
-    return work.result()
 
 
 def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics: Metrics) -> FastAPI:

@@ -15,6 +15,7 @@ import capsule_mt
 from hf_capsule_mt import CapsuleMarianMTModel, commands, extras
 from hf_capsule_mt.command_line import check_streams, run
 from hf_capsule_mt.commands import convert, quickstart, recipes
+from hf_capsule_mt.commands.distill import needs_more
 from hf_capsule_mt.training import load_recipe, recipe_names
 from hf_capsule_mt.training.run_identity import same_recipe_as_before
 from tests.fixtures.tiny import save_tiny_checkpoint
@@ -263,6 +264,14 @@ def test_options_that_are_given_twice_add_up(program, monkeypatch, tmp_path):
     with pytest.raises(AttributeError):  # there is no model to save
         program(*line, "--set", "guided_routing=guided", "--set", "guided_capsule_dim=8", "guided_ffn_dim=16")
     assert seen == {"guided_routing": "guided", "guided_capsule_dim": 8, "guided_ffn_dim": 16}
+
+
+def test_teachers_that_read_more_than_the_source():
+    config = SimpleNamespace(prefix=None, task_specific_params={"summarization": {"prefix": "summarize: "}})
+    assert not needs_more(config, SimpleNamespace(supported_language_codes=[]))
+    assert needs_more(config, SimpleNamespace(supported_language_codes=[">>fra<<"]))
+    config.task_specific_params["translation_en_to_de"] = {"prefix": "translate English to German: "}
+    assert needs_more(config, SimpleNamespace())
 
 
 def test_translations_are_no_gzip(program, tmp_path):

@@ -297,7 +297,8 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 # ---- writing
 def pack(folder: Path) -> None:
-    packed = lzma.compress((folder / WEIGHTS).read_bytes(), preset=9 | lzma.PRESET_EXTREME)
+    of_four_bytes = {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "lp": 2}
+    packed = lzma.compress((folder / WEIGHTS).read_bytes(), filters=[of_four_bytes])
     (folder / f"{WEIGHTS}.xz").write_bytes(packed)
 
 

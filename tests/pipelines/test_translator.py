@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import unicodedata
 from functools import partial
 
 import pytest
@@ -26,7 +27,7 @@ from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines import PrefixedText, Translation
 from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit, with_limits
 from hf_capsule_mt.pipelines.segments import Segmenter, check_language
-from hf_capsule_mt.pipelines.words import token_offsets
+from hf_capsule_mt.pipelines.words import _normalized, token_offsets
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for
 from tests.fixtures.word_for_word import sentences
 
@@ -103,7 +104,10 @@ def test_a_limit_of_time_leaves_that_of_the_length(translator):
     text, model = "the farmer sees the house and " * 9, translator.model
     source = translator.tokenizer(text, return_tensors="pt")
     expected = with_limits(model, source, {})["limits"].tolist()
-    for given in ({"max_time": 60.0}, {"stopping_criteria": []}, {"generation_config": GenerationConfig(num_beams=2)}):
+    in_config = {"generation_config": GenerationConfig(num_beams=2)}
+    limited = with_limits(model, source, in_config)["generation_config"]
+    assert (limited.num_beams, limited.max_new_tokens) == (2, max(expected))
+    for given in ({"max_time": 60.0}, {"stopping_criteria": []}, in_config):
         assert with_limits(model, source, given)["limits"].tolist() == expected
     for given in ({"max_new_tokens": 5}, {"generation_config": GenerationConfig(max_length=7)}):
         assert "limits" not in with_limits(model, source, given)
@@ -403,6 +407,10 @@ def test_every_sentence_has_the_language_of_its_text(unequal):
     pieces = Segmenter(tokenizer, None, tgt_lang="ita").document(text).pieces
     assert [text[piece.span.start : piece.span.end] for piece in pieces] == ["One two.", "Three four."]
     assert [piece.source.token_ids[0] for piece in pieces] == [20, 20]
+    text = ">>fra<< One two. >>ita<< Three four. Two two."
+    pieces = Segmenter(tokenizer, None).document(text).pieces
+    assert [text[piece.span.start : piece.span.end] for piece in pieces] == ["One two.", "Three four.", "Two two."]
+    assert [piece.source.token_ids[0] for piece in pieces] == [20, 21, 20]
     text = "one  two"
     (piece,) = Segmenter(tokenizer, None, tgt_lang="ita", with_words=True).document(text).pieces
     assert piece.source.token_ids[0] == 21
@@ -410,12 +418,21 @@ def test_every_sentence_has_the_language_of_its_text(unequal):
     assert Segmenter(tokenizer, None).document(">>fra<< ").pieces == []
 
 
+def test_what_is_kept_has_no_language_before_it(translator, monkeypatch):
+    monkeypatch.setattr(translator.tokenizer, "supported_language_codes", [">>fra<<"], raising=False)
+    with pytest.raises(ValueError, match="`keep` does not go with >>fra<< in a text: give `tgt_lang='fra'`"):
+        translator(">>fra<< the farmer", keep=("numbers",))
+
+
 def test_a_language_that_the_tokenizer_lacks_is_refused():
     tokenizer = NllbTokenizer()
     with pytest.raises(ValueError, match="`tgt_lang` 'de' is no language of NllbTokenizer; it has deu_Latn"):
         Segmenter(tokenizer, None, src_lang="eng_Latn", tgt_lang="de").document("no")
-    for name in ("eng_Latn", None):
+    tokenizer.add_tokens(["tyv_Cyrl"])
+    for name in ("eng_Latn", "tyv_Cyrl", None):
         check_language(tokenizer, "src_lang", name)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["tyv_Cyrl"]})
+    check_language(tokenizer, "src_lang", "eng_Latn")
 
 
 def test_places_in_text_that_the_tokenizer_normalises(unequal):
@@ -462,3 +479,10 @@ def test_half_weights_are_computed_in_float32_on_a_cpu(word_for_word, tmp_path):
     assert translator.model.dtype == torch.float32
     assert translator("balu bamo", num_beams=2).text == "ULAB OMAB"
     assert Translator.from_pretrained(tmp_path, device="cpu", dtype=torch.float16).model.dtype == torch.float16
+
+
+def test_decomposed_hangul_has_places():
+    text = unicodedata.normalize("NFD", "한국어 번역 house")
+    found, places = _normalized(text)
+    assert found == "한국어 번역 house"
+    assert [text[start:end] for start, end in places[4:6]] == [unicodedata.normalize("NFD", one) for one in "번역"]

@@ -1,6 +1,7 @@
 """The HTTP API, in this process, on golden checkpoints, and the languages that a checkpoint translates between."""
 
 import asyncio
+import gc
 import json
 from concurrent.futures import Future
 from pathlib import Path
@@ -295,16 +296,41 @@ def test_the_list_is_that_of_libretranslate():
     ]
 
 
-def test_nothing_is_translated_for_a_client_that_has_gone():
-    class Gone:
-        async def receive(self):
-            return {"type": "http.disconnect"}
+class Channel:
+    """What a request receives while its work waits."""
 
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def receive(self):
+        if self.answer is None:
+            await asyncio.sleep(60)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return {"type": self.answer}
+
+
+def test_nothing_is_translated_for_a_client_that_has_gone(caplog):
+    async def ask(channel, waiting, seconds=None):
+        await asyncio.wait_for(_unless_gone(channel, asyncio.gather(asyncio.wrap_future(waiting))), seconds)
+
+    for channel, seconds, error in (("http.disconnect", None, HTTPException), (None, 0.01, asyncio.TimeoutError)):
+        waiting = Future()
+        with pytest.raises(error):
+            asyncio.run(ask(Channel(channel), waiting, seconds))
+        assert waiting.cancelled()
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_work_goes_on_where_nobody_can_say_that_the_client_has_gone():
     async def ask():
-        work = asyncio.gather(asyncio.wrap_future(waiting))
-        await _unless_gone(Gone(), work)
+        waiting = Future()
+        work = asyncio.ensure_future(
+            _unless_gone(Channel(RuntimeError()), asyncio.gather(asyncio.wrap_future(waiting)))
+        )
+        await asyncio.sleep(0)
+        waiting.set_result("done")
+        return await work
 
-    waiting = Future()
-    with pytest.raises(HTTPException, match="the client has gone"):
-        asyncio.run(ask())
-    assert waiting.cancelled()
+    assert asyncio.run(ask()) == ["done"]
