@@ -1,6 +1,6 @@
-"""Write the tables of the report and of two pages, and the pictures, of all results in lab/results.
+"""Write the tables of the report and of three pages, and the pictures, of all results in lab/results.
 
-    python -m lab.report                                       # lab/REPORT.md, two pages of docs, lab/pictures
+    python -m lab.report                                       # lab/REPORT.md, three pages of docs, lab/pictures
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results
 
 What stands on a page between `<!-- NAME -->` and `<!-- end of NAME -->` is the section NAME, written anew each time;
@@ -29,7 +29,7 @@ from lab.tables import SETTINGS, left_out, render_claims, render_table, worth_sh
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
-PAGES = (LAB / "REPORT.md", DOCS / "does-it-help.md", DOCS / "deployment.md")
+PAGES = (LAB / "REPORT.md", DOCS / "does-it-help.md", DOCS / "deployment.md", DOCS / "coverage.md")
 # a section that has never been written has no end
 SECTION = re.compile(r"^<!-- ([a-z0-9_]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
 
@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
         "--page",
         type=Path,
         default=DOCS / "does-it-help.md",
-        help="the page to write, with its picture",
+        help="the page to write, with its picture; the others go beside it",
     )
     parser.add_argument("--pictures", type=Path, default=LAB / "pictures", help="the folder of pictures")
     parser.add_argument("--no-pictures", action="store_true", help="write the pages alone")
@@ -133,9 +133,8 @@ def main() -> None:
     records = Records(arguments.results)
     for path in arguments.keep:
         records.keep("studies", {"name": path.stem, **read_result(path)})
-    for page, path in zip(
-        PAGES, (arguments.report, arguments.page, arguments.page.with_name("deployment.md")), strict=True
-    ):
+    others = [arguments.page.with_name(page.name) for page in PAGES[2:]]
+    for page, path in zip(PAGES, (arguments.report, arguments.page, *others), strict=True):
         write_output(path, fill(page, records))
         print(f"Written to {path}")
     picture = arguments.page.with_suffix(".svg")

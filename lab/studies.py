@@ -31,6 +31,25 @@ def adequacy(records: Records) -> str:
     return f"{areas}\n{cross_validated_markdown(chosen)}" if chosen else areas
 
 
+def word_omissions(records: Records) -> str:
+    """Return how well each method finds words that are missing, in references and in a model's own translations."""
+    record = records.named("studies")["word-omissions-de-en"]
+    dropped, own = (record["measures"][kind] for kind in ("references with words dropped", "own, greedy"))
+    rows = []
+    for method in dropped:
+        cells = []
+        for by_method in (dropped, own):
+            area, precision = by_method[method]["word_auc"], by_method[method]["precision"]
+            cells += [
+                f"{area['value']:.2f} [{area['low']:.2f}, {area['high']:.2f}]",
+                f"{precision['value']:.2f}",
+            ]
+        time = record["time_relative_to_translation"].get(method)
+        rows.append([f'`"{method}"`' if time else method, *cells, f"{time:.2f}" if time else ""])
+    header = ["dropped words", "precision at recall 0.6", "own translations", "precision at recall 0.6", "time"]
+    return markdown_table(["method", *header], rows)
+
+
 def probing(records: Records) -> str:
     return probing_table(records.named("studies")["probing"]["results"])
 
@@ -140,7 +159,7 @@ def campaign(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
-        *(adequacy, probing, alignment, comparisons, quickstart),
+        *(adequacy, word_omissions, probing, alignment, comparisons, quickstart),
         *(benchmarks, engines, engines_amx, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }

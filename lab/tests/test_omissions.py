@@ -1,6 +1,7 @@
 """Studies of what translations leave out: gold links, given translations, ROC areas, and marks of words."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -20,6 +21,8 @@ from lab.area_under_curve import (
     precision_at_recall,
 )
 from lab.expected_length import cross_validated, cross_validated_markdown, expected_lengths, shortness
+from lab.records import Records
+from lab.report import LAB
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
@@ -140,6 +143,21 @@ def test_labels_of_own_translations():
     (example,) = omissions_of(["alt Mann ja"], ["man"], [wanted], [given])
     assert example.is_omitted == {(0, 3): True, (4, 8): False}
     assert omissions_of(["ja"], [""], [frozenset()], [frozenset()]) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "methods"),
+    [
+        ("README.md", ["attention"]),
+        ("docs/does-it-help.md", ["attention", "guided"]),
+        ("docs/opus-mt.md", ["guided", "attention"]),
+    ],
+)
+def test_pages_say_what_was_measured(page, methods):
+    measured = Records(LAB / "results").named("studies")["word-omissions-de-en"]["measures"]
+    areas = [measured["references with words dropped"][method]["word_auc"]["value"] for method in methods]
+    claim = (LAB.parent / page).read_text(encoding="utf-8").split("area under the ROC")[1]
+    assert re.findall(r"\b0\.\d\d\b", claim)[: len(areas)] == [f"{area:.2f}" for area in areas]
 
 
 def test_the_command(command, tmp_path):

@@ -121,8 +121,8 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
     assert (tmp_path / "REPORT.md").read_text("utf-8") == (LAB / "REPORT.md").read_text("utf-8"), message
     for name in (PAGE, PAGE.with_suffix(".svg")):
         assert (tmp_path / f"page{name.suffix}").read_text("utf-8") == name.read_text("utf-8"), message
-    deployment = PAGE.with_name("deployment.md").read_text("utf-8")
-    assert (tmp_path / "deployment.md").read_text("utf-8") == deployment, message
+    for name in ("deployment.md", "coverage.md"):
+        assert (tmp_path / name).read_text("utf-8") == PAGE.with_name(name).read_text("utf-8"), message
 
 
 def test_everything_is_drawn(tmp_path, monkeypatch):
@@ -139,7 +139,7 @@ def test_a_result_file_gets_a_line(tmp_path, monkeypatch):
     kept = tmp_path / "results"
     Records(kept).keep("embedded", {"run": "plain", "seed": 1})
     (tmp_path / "more.json").write_text('{"kind": "more"}')
-    names = ("REPORT.md", "does-it-help.md", "deployment.md")
+    names = [page.name for page in report.PAGES]
     for name in names:
         (tmp_path / name).write_text("text\n")
     monkeypatch.setattr(report, "PAGES", tuple(tmp_path / name for name in names))
