@@ -49,7 +49,7 @@ METHODS = {
 # what is compared, by its title; the last one asks whether parameters alone do as much
 CONTRASTS = {
     "CapsNMT: the same, both distilled": ("capsules", "pooling"),
-    "CapsNMT: the same, pooling with as many parameters": ("capsules", "wide"),
+    "CapsNMT: the same, against as many parameters": ("capsules", "wide"),
     "Pooling with as many parameters (the control)": ("wide", "pooling"),
 }
 PLANNED = list(CONTRASTS)[:2]
