@@ -1,0 +1,1 @@
+"""Coverage: which source words a translation leaves out."""

@@ -1,0 +1,106 @@
+"""What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Ids = Sequence[int]
+
+
+class Candidates(Protocol):
+    """A lexical shortlist: the tokens that the translation of a source may have."""
+
+    def of_source(self, source: Ids, *further: int) -> Sequence[int]:
+        """Return the tokens, ascending, with `further` ones."""
+        ...
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
+
+    head: tuple[int, int] | None = None
+    guided: bool = False
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search for translations, with transformers' names and meanings.
+
+    limits: the most tokens after the start token, for each source.
+    forces_end: for each source, whether the end token is forced at its limit; empty for none.
+    prefixes: for each source, what its translations begin with; empty for none.
+    shortlist: write only these tokens.
+    readings: what to read while searching.
+    further: options of `generate()` that only transformers knows.
+    """
+
+    limits: Sequence[int]
+    forces_end: Sequence[bool] = ()
+    num_beams: int = 1
+    num_return_sequences: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    no_repeat_ngram_size: int = 0
+    min_new_tokens: int = 0
+    suppress_tokens: Ids = ()
+    prefixes: Sequence[Ids] = ()
+    shortlist: Candidates | None = None
+    readings: Readings | None = None
+    further: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass
+class GuidedReading:
+    """What PAST and FUTURE tell of each source token [S].
+
+    The shares of `past` and `future` when the translation has been read, by how much FUTURE fell on the way (`fall`),
+    and how much of that the model agreed to (`agreed`).
+    """
+
+    past: list[float]
+    future: list[float]
+    fall: list[float]
+    agreed: list[float]
+
+
+@dataclass
+class Hypothesis:
+    """A translation that a search has found.
+
+    ids: the tokens after the start token, with the end token where it came.
+    score: the mean log-probability of a token.
+    was_cut: whether it reached its limit.
+    received: the most attention that each source token [S] receives in any step, the end token's included.
+    """
+
+    ids: list[int]
+    score: float
+    was_cut: bool
+    received: list[float] | None = None
+    guided: GuidedReading | None = None
+
+
+@dataclass
+class Forced:
+    """A given translation, scored.
+
+    log_probs: of each of its tokens [T].
+    received: the attention of each step to each source token [T][S].
+    """
+
+    log_probs: list[float]
+    received: list[list[float]] | None = None
+    guided: GuidedReading | None = None
+
+
+class Decoder(Protocol):
+    """Anything that translates token ids: the engine, or `generate()` of transformers."""
+
+    def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Return the best translations of each source, the best first."""
+        ...
+
+    def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
+        """Score given translations, from the first token after the start token on, in one pass."""
+        ...

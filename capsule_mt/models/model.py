@@ -1,0 +1,35 @@
+"""A model that was read from a folder, with what it takes to translate by it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from capsule_mt.engine.search import Candidates, Decoder
+from capsule_mt.text.tokenizer import Tokenizer
+
+
+@dataclass
+class LoadedModel:
+    """A decoder, its tokenizer, and the settings of the model.
+
+    generation: what generation_config.json says: defaults of `num_beams`, `max_new_tokens` and so on.
+    calibration: `coverage_calibration` of config.json, empty if there is none.
+    longest_source, longest_target: the most tokens of a source, and of a translation after the start token; `None`
+        where the model has no limit.
+    follows_past_and_future: whether it has guided routing.
+    head_shape: how many decoder layers, and heads in each, attend to the source; (0, 0) for none.
+    """
+
+    decoder: Decoder
+    tokenizer: Tokenizer
+    name: str
+    start: int
+    end: int
+    pad: int
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    longest_source: int | None = None
+    longest_target: int | None = None
+    follows_past_and_future: bool = False
+    head_shape: tuple[int, int] = (0, 0)
+    shortlist: Candidates | None = None

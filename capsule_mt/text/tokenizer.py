@@ -1,0 +1,36 @@
+"""What text handling asks of a tokenizer."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Encoded(NamedTuple):
+    """A text as the model reads it: token ids with special tokens, and the characters that each stands for."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int] | None]
+
+
+class Tokenizer(Protocol):
+    """A tokenizer of both languages.
+
+    unknown_id: the token that stands for what the vocabulary lacks, if there is one.
+    special_ids: tokens without text: start, end, padding.
+    language_tokens: of a multilingual OPUS-MT model, such as ">>deu<<"; empty for any other.
+    """
+
+    unknown_id: int | None
+    special_ids: frozenset[int]
+    language_tokens: Sequence[str]
+
+    def encode(self, text: str) -> Encoded:
+        """Encode a source."""
+        ...
+
+    def encode_target(self, text: str) -> list[int]:
+        """Encode a translation as the model writes it, with its end token."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of a translation, without special tokens."""
+        ...
