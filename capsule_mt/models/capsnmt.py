@@ -1,0 +1,104 @@
+"""The program of CapsNMT: the source in a fixed number of capsules, before a decoder that does not look back."""
+
+import math
+
+from capsule_mt.engine.program import Positions, Program, UnsupportedModelError
+from capsule_mt.models.parts import Parts, Rows, Writers
+from capsule_mt.models.recurrent import attend, both_directions, even_width, logits, lookup, maps
+from capsule_mt.models.settings import MOST_ITERATIONS, Settings
+from capsule_mt.models.weights import Weights
+
+LONGEST_SOURCE = 1024  # words that the engine has positions for; the model itself has no limit
+NUM_POOLED_VECTORS = 4
+TIED = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+
+
+def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
+    """Return the program of a CapsNMT, and the weights that it uses."""
+    parts = Parts(weights)
+    width, vocabulary = even_width(settings), settings.number("vocab_size", 50000)
+    narrow = settings.number("embedding_size", width)
+    scale = math.sqrt(narrow) if settings.flag("scale_embedding", True) else 1.0
+    aggregation = settings.choice("aggregation", "capsules", ("capsules", "pooling"))
+    program = Program(vocabulary=vocabulary, embeddings=vocabulary)
+    words, sources, step, states = writers = Writers.of(parts, program)
+
+    def embed(writer: Rows, side: str) -> int:
+        embedded = lookup(writer, parts.tied(f"model.{side}.embed_tokens", *TIED), vocabulary, narrow, scale)
+        if narrow == width:
+            return embedded
+        return writer.apply(embedded, f"model.{side}.embedding_projection", outputs=width, bias=False)
+
+    hidden = embed(words, "encoder")
+    for number in range(settings.number("encoder_layers", 4)):
+        hidden = both_directions(words, hidden, f"model.encoder.layers.{number}", "norm", "lstm", width)
+    if aggregation == "pooling":
+        capsules = sources.run("POOL_WORDS", sources.new(NUM_POOLED_VECTORS * width), words=hidden)
+    else:
+        capsules = _capsules(writers, settings, hidden)
+    is_short = aggregation == "capsules" and not settings.flag("normalize_capsules", False)
+    projection = parts.linear(
+        "model.decoder.source_projection",
+        width,
+        program.width(capsules),
+        bias=False,
+        scale=math.sqrt(width) if is_short else 1.0,
+    )
+    source = sources.linear(capsules, projection)
+
+    word = embed(step, "decoder")
+    top = step.run("ADD", step.copy(source), addend=word)
+    for number in range(settings.number("decoder_layers", 3)):
+        top = _lstm_step(step, states, top, f"model.decoder.layers.{number}")
+        if number == 0 and settings.flag("source_attention", False):
+            name = "model.decoder.source_attention"
+            attended = attend(writers, hidden, top, f"{name}.attention")
+            top = step.normalise(step.apply(attended, f"{name}.output", outputs=width, bias=False), top, f"{name}.norm")
+    table = parts.tied("lm_head", *(TIED if settings.flag("tie_word_embeddings", True) else ()))
+    program.logits = logits(step, top, "output_projection", table, vocabulary, narrow)
+    return program, parts
+
+
+def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
+    """Route the words to capsules, with votes, positions and scores of their own."""
+    words, sources, _, _ = writers
+    parts, program, name = words.parts, words.program, "model.encoder.aggregation"
+    for field in ("score_scale", "compared_capsule_scale"):
+        if settings.real(field, 1.0) != 1.0:
+            raise UnsupportedModelError(f"`{field}` {settings[field]!r} has no fast form, only 1.0")
+    width, num_capsules = program.width(hidden), settings.number("num_capsules", 6)
+    iterations = settings.number("num_iterations", 3, most=MOST_ITERATIONS)
+    sets = 1 if settings.flag("share_iteration_weights", False) else iterations
+    routing: dict[str, object] = {"capsules": num_capsules, "iterations": iterations, "sets": sets}
+    placed = hidden
+    if settings.flag("position_aware", True):
+        program.longest_source = max(LONGEST_SOURCE, num_capsules)
+        placed = words.copy(hidden)
+        words.run("ADD_POSITIONS", placed, positions=Positions(program.longest_source, width))
+        routing["positions"] = Positions(num_capsules, width)
+    votes = words.apply(
+        placed, f"{name}.votes", outputs=sets * num_capsules * width, bias=False, activation="relu"
+    )
+    if settings.flag("separable_scoring", True):
+        inner = words.apply(placed, f"{name}.inner_scoring", outputs=width, activation="relu")
+        routing["scores"] = words.apply(inner, f"{name}.outer_scoring", outputs=width)
+        routing |= {one: parts.linear(f"{name}.{one}_scoring", width, width) for one in ("inner", "outer")}
+    routed = sources.run("SEPARABLE_ROUTING", sources.new(num_capsules * width), votes=votes, **routing)
+    if not settings.flag("normalize_capsules", False):
+        return routed
+    capsules = []
+    for start in range(0, num_capsules * width, width):
+        capsule = sources.run("COPY", sources.new(width), source=routed, start=start, count=width)
+        capsules.append(sources.normalise(capsule, -1, f"{name}.norm"))
+    return sources.concatenate(*capsules)
+
+
+def _lstm_step(step: Rows, states: Rows, hidden: int, layer: str) -> int:
+    """LayerNorm(x + LSTM(x))."""
+    width = step.program.width(hidden)
+    state, cell = states.new(width), states.new(width)
+    from_input, from_state = maps(step.parts, f"{layer}.lstm", "lstm", width, width)
+    gates = step.linear(hidden, from_input)
+    step.run("ADD", gates, addend=step.linear(state, from_state))
+    states.run("LSTM_STEP", state, cell=cell, gates=gates)
+    return step.normalise(step.copy(state), hidden, f"{layer}.norm")

@@ -1,0 +1,69 @@
+"""Int8 checkpoints: int8.safetensors has rounded matrices as `NAME.codes` [out, in] in int8 and `NAME.largest` [out],
+the largest magnitude of each row, and other tensors as they are; int8.json has the format and the file's SHA-256.
+"""
+
+import os
+from collections.abc import Iterator
+
+from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.models.weights import CheckpointError, SafetensorsFile, read_json
+
+INT8_FILE = "int8.safetensors"
+FACTS_FILE = "int8.json"
+FORMAT = 1
+
+
+class Int8File:
+    """The weights of an int8 checkpoint, by the names that they have in any other."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        file, facts_file = os.path.join(folder, INT8_FILE), os.path.join(folder, FACTS_FILE)
+        _check_digest(file, facts_file)
+        self._stored = SafetensorsFile(file)
+        for name in self._stored:
+            matrix = name.removesuffix(".codes")
+            if matrix != name:
+                self._check_codes(matrix)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stored or f"{name}.codes" in self._stored
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removesuffix(".codes") for name in self._stored if not name.endswith(".largest"))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        codes = f"{name}.codes"
+        return self._stored.shape(codes if codes in self._stored else name)
+
+    def read(self, name: str) -> Tensor | Codes:
+        if name in self._stored:
+            return self._stored.read(name)
+        codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
+        content = Tensor(self._stored.content(codes), "I8", self._stored.shape(codes))
+        return Codes(content, largest) if isinstance(largest, Tensor) else largest
+
+    def problem(self, name: str, message: str) -> ValueError:
+        return self._stored.problem(name, message)
+
+    def _check_codes(self, name: str) -> None:
+        codes, largest = f"{name}.codes", f"{name}.largest"
+        shape = self._stored.shape(codes)
+        fits = largest in self._stored and self._stored.shape(largest) == shape[:1]
+        if len(shape) != 2 or not fits or (self._stored.dtype(codes), self._stored.dtype(largest)) != ("I8", "F32"):
+            raise self._stored.problem(codes, f"`{codes}` must be a matrix of I8 with the F32 `{largest}` of its rows")
+
+
+def _check_digest(file: str, facts_file: str) -> None:
+    if not os.path.isfile(facts_file):
+        raise CheckpointError(f"{facts_file} is missing, which has the digest of {INT8_FILE}")
+    facts = read_json(facts_file)
+    if facts.get("format") != FORMAT:
+        raise CheckpointError(f"{facts_file}: `format` must be {FORMAT}, got {facts.get('format')!r}")
+    from hashlib import sha256
+
+    found = sha256()
+    with open(file, "rb") as stream:
+        while block := stream.read(1 << 20):
+            found.update(block)
+    if found.hexdigest() != facts.get("sha256"):
+        raise CheckpointError(f"{file}: its SHA-256 is {found.hexdigest()}, but {FACTS_FILE} says {facts.get('sha256')}")

@@ -1,0 +1,111 @@
+"""From the folder of a checkpoint to a model that translates, without torch and transformers."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.library import Engine
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.int8 import INT8_FILE, Int8File
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.models.registry import write_program
+from capsule_mt.models.shortlist import Shortlist
+from capsule_mt.models.tokenizer import FileTokenizer
+from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
+
+CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
+# a vocabulary may be rounded up to a multiple of one of these
+PADDED_TO = (8, 16, 32, 64, 128)
+TOKENS = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")
+
+
+def load_model(
+    folder: str | os.PathLike[str], *, int8: bool = False, shortlist: bool | str | os.PathLike[str] = False
+) -> LoadedModel:
+    """Load the checkpoint in a folder.
+
+    Args:
+        int8: multiply in int8, with a scale for each row.
+        shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
+            shortlist`, or True for the one beside the checkpoint.
+
+    Raises:
+        UnsupportedModelError: a family, a method or a tokenizer that only transformers knows.
+        CheckpointError: a damaged file, or files that do not fit together.
+    """
+    folder = os.fspath(folder)
+    config_file = os.path.join(folder, CONFIG_FILE)
+    if not os.path.isfile(config_file):
+        raise CheckpointError(f"{folder}: no such folder, or no {CONFIG_FILE} in it")
+    config, generation = read_json(config_file), _generation(folder)
+    program, _ = write_program(config, _weights(folder), config_file)
+    tokenizer = FileTokenizer(folder)
+    start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
+    _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
+    listed = None
+    if shortlist:
+        listed = Shortlist.load(folder if shortlist is True else shortlist)
+        listed.check(program.embeddings, program.vocabulary)
+    decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
+    return LoadedModel(
+        decoder=decoder,
+        tokenizer=tokenizer,
+        name=folder,
+        start=start,
+        end=end,
+        pad=pad,
+        generation=generation | ({} if at_end is None else {"forced_eos_token_id": at_end}),
+        calibration=config.get("coverage_calibration") or {},
+        longest_source=program.longest_source,
+        longest_target=program.longest_target,
+        follows_past_and_future=program.follows_past_and_future,
+        head_shape=program.head_shape,
+        shortlist=listed,
+    )
+
+
+def _weights(folder: str) -> Weights:
+    if os.path.exists(os.path.join(folder, INT8_FILE)) and not os.path.exists(os.path.join(folder, WEIGHTS_FILE)):
+        return Int8File(folder)
+    return SafetensorsFile.in_folder(folder)
+
+
+def _generation(folder: str) -> dict[str, Any]:
+    file = os.path.join(folder, GENERATION_FILE)
+    return read_json(file) if os.path.isfile(file) else {}
+
+
+def _tokens(
+    folder: str, config: Mapping[str, Any], generation: Mapping[str, Any], vocabulary: int
+) -> tuple[int, int, int, int | None]:
+    """Return the start, the end (-1 for none) and the padding, and what is forced at the limit."""
+    found: list[int | None] = []
+    for name in TOKENS:
+        place, value = GENERATION_FILE, generation.get(name)
+        if value is None:
+            place, value = CONFIG_FILE, config.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, list):
+            raise UnsupportedModelError(f"{os.path.join(folder, place)}: `{name}` {value!r} has no fast form, only one")
+        if value is not None and (type(value) is not int or not 0 <= value < vocabulary):
+            last = vocabulary - 1
+            raise CheckpointError(
+                f"{os.path.join(folder, place)}: `{name}` is {value!r}, but the vocabulary has the tokens 0 to {last}"
+            )
+        found.append(value)
+    start, end, pad, at_end = found
+    if start is None:
+        raise CheckpointError(f"{os.path.join(folder, CONFIG_FILE)}: lacks `{TOKENS[0]}`")
+    return start, -1 if end is None else end, max(end or 0, 0) if pad is None else pad, at_end
+
+
+def _check_tokenizer(folder: str, tokenizer: FileTokenizer, sizes: tuple[int, int]) -> None:
+    """Refuse a tokenizer that has other tokens than the vocabularies of the model."""
+    for side, size, tokens in zip(("source", "target"), sizes, tokenizer.vocabulary_sizes, strict=True):
+        padded = (-(-tokens // multiple) * multiple for multiple in PADDED_TO)
+        if size != tokens and size not in padded:
+            raise CheckpointError(
+                f"{folder}: the tokenizer has {tokens} tokens, but the {side} vocabulary of the model has {size}"
+            )

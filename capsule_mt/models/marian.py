@@ -1,0 +1,246 @@
+"""The program of Marian and of Capsule Marian, with every seam.
+
+Matrices that share an input are stacked. The maps of layer aggregation are multiplied out: no nonlinearity is between
+an input capsule F X and the votes W F X, so that these take one product of rows instead of two.
+"""
+
+import math
+from collections.abc import Callable
+from typing import cast
+
+from capsule_mt.engine.program import ACTIVATIONS, Linear, Positions, Program, Tensor, UnsupportedModelError, Vector
+from capsule_mt.models import tensors
+from capsule_mt.models.guidance import guide
+from capsule_mt.models.parts import TIED, Parts, Rows, Writers
+from capsule_mt.models.settings import MOST_ITERATIONS, Settings
+from capsule_mt.models.weights import Weights
+
+FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu")
+
+
+def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
+    """Return the program of Marian or Capsule Marian, and the weights that it uses."""
+    parts = Parts(weights)
+    return _Marian(settings, parts).program, parts
+
+
+class _Marian:
+    def __init__(self, settings: Settings, parts: Parts) -> None:
+        self.settings, self.parts = settings, parts
+        settings.choice("decoder_self", "attention", ("attention",))
+        self.width = settings.number("d_model", 1024)
+        self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
+        self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
+        self.positions = Positions(settings.number("max_position_embeddings", 1024, most=2**24), self.width)
+        is_shared = settings.flag("share_encoder_decoder_embeddings", True)
+        vocabulary = settings.number("vocab_size", 58101)
+        targets = vocabulary if is_shared else settings.number("decoder_vocab_size", vocabulary)
+        self.program = Program(vocabulary=targets, embeddings=vocabulary)
+        self.program.longest_source = self.program.longest_target = self.positions.count // self.width
+        self.writers = Writers.of(parts, self.program)
+        encoder, decoder, head = TIED[1:]
+        others = TIED if is_shared else ()
+        source_table = parts.vector(parts.tied(encoder, *others), vocabulary, self.width)
+        target_table = parts.vector(parts.tied(decoder, *others or (head,)), targets, self.width)
+
+        words, _, step, _ = self.writers
+        hidden = self._embed(words, source_table)
+        states = [hidden := self._encoder_layer(hidden, number) for number in range(self._layers("encoder"))]
+        source = self._aggregate(words, "encoder", states or [hidden])
+        hidden, memory = self._embed(step, target_table), self._memory(source)
+        states = [hidden := self._decoder_layer(hidden, number, memory) for number in range(self._layers("decoder"))]
+        hidden = self._aggregate(step, "decoder", states or [hidden])
+        hidden = guide(self.writers, settings, source, hidden)
+        self.program.num_caches = self._layers("decoder")
+        table = parts.tied(head, *(others or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
+        self.program.logits = step.linear(hidden, self._vocabulary(table, targets))
+
+    def _layers(self, side: str) -> int:
+        return self.settings.number(f"{side}_layers", 12, least=0)
+
+    def _heads(self, side: str) -> int:
+        heads = self.settings.number(f"{side}_attention_heads", 16)
+        if self.width % heads:
+            raise UnsupportedModelError(f"`{side}_attention_heads` {heads} has no fast form: it must divide {self.width}")
+        return heads
+
+    def _embed(self, writer: Rows, table: Vector) -> int:
+        return writer.run("EMBED", writer.new(self.width), table=table, positions=self.positions, scale=self.scale)
+
+    def _memory(self, source: int) -> int:
+        """The keys and the values of all decoder layers for the words of the source."""
+        layers = [f"model.decoder.layers.{number}.encoder_attn" for number in range(self._layers("decoder"))]
+        names = [f"{layer}.{kind}_proj" for kind in "kv" for layer in layers]
+        return self.writers.words.apply(source, *names, outputs=self.width) if names else source
+
+    def _encoder_layer(self, below: int, number: int) -> int:
+        words, layer = self.writers.words, f"model.encoder.layers.{number}"
+        hidden = words.copy(below)
+        joined = words.apply(hidden, *(f"{layer}.self_attn.{one}_proj" for one in "qkv"), outputs=self.width)
+        attended = words.run("ATTEND_WORDS", words.new(self.width), joined=joined, heads=self._heads("encoder"))
+        self._project_heads(words, hidden, attended, f"{layer}.self_attn", "encoder_self", number)
+        return self._feed_forward(words, hidden, layer, "encoder")
+
+    def _decoder_layer(self, below: int, number: int, memory: int) -> int:
+        step, layer, heads = self.writers.step, f"model.decoder.layers.{number}", self._heads("decoder")
+        hidden = step.copy(below)
+        joined = step.apply(hidden, *(f"{layer}.self_attn.{one}_proj" for one in "qkv"), outputs=self.width)
+        attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=number)
+        self._project_heads(step, hidden, attended, f"{layer}.self_attn", "decoder_self", number)
+        attended = step.run(
+            "ATTEND_SOURCE",
+            step.new(self.width),
+            query=step.apply(hidden, f"{layer}.encoder_attn.q_proj", outputs=self.width),
+            memory=memory,
+            heads=heads,
+            keys=number * self.width,
+            values=self.program.width(memory) // 2,
+            layer=number,
+        )
+        self._project_heads(step, hidden, attended, f"{layer}.encoder_attn", "cross", number)
+        return self._feed_forward(step, hidden, layer, "decoder")
+
+    def _feed_forward(self, writer: Rows, hidden: int, layer: str, side: str) -> int:
+        width = self.settings.number(f"{side}_ffn_dim", 4096)
+        inner = writer.apply(hidden, f"{layer}.fc1", outputs=width, activation=self.activation)
+        added = writer.apply(inner, f"{layer}.fc2", outputs=self.width)
+        return writer.normalise(hidden, added, f"{layer}.final_layer_norm")
+
+    def _project_heads(
+        self, writer: Rows, hidden: int, attended: int, attention: str, site: str, number: int
+    ) -> None:
+        """Add the heads of an attention, mapped by W^O or routed, to the residual stream."""
+        method = self.settings.choice("head_aggregation", "concat", HEAD_AGGREGATIONS)
+        sites, layers = self.settings["head_aggregation_sites"], self.settings["head_aggregation_layers"]
+        is_routed = site in (["encoder_self"] if sites is None else sites) and (layers is None or number in layers)
+        aggregate = HEAD_AGGREGATIONS[method if is_routed else "concat"]
+        writer.normalise(hidden, aggregate(self, writer, attended, f"{attention}.out_proj", site), f"{attention}_layer_norm")
+
+    def _map_heads(self, writer: Rows, heads: int, name: str, site: str) -> int:
+        return writer.apply(heads, name, outputs=self.width)
+
+    def _route_heads(self, writer: Rows, heads: int, name: str, site: str) -> int:
+        """Li et al. 2019: the heads are input capsules."""
+        activation = self.settings.choice("head_aggregation_activation", "relu", ("relu", "tanh"))
+        num_heads = self._heads("encoder" if site == "encoder_self" else "decoder")
+        capsules = writer.apply(heads, f"{name}.input_capsules", outputs=self.width, activation=activation)
+        votes = writer.apply(capsules, f"{name}.votes", outputs=num_heads * self.width, bias=False)
+        return self._route(writer, "head_aggregation", name, votes, num_heads)
+
+    def _aggregate(self, writer: Rows, side: str, states: list[int]) -> int:
+        """Combine the outputs of a stack's layers (Dou et al. 2019)."""
+        method = self.settings.choice("layer_aggregation", "none", ("none", *LAYER_AGGREGATIONS))
+        sides = self.settings.choice("layer_aggregation_side", "both", ("both", "encoder", "decoder"))
+        if method == "none" or sides not in ("both", side):
+            return states[-1]
+        name = f"model.{side}.layer_aggregation"
+        aggregated = LAYER_AGGREGATIONS[method](self, writer, name, writer.concatenate(*states), len(states))
+        writer.normalise(aggregated, -1, f"{name}.layer_norm")
+        if self.settings.flag("layer_aggregation_residual", False):
+            writer.run("ADD", aggregated, addend=states[-1])
+        return aggregated
+
+    def _combine_linearly(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
+        inner, inputs = 4 * self.width, num_layers * self.width
+        first = self.parts.linear(f"{name}.fc1", inner, inputs)
+        return writer.linear(joined, self._composed(first, self.parts.linear(f"{name}.fc2", self.width, inner), name))
+
+    def _combine_dynamically(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
+        inner = writer.apply(joined, f"{name}.fc1", outputs=4 * self.width, activation="relu")
+        gates = writer.apply(inner, f"{name}.fc2", outputs=num_layers * self.width)
+        return writer.run("WEIGHTED_SUM", writer.new(self.width), weights=gates, parts=joined, count=num_layers)
+
+    def _route_layers(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
+        """The layers are input capsules."""
+        settings, width = self.settings, self.width
+        num_capsules = settings.divisor("layer_aggregation_num_capsules", "d_model", width)
+        inner = self._capsule_map(f"{name}.input_capsules", "layer_aggregation_capsule_input", num_layers, width)
+        votes = self._capsule_map(f"{name}.votes", "layer_aggregation_vote_input", num_layers, width, bias=False)
+        maps, activation = [self._composed(inner, votes, name)], "none"
+        if settings["layer_aggregation"] == "em_routing":
+            activation = settings.choice("em_input_activation", "vector", ("vector", "scalar", "none"))
+        if activation == "none":
+            return self._route(writer, "layer_aggregation", name, writer.linear(joined, *maps), num_layers)
+        outputs = num_capsules if activation == "vector" else 1
+        activate = self._capsule_map(
+            f"{name}.input_activation", "layer_aggregation_vote_input", num_layers, outputs
+        )
+        maps.append(_repeated(self._composed(inner, activate, name), num_capsules // outputs))
+        mapped = writer.linear(joined, *maps)
+        writer.run("ACTIVATE", mapped, column=num_layers * width, activation=ACTIVATIONS["sigmoid"])
+        return self._route(writer, "layer_aggregation", name, mapped, num_layers, activations=num_layers * width)
+
+    def _capsule_map(self, name: str, field: str, num_layers: int, outputs: int, *, bias: bool = True) -> Linear:
+        """The map of all layers to all input capsules, or of each to its own along the diagonal."""
+        rows, columns = num_layers * outputs, num_layers * self.width
+        if self.settings.choice(field, "all", ("all", "own")) == "all":
+            return self.parts.linear(name, rows, columns, bias=bias)
+        self.parts.expect(f"{name}.weight", num_layers, outputs, self.width)
+        if bias:
+            self.parts.expect(f"{name}.bias", rows)
+
+        def read() -> tuple[Tensor, Tensor | None]:
+            matrix = tensors.block_diagonal(self.parts.tensor(f"{name}.weight"))
+            return matrix, self.parts.tensor(f"{name}.bias") if bias else None
+
+        return Linear(rows, columns, read)
+
+    def _composed(self, first: Linear, then: Linear, name: str) -> Linear:
+        """One map after another, multiplied out; `name` is that of the module that has both."""
+        self.parts.keep_exact(f"{name}.")
+
+        def read() -> tuple[Tensor, Tensor | None]:
+            (inner, shift), (outer, bias) = first.read(), then.read()
+            return tensors.composed((tensors.decoded(inner), cast(Tensor, shift)), (tensors.decoded(outer), bias))
+
+        return Linear(then.outputs, first.inputs, read)
+
+    def _route(
+        self, writer: Rows, seam: str, name: str, votes: int, num_inputs: int, activations: int = -1
+    ) -> int:
+        """Route votes [inputs, capsules, width] by the method of a seam."""
+        num_capsules = self.settings.divisor(f"{seam}_num_capsules", "d_model", self.width)
+        iterations = self.settings.number(f"{seam}_num_iterations", 3, most=MOST_ITERATIONS)
+        sizes = {"inputs": num_inputs, "capsules": num_capsules, "width": self.width // num_capsules}
+        sizes["iterations"], out, method = iterations, writer.new(self.width), self.settings[seam]
+        if method == "em_routing":
+            final = self.settings.real("em_lambda_final", 0.01)
+            lambdas = [final * (1 - 0.95 ** (number + 1)) for number in range(iterations)]
+            betas = {one: self.parts.vector(f"{name}.{one}", num_capsules) for one in ("beta_a", "beta_u")}
+            schedule = Vector(iterations, lambda: tensors.of_floats(lambdas, (iterations,)))
+            least = self.settings.real("em_min_variance", 5e-4)
+            sizes["activations"] = activations
+            return writer.run("EM_ROUTING", out, votes=votes, **betas, lambdas=schedule, **sizes, min_variance=least)
+        normalize = method == "simple_routing" or self.settings.flag("layer_aggregation_normalize_total_input", True)
+        return writer.run("DYNAMIC_ROUTING", out, votes=votes, **sizes, normalize=int(normalize))
+
+    def _vocabulary(self, table: str, targets: int) -> Linear:
+        linear, bias = self.parts.map(table, None, targets, self.width), "final_logits_bias"
+        if bias not in self.parts.weights:
+            return linear
+        self.parts.expect(bias, 1, targets)
+        return Linear(targets, self.width, lambda: (linear.read()[0], self.parts.tensor(bias)))
+
+
+def _repeated(linear: Linear, times: int) -> Linear:
+    """Return a map each of whose outputs comes so many times in a row: an activation for every output capsule."""
+
+    def read() -> tuple[Tensor, Tensor | None]:
+        weight, bias = linear.read()
+        return tensors.repeated(tensors.decoded(weight), times), bias and tensors.repeated(bias, times)
+
+    return linear if times == 1 else Linear(times * linear.outputs, linear.inputs, read)
+
+
+LayerAggregation = Callable[[_Marian, Rows, str, int, int], int]
+LAYER_AGGREGATIONS: dict[str, LayerAggregation] = {
+    "linear": _Marian._combine_linearly,
+    "dynamic_combination": _Marian._combine_dynamically,
+    "dynamic_routing": _Marian._route_layers,
+    "em_routing": _Marian._route_layers,
+}
+HEAD_AGGREGATIONS = {
+    "concat": _Marian._map_heads,
+    "simple_routing": _Marian._route_heads,
+    "em_routing": _Marian._route_heads,
+}

@@ -1,0 +1,111 @@
+"""What the writers of all families share: the weights of a model by name, as parts of a program."""
+
+from typing import NamedTuple
+
+from capsule_mt.engine.program import Codes, Linear, Program, Space, Tensor, Vector, Writer
+from capsule_mt.models import tensors
+from capsule_mt.models.weights import Weights
+
+EPSILON = 1e-5  # of every LayerNorm
+TIED = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+
+
+class Parts:
+    """The weights of a model as linear maps and vectors, whose shapes are checked when they are named.
+
+    used: every name that was asked for.
+    rounded: matrices of which the program only takes int8 codes, if it is packed in int8.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.used: set[str] = set()
+        self.rounded: set[str] = set()
+        self._exact: set[str] = set()
+        self._vectors: dict[str, Vector] = {}
+
+    def expect(self, name: str, *shape: int) -> None:
+        """Refuse a tensor of another shape than the configuration asks for."""
+        found = tuple(self.weights.shape(name))
+        if found != shape:
+            wanted = f"`{name}` is {list(found)}, but the configuration asks for {list(shape)}"
+            raise self.weights.problem(name, wanted)
+        self.used.add(name)
+
+    def map(self, weight: str, bias: str | None, outputs: int, inputs: int, *, scale: float = 1.0) -> Linear:
+        """Return the linear map of a matrix [outputs, inputs] and a bias [outputs]."""
+        self.expect(weight, outputs, inputs)
+        if bias is not None:
+            self.expect(bias, outputs)
+        if weight not in self._exact:
+            self.rounded.add(weight)
+
+        def read() -> tuple[Tensor | Codes, Tensor | None]:
+            matrix = self.weights.read(weight)
+            matrix = matrix if scale == 1.0 else tensors.scaled(matrix, scale)
+            return matrix, None if bias is None else self.tensor(bias)
+
+        return Linear(outputs, inputs, read)
+
+    def linear(self, name: str, outputs: int, inputs: int, *, bias: bool = True, scale: float = 1.0) -> Linear:
+        """Return the linear map of a module with `weight` and, perhaps, `bias`."""
+        return self.map(f"{name}.weight", f"{name}.bias" if bias else None, outputs, inputs, scale=scale)
+
+    def vector(self, name: str, *shape: int) -> Vector:
+        """Return a tensor as a row of numbers, the same object each time."""
+        if name not in self._vectors:
+            self.expect(name, *shape)
+            self.keep_exact(name)
+            count = Tensor(b"", "F32", shape).count
+            self._vectors[name] = Vector(count, lambda: self.tensor(name))
+        return self._vectors[name]
+
+    def keep_exact(self, prefix: str) -> None:
+        """Note that a program takes the numbers themselves of the tensors whose names begin so."""
+        named = {name for name in self.used if name.startswith(prefix)}
+        self._exact |= named
+        self.rounded -= named
+
+    def tensor(self, name: str) -> Tensor:
+        """Read a tensor, without codes."""
+        return tensors.decoded(self.weights.read(name))
+
+    def tied(self, name: str, *others: str) -> str:
+        """Return the name of the matrix of `name`, which may be stored as that of a module that it is tied to."""
+        return next((f"{one}.weight" for one in (name, *others) if f"{one}.weight" in self.weights), f"{name}.weight")
+
+
+class Rows(Writer):
+    """A writer that takes weights by the names of their modules."""
+
+    def __init__(self, parts: Parts, program: Program, space: Space, *, decodes: bool) -> None:
+        super().__init__(program, program.decoder if decodes else program.encoder, space)
+        self.parts = parts
+
+    def apply(
+        self, source: int, *names: str, outputs: int, bias: bool = True, activation: str = "none", fold: int = 1
+    ) -> int:
+        """Apply the linear maps of modules, stacked, to a buffer; return a new one."""
+        inputs = self.program.width(source) // fold
+        maps = (self.parts.linear(name, outputs, inputs, bias=bias) for name in names)
+        return self.linear(source, *maps, activation=activation, fold=fold)
+
+    def normalise(self, hidden: int, residual: int, name: str) -> int:
+        """Apply the LayerNorm of a module to `hidden` + `residual` (-1: `hidden` alone) in place."""
+        width = self.program.width(hidden)
+        gain, bias = (self.parts.vector(f"{name}.{one}", width) for one in ("weight", "bias"))
+        return self.norm(hidden, residual, gain, bias, EPSILON)
+
+
+class Writers(NamedTuple):
+    """The writers of a program: of the encoder's words and sources, and of the decoder's steps and states."""
+
+    words: Rows
+    sources: Rows
+    step: Rows
+    states: Rows
+
+    @classmethod
+    def of(cls, parts: Parts, program: Program) -> "Writers":
+        spaces = ((Space.WORDS, False), (Space.SOURCES, False), (Space.HYPOTHESES, True), (Space.STATES, True))
+        return cls(*(Rows(parts, program, space, decodes=decodes) for space, decodes in spaces))

@@ -1,0 +1,47 @@
+"""The families that programs can be written for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from capsule_mt.engine.program import Program, UnsupportedModelError
+from capsule_mt.models.capsnmt import capsnmt_program
+from capsule_mt.models.capsule_rnmt import rnmt_program
+from capsule_mt.models.marian import marian_program
+from capsule_mt.models.parts import TIED, Parts
+from capsule_mt.models.settings import Settings
+from capsule_mt.models.weights import Weights
+
+WRITERS: dict[str, Callable[[Settings, Weights], tuple[Program, Parts]]] = {
+    "marian": marian_program,
+    "capsule_marian": marian_program,
+    "capsnmt": capsnmt_program,
+    "capsule_rnmt": rnmt_program,
+}
+# what only training uses, what is the same in all models, and other names of the one embedding
+UNUSED = ("guided_losses.", "model.encoder.embed_positions.", "model.decoder.embed_positions.", *TIED)
+
+
+def write_program(
+    config: Mapping[str, Any], weights: Weights, place: str = "the configuration"
+) -> tuple[Program, Parts]:
+    """Write the program of a model; return it with the weights that it uses.
+
+    Args:
+        config: what config.json says, or `config.to_dict()` of a live model.
+        place: where the configuration is from, for errors.
+
+    Raises:
+        UnsupportedModelError: a family, a method or a module that no program can say.
+        CheckpointError: weights of a file that do not fit the configuration.
+    """
+    model_type = config.get("model_type")
+    write = WRITERS.get(model_type) if isinstance(model_type, str) else None
+    if write is None:
+        raise UnsupportedModelError(f"a model of type {model_type!r} has no fast form, only {', '.join(WRITERS)}")
+    if config.get("quantization_config") is not None:
+        raise UnsupportedModelError("a quantised model (`quantization_config`) has no fast form")
+    program, parts = write(Settings(config, place), weights)
+    for name in weights:
+        if name not in parts.used and not name.startswith(UNUSED):
+            raise weights.problem(name, f"has `{name}`, for which the configuration has no place")
+    return program, parts

@@ -1,0 +1,97 @@
+"""Lexical shortlists: the few target tokens that a source may become. The rest of the vocabulary is not scored.
+
+As in Marian and CTranslate2: the most likely translations of each source token, and the most frequent target tokens.
+"""
+
+import json
+import os
+from array import array
+from collections.abc import Mapping, Sequence
+
+from capsule_mt.models.weights import CheckpointError, SafetensorsFile
+
+FILE_NAME = "shortlist.safetensors"
+NAMES = ("starts", "tokens", "frequent")
+
+
+class Shortlist:
+    """What each source token may become.
+
+    starts: [source vocabulary + 1], where the translations of each token begin among `tokens`.
+    tokens: [translations], the most likely translations of each source token.
+    frequent: tokens that every translation may have.
+    vocabulary: how many target tokens there are.
+    """
+
+    def __init__(self, starts: Sequence[int], tokens: Sequence[int], frequent: Sequence[int], vocabulary: int) -> None:
+        self.starts, self.tokens, self.frequent = array("i", starts), array("i", tokens), array("i", frequent)
+        self.vocabulary = vocabulary
+        is_list = (
+            len(self.starts) > 0
+            and self.starts[0] == 0
+            and self.starts[-1] == len(self.tokens)
+            and all(start <= end for start, end in zip(self.starts, self.starts[1:], strict=False))
+            and all(not one or (min(one) >= 0 and max(one) < vocabulary) for one in (self.tokens, self.frequent))
+        )
+        if not is_list:
+            raise ValueError("`shortlist` is damaged: its tokens are not in its vocabulary, or its places do not fit")
+
+    @classmethod
+    def of_translations(
+        cls, translations: Mapping[int, Sequence[int]], frequent: Sequence[int], vocabularies: tuple[int, int]
+    ) -> "Shortlist":
+        """Make a shortlist from the translations of each source token, and the sizes of both vocabularies."""
+        starts, tokens = [0], array("i")
+        for token in range(vocabularies[0]):
+            tokens.extend(translations.get(token, ()))
+            starts.append(len(tokens))
+        return cls(starts, tokens, frequent, vocabularies[1])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Shortlist":
+        """Load a file, or the file in the folder of a checkpoint."""
+        file = os.fspath(path)
+        file = os.path.join(file, FILE_NAME) if os.path.isdir(file) else file
+        if not os.path.isfile(file):
+            raise FileNotFoundError(
+                f"there is no shortlist {file}: `capsule-mt shortlist CHECKPOINT SOURCE TARGET` makes one"
+            )
+        stored = SafetensorsFile(file)
+        vocabulary = str(stored.metadata.get("vocabulary", ""))
+        if not vocabulary.isdecimal() or not all(name in stored for name in NAMES):
+            raise CheckpointError(f"{file}: is not a shortlist")
+        lists = []
+        for name in NAMES:
+            if stored.dtype(name) != "I32" or len(stored.shape(name)) != 1:
+                raise CheckpointError(f"{file}: `{name}` must be a list of I32, got {stored.dtype(name)}")
+            lists.append(array("i", bytes(stored.content(name))))
+        return cls(*lists, int(vocabulary))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file of int32."""
+        header: dict[str, object] = {"__metadata__": {"vocabulary": str(self.vocabulary)}}
+        lists, start = (self.starts, self.tokens, self.frequent), 0
+        for name, one in zip(NAMES, lists, strict=True):
+            header[name] = {"dtype": "I32", "shape": [len(one)], "data_offsets": [start, start + 4 * len(one)]}
+            start += 4 * len(one)
+        described = json.dumps(header).encode()
+        described += b" " * (-len(described) % 8)
+        with open(path, "wb") as stream:
+            stream.write(len(described).to_bytes(8, "little") + described)
+            for one in lists:
+                stream.write(one.tobytes())
+
+    def check(self, num_source_tokens: int, num_target_tokens: int) -> None:
+        """Refuse the vocabularies of another model."""
+        if (len(self.starts) - 1, self.vocabulary) != (num_source_tokens, num_target_tokens):
+            raise ValueError(
+                f"`shortlist` is for vocabularies of {len(self.starts) - 1} and {self.vocabulary} tokens, but the "
+                f"model's are of {num_source_tokens} and {num_target_tokens}"
+            )
+
+    def of_source(self, source: Sequence[int], *further: int) -> list[int]:
+        """Return the tokens that the translation of a source may have, ascending; with `further` tokens."""
+        found = set(self.frequent)
+        for token in set(source):
+            found.update(self.tokens[self.starts[token] : self.starts[token + 1]])
+        return sorted(found.union(token for token in further if token >= 0))

@@ -1,0 +1,76 @@
+"""What writers do to tensors before the engine packs them: rows moved and repeated as bytes, products in C."""
+
+from array import array
+from collections.abc import Iterable
+
+from capsule_mt.engine.library import product, widened
+from capsule_mt.engine.program import DTYPES, Codes, Tensor
+
+LARGEST_CODE = 127
+
+
+def of_floats(values: Iterable[float], shape: tuple[int, ...]) -> Tensor:
+    """Return numbers as a tensor in float32."""
+    return Tensor(array("f", values), "F32", shape)
+
+
+def floats(tensor: Tensor) -> "array[float]":
+    """Return the numbers of a tensor; for small ones."""
+    return array("f", bytes(widened(tensor).buffer))
+
+
+def decoded(tensor: Tensor | Codes) -> Tensor:
+    """Return the numbers that the codes of a matrix stand for; slow. A tensor is returned as it is.
+
+    Rounding them again gives the same codes and the same largest magnitudes, bit for bit.
+    """
+    if isinstance(tensor, Tensor):
+        return tensor
+    codes, values = memoryview(tensor.codes.buffer).cast("B").cast("b"), array("f")
+    width = tensor.codes.shape[1]
+    for row, most in enumerate(floats(tensor.largest)):
+        step = array("f", [most / LARGEST_CODE])[0]
+        numbers = {code: step * code for code in range(1 - LARGEST_CODE, LARGEST_CODE)}
+        numbers |= {LARGEST_CODE: most, -LARGEST_CODE: -most}
+        values.extend(map(numbers.__getitem__, codes[row * width : (row + 1) * width]))
+    return Tensor(values, "F32", tensor.codes.shape)
+
+
+def scaled(tensor: Tensor | Codes, scale: float) -> Tensor | Codes:
+    """Return a tensor times a number, rounded to float32 once."""
+    if isinstance(tensor, Codes):
+        return Codes(tensor.codes, _scaled(tensor.largest, scale))
+    return _scaled(tensor, scale)
+
+
+def _scaled(tensor: Tensor, scale: float) -> Tensor:
+    column = Tensor(tensor.buffer, tensor.dtype, (tensor.count, 1))
+    return Tensor(product(of_floats([scale], (1, 1)), column).buffer, "F32", tensor.shape)
+
+
+def repeated(tensor: Tensor, times: int) -> Tensor:
+    """Return a tensor whose rows [R, ...] each come `times` times in a row."""
+    content, size = memoryview(tensor.buffer).cast("B"), DTYPES[tensor.dtype] * (tensor.count // tensor.shape[0])
+    rows = (bytes(content[start : start + size]) * times for start in range(0, len(content), size))
+    return Tensor(b"".join(rows), tensor.dtype, (times * tensor.shape[0], *tensor.shape[1:]))
+
+
+def block_diagonal(tensor: Tensor) -> Tensor:
+    """Return the matrices [L, out, in] along the diagonal of one [L * out, L * in]."""
+    blocks, outputs, inputs = tensor.shape
+    size = DTYPES[tensor.dtype] * inputs
+    content = memoryview(tensor.buffer).cast("B")
+    rows: list[bytes | memoryview] = []
+    for row in range(blocks * outputs):
+        block = row // outputs
+        rows += [bytes(block * size), content[row * size : (row + 1) * size], bytes((blocks - block - 1) * size)]
+    return Tensor(b"".join(rows), tensor.dtype, (blocks * outputs, blocks * inputs))
+
+
+def composed(first: tuple[Tensor, Tensor], then: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+    """Return the weight and the bias of one linear map after another: W W_1 and W b_1 + b, summed in float64."""
+    (inner, shift), (outer, bias) = first, then
+    sums = floats(product(shift, outer))
+    if bias is not None:
+        sums = array("f", map(sum, zip(sums, floats(bias), strict=True)))
+    return product(inner, outer), Tensor(sums, "F32", (len(sums),))

@@ -1,0 +1,191 @@
+"""The weights of a checkpoint by name: read when they are asked for, and not kept."""
+
+import json
+import os
+from array import array
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.models import tensors
+
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
+FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
+ITEM_SIZES = {
+    **{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1},
+    **{"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1},
+}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, or its files do not fit together. The message names the file and the field."""
+
+
+class Weights(Protocol):
+    """Named tensors: of a file, or of a live model. Of tensors that are one, a single name may be here."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor; raise an error if it is missing or computes more than its numbers say."""
+        ...
+
+    def read(self, name: str) -> Tensor | Codes:
+        """Return a tensor; `Codes` where a matrix is stored in int8."""
+        ...
+
+    def problem(self, name: str, message: str) -> ValueError:
+        """Return the error that says where a tensor is, or should be, and what is wrong with it."""
+        ...
+
+
+class _Entry(NamedTuple):
+    """Where a tensor is: its bytes begin at `start` of a file."""
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+
+class SafetensorsFile:
+    """The tensors of a safetensors file, or of the parts of one that was saved in parts.
+
+    The headers are checked when they are opened: a damaged or hostile file raises a `CheckpointError`, and nothing is
+    read outside of a tensor.
+    """
+
+    def __init__(self, *files: str | os.PathLike[str]) -> None:
+        self.files = [os.fspath(file) for file in files]
+        self.metadata: dict[str, Any] = {}
+        self._entries: dict[str, _Entry] = {}
+        for file in self.files:
+            for name, entry in _entries(file, self.metadata):
+                if name in self._entries:
+                    raise CheckpointError(f"{file}: `{name}` is also in {os.path.basename(self._entries[name].file)}")
+                self._entries[name] = entry
+
+    @classmethod
+    def in_folder(cls, folder: str | os.PathLike[str]) -> "SafetensorsFile":
+        """Open the weights in a folder: one file, or an index and its parts."""
+        file, index = os.path.join(folder, WEIGHTS_FILE), os.path.join(folder, INDEX_FILE)
+        if os.path.exists(file) or not os.path.exists(index):
+            return cls(file)
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(part, str) for part in weight_map.values()):
+            raise CheckpointError(f"{index}: `weight_map` must name the file of each tensor")
+        for name, part in weight_map.items():
+            if part in ("", ".", "..") or {"/", "\\", ":", "\0"} & set(part):
+                raise CheckpointError(f"{index}: `weight_map` has {part!r} for `{name}`, which is no file beside it")
+        whole = cls(*(os.path.join(folder, part) for part in sorted(set(weight_map.values()))))
+        for name, part in weight_map.items():
+            if name not in whole or os.path.basename(whole._entries[name].file) != part:
+                raise CheckpointError(f"{index}: `weight_map` has `{name}`, which is not in {part}")
+        return whole
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        if name not in self._entries:
+            raise self.problem(name, f"lacks `{name}`, which the configuration asks for")
+        return self._entries[name].shape
+
+    def read(self, name: str) -> Tensor | Codes:
+        entry = self._entries[name]
+        if entry.dtype not in FLOATING_TYPES:
+            wanted = ", ".join(FLOATING_TYPES)
+            raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose among {wanted}")
+        content = self.content(name)
+        if entry.dtype == "F64":
+            return tensors.of_floats(array("d", content), entry.shape)
+        return Tensor(content, entry.dtype, entry.shape)
+
+    def content(self, name: str) -> bytearray:
+        """Return the bytes of a tensor of any type."""
+        entry = self._entries[name]
+        content = bytearray(entry.size)
+        with open(entry.file, "rb", buffering=0) as stream:
+            stream.seek(entry.start)
+            if stream.readinto(content) != entry.size:
+                raise self.problem(name, "was cut off while it was read")
+        return content
+
+    def dtype(self, name: str) -> str:
+        return self._entries[name].dtype
+
+    def problem(self, name: str, message: str) -> ValueError:
+        file = self._entries[name].file if name in self._entries else self.files[0]
+        return CheckpointError(f"{file}: {message}")
+
+
+def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]]:
+    """Yield the tensors that the header of a safetensors file describes, which fill the file without a gap."""
+    if not os.path.isfile(file):
+        raise CheckpointError(f"{file}: no such file")
+    size = os.path.getsize(file)
+    with open(file, "rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 0 < length <= min(size - 8, LONGEST_HEADER):
+            raise CheckpointError(f"{file}: is no safetensors file, or it is cut off")
+        header = _json_object(file, stream.read(length))
+    metadata |= header.pop("__metadata__", None) or {}
+    end, found = 0, []
+    for name, facts in header.items():
+        begin, stop, entry = _checked(file, name, facts, 8 + length)
+        found.append((begin, stop, name, entry))
+    for begin, stop, name, entry in sorted(found):
+        if begin != end:
+            raise CheckpointError(f"{file}: `data_offsets` of `{name}` begin at {begin}, where {end} is free")
+        end = stop
+        yield name, entry
+    if size != 8 + length + end:
+        raise CheckpointError(f"{file}: is {size} bytes long, but its header describes {8 + length + end}")
+
+
+def _checked(file: str, name: str, facts: Any, data: int) -> tuple[int, int, _Entry]:
+    """Return what the header of a file says of one tensor; `data` is where tensors begin."""
+    if not isinstance(facts, dict):
+        raise CheckpointError(f"{file}: is no safetensors file, its header describes no tensors")
+    dtype, shape, offsets = facts.get("dtype"), facts.get("shape"), facts.get("data_offsets")
+    if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
+        raise CheckpointError(f"{file}: `dtype` of `{name}` is {dtype!r}, choose among {', '.join(ITEM_SIZES)}")
+    if not _are_counts(shape):
+        raise CheckpointError(f"{file}: `shape` of `{name}` is {shape!r}, which are no sizes")
+    if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise CheckpointError(f"{file}: `data_offsets` of `{name}` are {offsets!r}, which is no range")
+    begin, stop = offsets
+    size = ITEM_SIZES[dtype]
+    for count in shape:
+        size *= count
+    if stop - begin != size:
+        raise CheckpointError(f"{file}: `{name}` has {stop - begin} bytes, but {dtype} {shape} takes {size}")
+    return begin, stop, _Entry(file, dtype, tuple(shape), data + begin, size)
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def read_json(file: str) -> dict[str, Any]:
+    """Read a file that holds a JSON object."""
+    with open(file, "rb") as stream:
+        return _json_object(file, stream.read())
+
+
+def _json_object(file: str, content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}: is no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
+    return value

@@ -1,0 +1,1 @@
+"""What decodes for a model of transformers: the native engine, or `generate()`."""
