@@ -1,6 +1,6 @@
 """Build the native engine into the wheel; without a compiler, build a wheel without it.
 
-HF_CAPSULE_MT_TARGET in the environment names another platform than this one (see hf_capsule_mt/fast/build.py).
+HF_CAPSULE_MT_TARGET in the environment names another platform than this one (see capsule_mt/engine/build.py).
 """
 
 import importlib.util
@@ -12,10 +12,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class EngineHook(BuildHookInterface):
-    """Compile hf_capsule_mt/fast/native into a shared library."""
+    """Compile capsule_mt/engine/native into a shared library."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        folder = Path(self.root, "hf_capsule_mt", "fast")
+        folder = Path(self.root, "capsule_mt", "engine")
         specification = importlib.util.spec_from_file_location("build_engine", folder / "build.py")
         assert specification is not None
         assert specification.loader is not None
@@ -28,9 +28,9 @@ class EngineHook(BuildHookInterface):
             library = build.build(target, output)
         except (OSError, RuntimeError, ValueError) as error:
             self.app.display_warning(
-                f"hf-capsule-mt is installed without its native engine, which decodes 3 to 8 times faster: {error}"
+                f"capsule-mt is installed without its native engine: {error}"
             )
             return
-        build_data["force_include"][str(library)] = f"hf_capsule_mt/fast/native/{library.name}"
+        build_data["force_include"][str(library)] = f"capsule_mt/engine/native/{library.name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{build.TARGETS[target].tag}"

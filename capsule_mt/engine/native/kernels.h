@@ -24,8 +24,12 @@ typedef struct {
     const char *name;
     /* Bytes of `memory` that `pack` needs: zeros, aligned to 64. */
     int64_t (*packed_bytes)(const linear_t *linear);
-    /* Fills in the pointers of `linear`. `bias` may be NULL. */
-    void (*pack)(linear_t *linear, char *memory, const float *weight, const float *bias);
+    /* Fills in the pointers of `linear`. */
+    void (*lay_out)(linear_t *linear, char *memory);
+    /* Packs the weights of outputs `first` to `end`. */
+    void (*pack)(linear_t *linear, const float *weight, long first, long end);
+    /* Half precision to float, bfloat16 if `bfloat`. */
+    void (*widen)(const uint16_t *from, int bfloat, float *to, long count);
     /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `pack`. */
     void (*select)(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory);
     /* Bytes of `scratch` that a product needs for this many rows. */

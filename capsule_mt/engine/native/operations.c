@@ -1,4 +1,4 @@
-/* The operations of a program: engine.h documents each. */
+/* The operations of a program: ../operations.def documents each. */
 #include "run.h"
 
 #include <math.h>
@@ -44,25 +44,30 @@ static void multiply(run_t *run, int number, const float *x, int64_t rows, float
 }
 
 static void embed(run_t *run, const operation_t *op) {
-    int of_words = space_of(run, op->out) == OF_WORDS;
-    int64_t width = width_of(run, op->out), rows = rows_of(run, space_of(run, op->out));
-    const float *table = vector_of(run, op->w[0]), *positions = op->w[1] < 0 ? NULL : vector_of(run, op->w[1]);
+    int of_words = space_of(run, OUT_OF(op)) == OF_WORDS, positions_at = op->slots[EMBED_positions];
+    int64_t width = width_of(run, OUT_OF(op)), rows = rows_of(run, space_of(run, OUT_OF(op)));
+    const vector_t *table = run->model->vectors + op->slots[EMBED_table];
+    const float *positions = positions_at < 0 ? NULL : vector_of(run, positions_at);
+    float scale = op->reals[EMBED_scale];
     for (int64_t row = 0; row < rows; row++) {
         int64_t token = of_words ? run->request->words[row] : run->tokens[row];
         int64_t position = of_words ? run->word_position[row] : run->step;
-        float *out = row_of(run, op->out, row);
-        for (int64_t i = 0; i < width; i++)
-            out[i] = op->f[0] * table[token * width + i] + (positions ? positions[position * width + i] : 0);
+        float *out = row_of(run, OUT_OF(op), row);
+        read_vector(run->model, table, token * width, width, out);
+        for (int64_t i = 0; i < width; i++) out[i] = scale * out[i] + (positions ? positions[position * width + i] : 0);
     }
 }
 
 static void copy(run_t *run, const operation_t *op) {
-    int64_t width = width_of(run, op->a), rows = rows_of(run, space_of(run, op->out));
-    int from_sources = space_of(run, op->a) == OF_SOURCES;
-    if (op->n[1] && run->step > 0) return;
+    int out = OUT_OF(op), source = op->slots[COPY_source];
+    int64_t rows = rows_of(run, space_of(run, out)), count = op->slots[COPY_count];
+    int from_sources = space_of(run, source) == OF_SOURCES;
+    if (op->slots[COPY_once] && run->step > 0) return;
+    if (!count) count = width_of(run, source);
     for (int64_t row = 0; row < rows; row++) {
-        int64_t from = from_sources ? source_of(run, space_of(run, op->out), row) : row;
-        memcpy(row_of(run, op->out, row) + op->n[0], row_of(run, op->a, from) + op->n[2], (size_t)(op->n[3] ? op->n[3] : width) * 4);
+        int64_t from = from_sources ? source_of(run, space_of(run, out), row) : row;
+        memcpy(row_of(run, out, row) + op->slots[COPY_column], row_of(run, source, from) + op->slots[COPY_start],
+               (size_t)count * 4);
     }
 }
 
@@ -72,11 +77,10 @@ static void copy(run_t *run, const operation_t *op) {
 
 typedef struct {
     run_t *run;
-    const operation_t *op;
-    int64_t width, key_offset, value_offset;
-    int to_past;
-    int memory;
-    int64_t head; /* whose attention is recorded, or -1 */
+    int out, query, memory; /* buffers; `memory` for attention to the source */
+    int64_t heads, width, key_offset, value_offset;
+    int64_t cache; /* for attention to the past, or -1 */
+    int64_t head;  /* whose attention is recorded, or -1 */
     float *scores;
 } attention_t;
 
@@ -84,15 +88,14 @@ typedef struct {
 static void attend(void *context, int64_t first, int64_t end, int thread) {
     const attention_t *attention = context;
     run_t *run = attention->run;
-    const operation_t *op = attention->op;
-    int64_t heads = op->n[0], width = attention->width, count = 0;
-    int space = space_of(run, op->out);
+    int64_t heads = attention->heads, width = attention->width, count = 0;
+    int space = space_of(run, attention->out);
     float *scores = attention->scores + thread * run->most_keys * heads;
     const float **keys = run->keys + thread * run->most_keys;
     for (int64_t row = first / heads, last = -1; row * heads < end; row++) {
-        if (attention->to_past) {
+        if (attention->cache >= 0) {
             const int32_t *ancestors = run->ancestors + row * run->most_steps;
-            float **blocks = run->caches + op->n[1] * run->most_steps;
+            float **blocks = run->caches + attention->cache * run->most_steps;
             for (int64_t j = 0; j < run->step; j++) keys[j] = blocks[j] + ancestors[j] * 2 * width;
             keys[run->step] = blocks[run->step] + row * 2 * width;
             count = run->step + 1;
@@ -104,73 +107,96 @@ static void attend(void *context, int64_t first, int64_t end, int thread) {
         }
         int64_t first_head = row * heads < first ? first - row * heads : 0;
         int64_t end_head = end - row * heads < heads ? end - row * heads : heads;
-        run->model->kernels->attend(row_of(run, op->a, row), row_of(run, op->out, row), keys,
+        run->model->kernels->attend(row_of(run, attention->query, row), row_of(run, attention->out, row), keys,
                                     (long)attention->value_offset, (long)count, (long)first_head, (long)end_head,
                                     (long)(width / heads), scores);
         if (first_head <= attention->head && attention->head < end_head)
-            memcpy(curves_of(run, run->step, row), scores + (attention->head - first_head) * count, (size_t)count * 4);
+            memcpy(attended_by(run, run->step, row), scores + (attention->head - first_head) * count,
+                   (size_t)count * 4);
     }
 }
 
 static void share_attention(run_t *run, attention_t *attention, int64_t num_keys) {
-    int64_t heads = attention->op->n[0], rows = rows_of(run, space_of(run, attention->op->out));
+    int64_t heads = attention->heads, rows = rows_of(run, space_of(run, attention->out));
     attention->scores = scratch_of(run, team_size(run->team) * run->most_keys * heads * 4);
     team_share(run->team, rows * heads, num_keys * attention->width / heads * COST_OF_KEY, attend, attention);
 }
 
-/* Attention of each row of `out` to the words of its source. */
-static void attend_words(run_t *run, const operation_t *op, int memory, int64_t key_offset, int64_t value_offset) {
+static void attend_words(run_t *run, const operation_t *op) {
+    int joined = op->slots[ATTEND_WORDS_joined];
+    int64_t width = width_of(run, OUT_OF(op));
+    attention_t attention = {.run = run, .out = OUT_OF(op), .query = joined, .memory = joined,
+                             .heads = op->slots[ATTEND_WORDS_heads], .width = width, .key_offset = width,
+                             .value_offset = width, .cache = -1, .head = -1};
+    share_attention(run, &attention, run->num_words / run->request->num_sources);
+}
+
+static void attend_source(run_t *run, const operation_t *op) {
     const request_t *request = run->request;
-    int64_t width = width_of(run, op->out), head = -1;
-    if (run->curves && op->kind == ATTEND_SOURCE && key_offset == request->layer * width) head = request->head;
-    if (head >= 0) run->curves[run->step] = take(run, run->rows * curve_width(request) * 4);
-    attention_t attention = {run, op, width, key_offset, value_offset, 0, memory, head, NULL};
+    int is_read = run->attended && op->slots[ATTEND_SOURCE_layer] == request->layer;
+    if (is_read) run->attended[run->step] = take(run, run->rows * request->longest_source * 4);
+    attention_t attention = {.run = run, .out = OUT_OF(op), .query = op->slots[ATTEND_SOURCE_query],
+                             .memory = op->slots[ATTEND_SOURCE_memory], .heads = op->slots[ATTEND_SOURCE_heads],
+                             .width = width_of(run, OUT_OF(op)), .key_offset = op->slots[ATTEND_SOURCE_keys],
+                             .value_offset = op->slots[ATTEND_SOURCE_values], .cache = -1,
+                             .head = is_read ? request->head : -1};
     share_attention(run, &attention, run->num_words / request->num_sources);
 }
 
 static void attend_past(run_t *run, const operation_t *op) {
-    int64_t width = width_of(run, op->out);
-    float *block = run->caches[op->n[1] * run->most_steps + run->step] = take(run, run->rows * 2 * width * 4);
+    int joined = op->slots[ATTEND_PAST_joined];
+    int64_t width = width_of(run, OUT_OF(op)), cache = op->slots[ATTEND_PAST_cache];
+    attention_t attention = {.run = run, .out = OUT_OF(op), .query = joined, .heads = op->slots[ATTEND_PAST_heads],
+                             .width = width, .value_offset = width, .cache = cache, .head = -1};
+    float *block = run->caches[cache * run->most_steps + run->step] = take(run, run->rows * 2 * width * 4);
     for (int64_t row = 0; row < run->rows; row++)
-        memcpy(block + row * 2 * width, row_of(run, op->a, row) + width, (size_t)(2 * width) * 4);
-    attention_t attention = {run, op, width, 0, width, 1, 0, -1, NULL};
+        memcpy(block + row * 2 * width, row_of(run, joined, row) + width, (size_t)(2 * width) * 4);
     share_attention(run, &attention, run->step + 1);
 }
 
-static void route_rows(void *context, int64_t first, int64_t end, int thread) {
+static void em_rows(void *context, int64_t first, int64_t end, int thread) {
     const loop_t *loop = context;
     run_t *run = loop->run;
-    const operation_t *op = loop->op;
-    const kernels_t *kernels = run->model->kernels;
-    long inputs = op->n[0], outputs = op->n[1], width = op->n[2], iterations = op->n[3];
+    const int32_t *slots = loop->op->slots;
     float *memory = (float *)(loop->scratch + thread * loop->scratch_size);
     for (int64_t row = first; row < end; row++) {
-        const float *votes = row_of(run, op->a, row);
-        if (op->kind == DYNAMIC_ROUTING)
-            kernels->dynamic_routing(votes, iterations, op->n[4], inputs, outputs, width, row_of(run, op->out, row),
-                                     memory);
-        else
-            kernels->em_routing(votes, op->n[4] < 0 ? NULL : votes + op->n[4], vector_of(run, op->w[0]),
-                                vector_of(run, op->w[1]), vector_of(run, op->w[2]), iterations, op->f[0], inputs,
-                                outputs, width, row_of(run, op->out, row), memory);
+        const float *votes = row_of(run, slots[EM_ROUTING_votes], row);
+        int activations = slots[EM_ROUTING_activations];
+        run->model->kernels->em_routing(
+            votes, activations < 0 ? NULL : votes + activations, vector_of(run, slots[EM_ROUTING_beta_a]),
+            vector_of(run, slots[EM_ROUTING_beta_u]), vector_of(run, slots[EM_ROUTING_lambdas]),
+            slots[EM_ROUTING_iterations], loop->op->reals[EM_ROUTING_min_variance], slots[EM_ROUTING_inputs],
+            slots[EM_ROUTING_capsules], slots[EM_ROUTING_width], row_of(run, OUT_OF(loop->op), row), memory);
     }
 }
 
-static void route(run_t *run, const operation_t *op) {
-    int64_t votes = (int64_t)op->n[0] * op->n[1];
-    loop_t loop = {run, op, NULL, 4 * (votes * 2 + (int64_t)op->n[1] * (op->n[2] + 6) + 256)};
+static void dynamic_rows(void *context, int64_t first, int64_t end, int thread) {
+    const loop_t *loop = context;
+    run_t *run = loop->run;
+    const int32_t *slots = loop->op->slots;
+    float *memory = (float *)(loop->scratch + thread * loop->scratch_size);
+    for (int64_t row = first; row < end; row++)
+        run->model->kernels->dynamic_routing(
+            row_of(run, slots[DYNAMIC_ROUTING_votes], row), slots[DYNAMIC_ROUTING_iterations],
+            slots[DYNAMIC_ROUTING_normalize], slots[DYNAMIC_ROUTING_inputs], slots[DYNAMIC_ROUTING_capsules],
+            slots[DYNAMIC_ROUTING_width], row_of(run, OUT_OF(loop->op), row), memory);
+}
+
+static void route(run_t *run, const operation_t *op, int64_t inputs, int64_t capsules, int64_t width,
+                  int64_t iterations, body_t rows) {
+    loop_t loop = {run, op, NULL, 4 * (inputs * capsules * 2 + capsules * (width + 6) + 256)};
     loop.scratch = scratch_of_threads(run, &loop.scratch_size);
-    team_share(run->team, rows_of(run, space_of(run, op->out)), votes * op->n[2] * op->n[3] * COST_OF_EXPONENTIAL,
-               route_rows, &loop);
+    team_share(run->team, rows_of(run, space_of(run, OUT_OF(op))),
+               inputs * capsules * width * iterations * COST_OF_EXPONENTIAL, rows, &loop);
 }
 
 static void guided_start(run_t *run, const operation_t *op) {
-    int64_t capsules = op->n[0], width = op->n[1];
+    int64_t capsules = op->slots[GUIDED_START_capsules], width = op->slots[GUIDED_START_width];
     for (int64_t source = 0; source < run->request->num_sources; source++) {
-        float *out = row_of(run, op->out, source);
+        float *out = row_of(run, OUT_OF(op), source);
         memset(out, 0, (size_t)(capsules * width) * 4);
         for (int64_t j = 0; j < run->request->lengths[source]; j++)
-            run->model->kernels->add_scaled(out, row_of(run, op->a, run->first_word[source] + j),
+            run->model->kernels->add_scaled(out, row_of(run, op->slots[GUIDED_START_votes], run->first_word[source] + j),
                                             1.f / (float)capsules, (long)(capsules * width));
         for (int64_t c = 0; c < capsules; c++) run->model->kernels->squash(out + c * width, (long)width);
     }
@@ -193,7 +219,7 @@ static void record_curves(run_t *run, int64_t row, const float *shares, int64_t 
 
 /* Bytes of a product with the capsules of a row. */
 static int64_t guided_product_size(const run_t *run, const operation_t *op) {
-    return (run->model->kernels->scratch(run->model->linears + op->w[0], op->n[0]) + 63) / 64 * 64;
+    return (run->model->kernels->scratch(run->model->linears + op->slots[GUIDED_ROUTING_map], op->slots[GUIDED_ROUTING_capsules]) + 63) / 64 * 64;
 }
 
 static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
@@ -201,25 +227,27 @@ static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
     run_t *run = loop->run;
     const operation_t *op = loop->op;
     const kernels_t *kernels = run->model->kernels;
-    int64_t capsules = op->n[0], width = op->n[1], iterations = op->n[2], kept = op->n[3];
-    const float *score = vector_of(run, op->w[1]);
+    int64_t capsules = op->slots[GUIDED_ROUTING_capsules], width = op->slots[GUIDED_ROUTING_width];
+    int64_t iterations = op->slots[GUIDED_ROUTING_iterations], kept = op->slots[GUIDED_ROUTING_kept];
+    int votes = op->slots[GUIDED_ROUTING_votes], projections = op->slots[GUIDED_ROUTING_projected];
+    const float *score = vector_of(run, op->slots[GUIDED_ROUTING_score]);
     float score_sum = 0;
     for (int64_t i = 0; i < width; i++) score_sum += score[i];
     int64_t most_words = run->request->longest_source, product = guided_product_size(run, op);
-    const linear_t *linear = run->model->linears + op->w[0];
+    const linear_t *linear = run->model->linears + op->slots[GUIDED_ROUTING_map];
     char *memory = loop->scratch + thread * loop->scratch_size;
     float *logits = (float *)(memory + product), *shares = logits + most_words * capsules;
     float *guide = shares + most_words * capsules, *routed = guide + capsules * width;
     for (int64_t row = first; row < end; row++) {
         int64_t source = run->row_source[row], count = run->request->lengths[source];
-        const float *query = row_of(run, op->a, row);
-        memcpy(guide, row_of(run, op->d, source), (size_t)(capsules * width) * 4);
+        const float *query = row_of(run, op->slots[GUIDED_ROUTING_query], row);
+        memcpy(guide, row_of(run, op->slots[GUIDED_ROUTING_start], source), (size_t)(capsules * width) * 4);
         memset(logits, 0, (size_t)(count * capsules) * 4);
         for (int64_t t = 1; t < iterations; t++) {
             for (int64_t c = 0; c < capsules; c++) kernels->add_scaled(guide + c * width, query, 1, (long)width);
             kernels->exp_twice(guide, (long)(capsules * width));
             for (int64_t j = 0; j < count; j++) {
-                const float *projected = row_of(run, op->c, run->first_word[source] + j);
+                const float *projected = row_of(run, projections, run->first_word[source] + j);
                 for (int64_t c = 0; c < capsules; c++)
                     logits[j * capsules + c] += kernels->tanh_score(guide + c * width, projected + c * width, score,
                                                                     score_sum, (long)width);
@@ -231,7 +259,7 @@ static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
                 float *capsule = routed + c * width;
                 memset(capsule, 0, (size_t)width * 4);
                 for (int64_t j = 0; j < count; j++)
-                    kernels->add_scaled(capsule, row_of(run, op->b, run->first_word[source] + j) + c * width,
+                    kernels->add_scaled(capsule, row_of(run, votes, run->first_word[source] + j) + c * width,
                                         shares[j * capsules + c], (long)width);
                 kernels->squash(capsule, (long)width);
             }
@@ -239,26 +267,27 @@ static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
             kernels->round_inputs(linear, routed, (long)capsules, memory);
             kernels->multiply(linear, routed, (long)capsules, guide, NO_ACTIVATION, memory, 0, kernels->num_blocks(linear));
         }
-        memcpy(row_of(run, op->out, row), routed, (size_t)(kept * width) * 4);
-        if (run->curves && run->request->layer < 0) record_curves(run, row, shares, count, capsules, kept / 2);
+        memcpy(row_of(run, OUT_OF(op), row), routed, (size_t)(kept * width) * 4);
+        if (run->curves) record_curves(run, row, shares, count, capsules, kept / 2);
     }
 }
 
 static void guided_routing(run_t *run, const operation_t *op) {
-    int64_t most_words = run->request->longest_source, capsules = op->n[0], width = op->n[1];
-    if (run->curves && run->request->layer < 0)
+    int64_t most_words = run->request->longest_source, capsules = op->slots[GUIDED_ROUTING_capsules];
+    int64_t width = op->slots[GUIDED_ROUTING_width], iterations = op->slots[GUIDED_ROUTING_iterations];
+    if (run->curves)
         run->curves[run->step] = take(run, run->rows * curve_width(run->request) * 4);
     int64_t numbers = 2 * most_words * capsules + 2 * capsules * width;
     loop_t loop = {run, op, NULL, guided_product_size(run, op) + 4 * numbers};
     loop.scratch = scratch_of_threads(run, &loop.scratch_size);
-    team_share(run->team, run->rows, most_words * capsules * width * op->n[2] * COST_OF_KEY, guide_rows, &loop);
+    team_share(run->team, run->rows, most_words * capsules * width * iterations * COST_OF_KEY, guide_rows, &loop);
 }
 
 /* LSTM and GRU layers of one direction over the words of every source, a position at a time. */
-static void recur_over_words(run_t *run, const operation_t *op, int is_lstm) {
+static void recur_over_words(run_t *run, int out, int input_gates, const linear_t *linear, int backwards, int column,
+                             int is_lstm) {
     const kernels_t *kernels = run->model->kernels;
-    const linear_t *linear = run->model->linears + op->w[0];
-    int64_t gates = width_of(run, op->a), width = gates / (is_lstm ? 4 : 3), num_sources = run->request->num_sources;
+    int64_t gates = width_of(run, input_gates), width = gates / (is_lstm ? 4 : 3), num_sources = run->request->num_sources;
     int64_t product = (kernels->scratch(linear, (long)num_sources) + 63) / 64 * 64;
     int64_t longest = run->request->longest_source;
     char *memory = scratch_of(run, product + 4 * num_sources * (3 * width + gates) + 8 * num_sources);
@@ -276,8 +305,8 @@ static void recur_over_words(run_t *run, const operation_t *op, int is_lstm) {
         multiply_in(run, linear, joined, count, from_state, NO_ACTIVATION, memory);
         for (int64_t i = 0; i < count; i++) {
             int64_t s = active[i], length = run->request->lengths[s];
-            int64_t word = run->first_word[s] + (op->n[0] ? length - 1 - position : position);
-            const float *input = row_of(run, op->a, word);
+            int64_t word = run->first_word[s] + (backwards ? length - 1 - position : position);
+            const float *input = row_of(run, input_gates, word);
             float *state = hidden + s * width, *inner = from_state + i * gates;
             if (is_lstm) {
                 kernels->add_scaled(inner, input, 1, (long)gates);
@@ -285,46 +314,46 @@ static void recur_over_words(run_t *run, const operation_t *op, int is_lstm) {
             } else {
                 kernels->gru(input, inner, state, state, (long)width);
             }
-            memcpy(row_of(run, op->out, word) + op->n[1], state, (size_t)width * 4);
+            memcpy(row_of(run, out, word) + column, state, (size_t)width * 4);
         }
     }
 }
 
 static void additive_attention(run_t *run, const operation_t *op) {
     const kernels_t *kernels = run->model->kernels;
-    int64_t width = width_of(run, op->a), out_width = width_of(run, op->out);
-    const float *score = vector_of(run, op->w[1]);
+    int query = op->slots[ADDITIVE_query], keys = op->slots[ADDITIVE_keys], values = op->slots[ADDITIVE_values];
+    int64_t width = width_of(run, query), out_width = width_of(run, OUT_OF(op));
+    const float *score = vector_of(run, op->slots[ADDITIVE_score]);
     float score_sum = 0;
     for (int64_t i = 0; i < width; i++) score_sum += score[i];
     for (int64_t row = 0; row < run->rows; row++) {
         int64_t source = run->row_source[row], count = run->request->lengths[source];
-        float *scores = scratch_of(run, count * 4), *out = row_of(run, op->out, row);
+        float *scores = scratch_of(run, count * 4), *out = row_of(run, OUT_OF(op), row);
         for (int64_t j = 0; j < count; j++)
-            scores[j] = kernels->tanh_score(row_of(run, op->a, row), row_of(run, op->b, run->first_word[source] + j),
+            scores[j] = kernels->tanh_score(row_of(run, query, row), row_of(run, keys, run->first_word[source] + j),
                                             score, score_sum, (long)width);
         kernels->softmax(scores, (long)count);
         memset(out, 0, (size_t)out_width * 4);
         for (int64_t j = 0; j < count; j++)
-            kernels->add_scaled(out, row_of(run, op->c, run->first_word[source] + j), scores[j], (long)out_width);
+            kernels->add_scaled(out, row_of(run, values, run->first_word[source] + j), scores[j], (long)out_width);
     }
 }
 
-static void pool_words(run_t *run, const operation_t *op) {
-    int64_t width = width_of(run, op->a);
-    int only_mean = op->kind == MEAN_WORDS;
+static void pool_words(run_t *run, int out, int words, int only_mean) {
+    int64_t width = width_of(run, words);
     for (int64_t source = 0; source < run->request->num_sources; source++) {
         int64_t count = run->request->lengths[source], first = run->first_word[source];
-        float *largest = row_of(run, op->out, source), *mean = only_mean ? largest : largest + width;
+        float *largest = row_of(run, out, source), *mean = only_mean ? largest : largest + width;
         if (!only_mean) {
-            memcpy(largest, row_of(run, op->a, first), (size_t)width * 4);
+            memcpy(largest, row_of(run, words, first), (size_t)width * 4);
             for (int64_t j = 1; j < count; j++)
-                for (int64_t i = 0; i < width; i++) largest[i] = fmaxf(largest[i], row_of(run, op->a, first + j)[i]);
-            memcpy(largest + 2 * width, row_of(run, op->a, first), (size_t)width * 4);
-            memcpy(largest + 3 * width, row_of(run, op->a, first + count - 1), (size_t)width * 4);
+                for (int64_t i = 0; i < width; i++) largest[i] = fmaxf(largest[i], row_of(run, words, first + j)[i]);
+            memcpy(largest + 2 * width, row_of(run, words, first), (size_t)width * 4);
+            memcpy(largest + 3 * width, row_of(run, words, first + count - 1), (size_t)width * 4);
         }
         memset(mean, 0, (size_t)width * 4);
         for (int64_t j = 0; j < count; j++)
-            run->model->kernels->add_scaled(mean, row_of(run, op->a, first + j), 1.f / (float)count, (long)width);
+            run->model->kernels->add_scaled(mean, row_of(run, words, first + j), 1.f / (float)count, (long)width);
     }
 }
 
@@ -336,13 +365,17 @@ static float inner_product(const float *a, const float *b, int64_t count) {
 
 static void separable_routing(run_t *run, const operation_t *op) {
     const kernels_t *kernels = run->model->kernels;
-    int64_t capsules = op->n[0], iterations = op->n[1], sets = op->n[2], width = width_of(run, op->out) / capsules;
+    const int32_t *slots = op->slots;
+    int votes = slots[SEPARABLE_ROUTING_votes], scores = slots[SEPARABLE_ROUTING_scores];
+    const linear_t *inner_map = run->model->linears + slots[SEPARABLE_ROUTING_inner];
+    const linear_t *outer_map = run->model->linears + slots[SEPARABLE_ROUTING_outer];
+    int64_t capsules = slots[SEPARABLE_ROUTING_capsules], iterations = slots[SEPARABLE_ROUTING_iterations];
+    int64_t sets = slots[SEPARABLE_ROUTING_sets], width = width_of(run, OUT_OF(op)) / capsules;
     int64_t longest = run->request->longest_source, hidden = 0, compared_width = width, product = 0;
-    if (op->c >= 0) {
-        const linear_t *inner = run->model->linears + op->w[1], *outer = run->model->linears + op->w[2];
-        hidden = inner->outputs;
-        compared_width = outer->outputs;
-        product = kernels->scratch(inner, (long)capsules) + kernels->scratch(outer, (long)capsules) + 64;
+    if (scores >= 0) {
+        hidden = inner_map->outputs;
+        compared_width = outer_map->outputs;
+        product = kernels->scratch(inner_map, (long)capsules) + kernels->scratch(outer_map, (long)capsules) + 64;
     }
     product = (product + 63) / 64 * 64;
     char *memory = scratch_of(run, product + 4 * (2 * longest * capsules + capsules * (width + hidden + compared_width)));
@@ -350,7 +383,7 @@ static void separable_routing(run_t *run, const operation_t *op) {
     float *placed = shares + longest * capsules, *inner = placed + capsules * width, *compared = inner + capsules * hidden;
     for (int64_t source = 0; source < run->request->num_sources; source++) {
         int64_t count = run->request->lengths[source], first = run->first_word[source];
-        float *out = row_of(run, op->out, source);
+        float *out = row_of(run, OUT_OF(op), source);
         memset(logits, 0, (size_t)(count * capsules) * 4);
         for (int64_t t = 0; t < iterations; t++) {
             int64_t start = (sets > 1 ? t : 0) * capsules * width;
@@ -359,23 +392,24 @@ static void separable_routing(run_t *run, const operation_t *op) {
             for (int64_t j = 0; j < count; j++) {
                 kernels->softmax(shares + j * capsules, (long)capsules);
                 for (int64_t c = 0; c < capsules; c++)
-                    kernels->add_scaled(out + c * width, row_of(run, op->b, first + j) + start + c * width,
+                    kernels->add_scaled(out + c * width, row_of(run, votes, first + j) + start + c * width,
                                         shares[j * capsules + c], (long)width);
             }
             for (int64_t c = 0; c < capsules; c++) kernels->squash(out + c * width, (long)width);
             if (t == iterations - 1) break;
             memcpy(placed, out, (size_t)(capsules * width) * 4);
-            if (op->w[0] >= 0) kernels->add_scaled(placed, vector_of(run, op->w[0]), 1, (long)(capsules * width));
+            if (slots[SEPARABLE_ROUTING_positions] >= 0)
+                kernels->add_scaled(placed, vector_of(run, slots[SEPARABLE_ROUTING_positions]), 1, (long)(capsules * width));
             const float *score = placed;
-            if (op->c >= 0) {
-                multiply_in(run, run->model->linears + op->w[1], placed, capsules, inner, RELU, memory);
-                multiply_in(run, run->model->linears + op->w[2], inner, capsules, compared, NO_ACTIVATION, memory);
+            if (scores >= 0) {
+                multiply_in(run, inner_map, placed, capsules, inner, RELU, memory);
+                multiply_in(run, outer_map, inner, capsules, compared, NO_ACTIVATION, memory);
                 score = compared;
             }
             for (int64_t j = 0; j < count; j++)
                 for (int64_t c = 0; c < capsules; c++) {
-                    const float *word = op->c >= 0 ? row_of(run, op->c, first + j)
-                                                   : row_of(run, op->b, first + j) + start + c * width;
+                    const float *word = scores >= 0 ? row_of(run, scores, first + j)
+                                                   : row_of(run, votes, first + j) + start + c * width;
                     logits[j * capsules + c] += inner_product(word, score + c * compared_width, compared_width);
                 }
         }
@@ -385,22 +419,39 @@ static void separable_routing(run_t *run, const operation_t *op) {
 static void norm_rows(void *context, int64_t first, int64_t end, int thread) {
     const loop_t *loop = context;
     run_t *run = loop->run;
-    const operation_t *op = loop->op;
+    const int32_t *slots = loop->op->slots;
+    int out = OUT_OF(loop->op), residual = slots[NORM_residual];
     (void)thread;
-    run->model->kernels->add_norm(row_of(run, op->out, first), op->a < 0 ? NULL : row_of(run, op->a, first),
-                                  vector_of(run, op->w[0]), vector_of(run, op->w[1]), (long)(end - first),
-                                  (long)width_of(run, op->out), op->f[0]);
+    run->model->kernels->add_norm(row_of(run, out, first), residual < 0 ? NULL : row_of(run, residual, first),
+                                  vector_of(run, slots[NORM_gain]), vector_of(run, slots[NORM_bias]),
+                                  (long)(end - first), (long)width_of(run, out), loop->op->reals[NORM_epsilon]);
+}
+
+static void weighted_sum(run_t *run, const operation_t *op) {
+    int64_t rows = rows_of(run, space_of(run, OUT_OF(op))), width = width_of(run, OUT_OF(op));
+    for (int64_t row = 0; row < rows; row++) {
+        const float *weights = row_of(run, op->slots[WEIGHTED_SUM_weights], row);
+        const float *parts = row_of(run, op->slots[WEIGHTED_SUM_parts], row);
+        for (int64_t i = 0; i < width; i++) {
+            float sum = 0;
+            for (int64_t part = 0; part < op->slots[WEIGHTED_SUM_count]; part++)
+                sum += weights[part * width + i] * parts[part * width + i];
+            row_of(run, OUT_OF(op), row)[i] = sum;
+        }
+    }
 }
 
 static void execute(run_t *run, const operation_t *op) {
     const kernels_t *kernels = run->model->kernels;
-    int64_t rows = rows_of(run, space_of(run, op->out)), width = width_of(run, op->out);
-    float *out = run->values[op->out];
-    switch (op->kind) {
+    const int32_t *slots = op->slots;
+    int64_t rows = rows_of(run, space_of(run, OUT_OF(op))), width = width_of(run, OUT_OF(op));
+    float *out = run->values[OUT_OF(op)];
+    switch ((enum kind)op->kind) {
         case EMBED: embed(run, op); break;
         case LINEAR: {
-            int shortened = run->request->candidates && op->out == run->model->logits;
-            multiply(run, shortened ? -1 : op->w[0], run->values[op->a], rows * op->n[1], out, op->n[0]);
+            int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
+            multiply(run, shortened ? -1 : slots[LINEAR_map], run->values[slots[LINEAR_source]],
+                     rows * slots[LINEAR_fold], out, slots[LINEAR_activation]);
             break;
         }
         case NORM: {
@@ -408,51 +459,58 @@ static void execute(run_t *run, const operation_t *op) {
             team_share(run->team, rows, width * COST_OF_KEY, norm_rows, &loop);
             break;
         }
-        case ADD: kernels->add_scaled(out, run->values[op->a], 1, (long)(rows * width)); break;
+        case ADD: kernels->add_scaled(out, run->values[slots[ADD_addend]], 1, (long)(rows * width)); break;
         case COPY: copy(run, op); break;
-        case ATTEND_WORDS: attend_words(run, op, op->a, width, width); break;
+        case ATTEND_WORDS: attend_words(run, op); break;
         case ATTEND_PAST: attend_past(run, op); break;
-        case ATTEND_SOURCE: attend_words(run, op, op->b, op->n[1], op->n[2]); break;
+        case ATTEND_SOURCE: attend_source(run, op); break;
         case EM_ROUTING:
-        case DYNAMIC_ROUTING: route(run, op); break;
+            route(run, op, slots[EM_ROUTING_inputs], slots[EM_ROUTING_capsules], slots[EM_ROUTING_width],
+                  slots[EM_ROUTING_iterations], em_rows);
+            break;
+        case DYNAMIC_ROUTING:
+            route(run, op, slots[DYNAMIC_ROUTING_inputs], slots[DYNAMIC_ROUTING_capsules],
+                  slots[DYNAMIC_ROUTING_width], slots[DYNAMIC_ROUTING_iterations], dynamic_rows);
+            break;
         case GUIDED_START: guided_start(run, op); break;
         case EXP_TWICE: kernels->exp_twice(out, (long)(rows * width)); break;
         case GUIDED_ROUTING: guided_routing(run, op); break;
-        case LSTM_WORDS: recur_over_words(run, op, 1); break;
-        case GRU_WORDS: recur_over_words(run, op, 0); break;
+        case LSTM_WORDS:
+            recur_over_words(run, OUT_OF(op), slots[LSTM_WORDS_gates], run->model->linears + slots[LSTM_WORDS_map],
+                             slots[LSTM_WORDS_backwards], slots[LSTM_WORDS_column], 1);
+            break;
+        case GRU_WORDS:
+            recur_over_words(run, OUT_OF(op), slots[GRU_WORDS_gates], run->model->linears + slots[GRU_WORDS_map],
+                             slots[GRU_WORDS_backwards], slots[GRU_WORDS_column], 0);
+            break;
         case LSTM_STEP:
             for (int64_t row = 0; row < rows; row++)
-                kernels->lstm(row_of(run, op->a, row), out + row * width, row_of(run, op->b, row), (long)width);
+                kernels->lstm(row_of(run, slots[LSTM_STEP_gates], row), out + row * width,
+                              row_of(run, slots[LSTM_STEP_cell], row), (long)width);
             break;
         case GRU_STEP:
             for (int64_t row = 0; row < rows; row++)
-                kernels->gru(row_of(run, op->a, row), row_of(run, op->b, row), row_of(run, op->c, row),
+                kernels->gru(row_of(run, slots[GRU_STEP_from_input], row),
+                             row_of(run, slots[GRU_STEP_from_state], row), row_of(run, slots[GRU_STEP_state], row),
                              out + row * width, (long)width);
             break;
         case ADDITIVE: additive_attention(run, op); break;
-        case MEAN_WORDS:
-        case POOL_WORDS: pool_words(run, op); break;
+        case MEAN_WORDS: pool_words(run, OUT_OF(op), slots[MEAN_WORDS_words], 1); break;
+        case POOL_WORDS: pool_words(run, OUT_OF(op), slots[POOL_WORDS_words], 0); break;
         case SEPARABLE_ROUTING: separable_routing(run, op); break;
         case ADD_POSITIONS:
             for (int64_t row = 0; row < rows; row++)
-                kernels->add_scaled(out + row * width, vector_of(run, op->w[0]) + run->word_position[row] * width, 1,
-                                    (long)width);
+                kernels->add_scaled(out + row * width, vector_of(run, slots[ADD_POSITIONS_positions]) +
+                                    run->word_position[row] * width, 1, (long)width);
             break;
-        case ACTIVATE:
+        case ACTIVATE: {
+            int column = slots[ACTIVATE_column];
             for (int64_t row = 0; row < rows; row++)
-                kernels->apply(out + row * width + op->n[0], (long)(width - op->n[0]), op->n[1]);
+                kernels->apply(out + row * width + column, (long)(width - column), slots[ACTIVATE_activation]);
             break;
-        case WEIGHTED_SUM:
-            for (int64_t row = 0; row < rows; row++) {
-                const float *a = row_of(run, op->a, row), *b = row_of(run, op->b, row);
-                for (int64_t i = 0; i < width; i++) {
-                    float sum = 0;
-                    for (int64_t part = 0; part < op->n[0]; part++) sum += a[part * width + i] * b[part * width + i];
-                    out[row * width + i] = sum;
-                }
-            }
-            break;
-        default: break;
+        }
+        case WEIGHTED_SUM: weighted_sum(run, op); break;
+        case NUM_KINDS: break; /* programs.c lets none through */
     }
 }
 

@@ -1,6 +1,8 @@
 /* The C interface: building a model, and translating with it. */
 #include "run.h"
 
+#include <math.h>
+
 #if !defined(_WIN32)
 #include <sys/mman.h>
 #endif
@@ -97,35 +99,111 @@ static void *grow(void *array, int count, size_t size) {
     return (count & (count - 1)) ? array : realloc(array, size * (size_t)(count ? 2 * count : 1));
 }
 
-int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, const float *weight, const float *bias,
-                      int int8) {
+int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8) {
     linear_t *linears = grow(model->linears, model->num_linears, sizeof(linear_t));
-    if (!linears) return -1;
+    if (!linears) return NO_MEMORY;
     model->linears = linears;
     linear_t *linear = linears + model->num_linears;
     *linear = (linear_t){.outputs = (long)outputs, .inputs = (long)inputs, .int8 = int8};
     char *memory = keep(model, model->kernels->packed_bytes(linear));
-    if (!memory) return -1;
-    model->kernels->pack(linear, memory, weight, bias);
+    if (!memory) return NO_MEMORY;
+    model->kernels->lay_out(linear, memory);
     return model->num_linears++;
 }
 
-int engine_add_vector(model_t *model, const float *values, int64_t count) {
-    vector_t *vectors = grow(model->vectors, model->num_vectors, sizeof(vector_t));
-    float *copy = malloc((size_t)count * 4 + 64);
-    if (vectors) model->vectors = vectors;
-    if (!vectors || !copy) {
-        free(copy);
-        return -1;
+/* Numbers from `first` on as floats, in `memory` unless they are already. */
+static const float *floats_of(const model_t *model, const void *from, int type, int64_t first, int64_t count,
+                              float *memory) {
+    if (type == FLOAT32) return (const float *)from + first;
+    model->kernels->widen((const uint16_t *)from + first, type == BFLOAT16, memory, (long)count);
+    return memory;
+}
+
+#define LARGEST_CODE 127
+
+/* A row of codes as floats, whose codes are these again. */
+static void widen_codes(const int8_t *codes, float largest, float *to, int64_t count) {
+    float step = largest / LARGEST_CODE;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = codes[i] == LARGEST_CODE ? largest : codes[i] == -LARGEST_CODE ? -largest : (float)codes[i] * step;
+}
+
+int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, const void *weight, int type,
+                const float *largest, const void *bias, int bias_type) {
+    if (number < 0 || number >= model->num_linears) return wrong("there is no linear map %d", number);
+    linear_t *linear = model->linears + number;
+    int64_t inputs = linear->inputs;
+    if (first < 0 || first + outputs > linear->outputs)
+        return wrong("outputs %lld to %lld of a linear map that has %ld", (long long)first,
+                     (long long)(first + outputs), linear->outputs);
+    float *row = malloc((size_t)inputs * 4 + 64);
+    if (!row) return NO_MEMORY;
+    for (int64_t o = 0; o < outputs; o++) {
+        const float *values = row;
+        if (type == INT8) widen_codes((const int8_t *)weight + o * inputs, largest[o], row, inputs);
+        else values = floats_of(model, weight, type, o * inputs, inputs, row);
+        model->kernels->pack(linear, values, (long)(first + o), (long)(first + o + 1));
     }
-    memcpy(copy, values, (size_t)count * 4);
-    vectors[model->num_vectors] = (vector_t){copy, count};
-    return model->num_vectors++;
+    free(row);
+    if (bias) {
+        const float *values = floats_of(model, bias, bias_type, 0, outputs, linear->bias + first);
+        if (values != linear->bias + first) memcpy(linear->bias + first, values, (size_t)outputs * 4);
+    }
+    return 0;
+}
+
+/* A new vector for `count` numbers of this type; NULL where memory is short. */
+static void *new_vector(model_t *model, int64_t count, int type) {
+    vector_t *vectors = grow(model->vectors, model->num_vectors, sizeof(vector_t));
+    void *values = malloc((size_t)count * (type == FLOAT32 ? 4 : 2) + 64);
+    if (vectors) model->vectors = vectors;
+    if (!vectors || !values) {
+        free(values);
+        return NULL;
+    }
+    vectors[model->num_vectors++] = (vector_t){values, count, type};
+    return values;
+}
+
+int engine_add_vector(model_t *model, const void *values, int64_t count, int type, int as_stored) {
+    void *copy = new_vector(model, count, as_stored ? type : FLOAT32);
+    if (!copy) return NO_MEMORY;
+    if (as_stored) memcpy(copy, values, (size_t)count * (type == FLOAT32 ? 4 : 2));
+    else if (floats_of(model, values, type, 0, count, copy) != copy) memcpy(copy, values, (size_t)count * 4);
+    return model->num_vectors - 1;
+}
+
+int engine_add_positions(model_t *model, int64_t count, int64_t width) {
+    float *values = new_vector(model, count * width, FLOAT32);
+    if (!values) return NO_MEMORY;
+    for (int64_t i = 0; i < width; i++) {
+        double power = pow(10000, 2 * (double)(i / 2) / (double)width);
+        int64_t column = i % 2 ? (width + 1) / 2 + i / 2 : i / 2;
+        for (int64_t p = 0; p < count; p++)
+            values[p * width + column] = (float)(i % 2 ? cos((double)p / power) : sin((double)p / power));
+    }
+    return model->num_vectors - 1;
+}
+
+void engine_widen(const void *from, int type, float *to, int64_t count) {
+    if (type == FLOAT32) memcpy(to, from, (size_t)count * 4);
+    else choose_kernels(NULL)->widen(from, type == BFLOAT16, to, (long)count);
+}
+
+void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns) {
+    double *sums = malloc((size_t)columns * 8 + 8);
+    for (int64_t r = 0; sums && r < rows; r++) {
+        memset(sums, 0, (size_t)columns * 8);
+        for (int64_t k = 0; k < inner; k++)
+            for (int64_t i = 0; i < columns; i++) sums[i] += (double)a[r * inner + k] * b[k * columns + i];
+        for (int64_t i = 0; i < columns; i++) c[r * columns + i] = (float)sums[i];
+    }
+    free(sums);
 }
 
 int engine_add_buffer(model_t *model, int space, int64_t width) {
     buffer_t *buffers = grow(model->buffers, model->num_buffers, sizeof(buffer_t));
-    if (!buffers) return -1;
+    if (!buffers) return NO_MEMORY;
     model->buffers = buffers;
     buffers[model->num_buffers] = (buffer_t){space, width};
     return model->num_buffers++;
@@ -138,12 +216,12 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
     for (int i = 0; i < 2; i++) {
         free(model->programs[i]);
         model->programs[i] = malloc(sizeof(operation_t) * (size_t)counts[i] + 1);
-        if (!model->programs[i]) return -1;
+        if (!model->programs[i]) return NO_MEMORY;
         memcpy(model->programs[i], programs[i], sizeof(operation_t) * (size_t)counts[i]);
         model->num_operations[i] = counts[i];
     }
     model->logits = logits;
-    return 0;
+    return check_programs(model);
 }
 
 /* Encodes the sources and searches. */
@@ -165,12 +243,13 @@ static void translate(run_t *run) {
         }
     run->row_source = take(run, most_rows * 8);
     run->tokens = take(run, most_rows * 8);
-    run->most_steps = request->longest + (request->coverage ? 1 : 0);
+    run->most_steps = request->longest + (request->guided && request->longest < model->longest_target ? 1 : 0);
     run->ancestors = take(run, most_rows * run->most_steps * 4);
     run->new_ancestors = take(run, most_rows * run->most_steps * 4);
     run->caches = take(run, (model->num_caches * run->most_steps + 1) * (int64_t)sizeof(float *));
-    run->curves = request->coverage ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
-    run->agreements = request->coverage ? take_zeros(run, most_rows * 4) : NULL;
+    run->attended = request->received ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
+    run->curves = request->guided ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
+    run->agreements = take_zeros(run, most_rows * 4);
     int64_t most_keys = request->longest_source > run->most_steps ? request->longest_source : run->most_steps;
     run->most_keys = most_keys + 1;
     run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(float *));
@@ -186,7 +265,8 @@ static void translate(run_t *run) {
     if (request->candidates) {
         const linear_t *whole = NULL;
         for (int64_t i = 0; i < model->num_operations[1]; i++)
-            if (model->programs[1][i].out == model->logits) whole = model->linears + model->programs[1][i].w[0];
+            if (OUT_OF(model->programs[1] + i) == model->logits)
+                whole = model->linears + model->programs[1][i].slots[LINEAR_map];
         run->head.outputs = (long)request->num_candidates;
         run->head.inputs = whole->inputs;
         run->head.int8 = whole->int8;
@@ -200,6 +280,7 @@ static void translate(run_t *run) {
 
 int engine_translate(const model_t *model, const request_t *request) {
     run_t run = {.model = model, .request = request};
+    if (check_request(model, request)) return IS_WRONG;
     run.team = team_new(request->num_threads);
     int failed = setjmp(run.out_of_memory);
     if (!failed) translate(&run);
@@ -209,5 +290,5 @@ int engine_translate(const model_t *model, const request_t *request) {
         if (chunk->on_pages) free_pages(chunk);
         else free(chunk);
     }
-    return failed ? -1 : 0;
+    return failed ? NO_MEMORY : 0;
 }

@@ -10,8 +10,9 @@
 #include <string.h>
 
 typedef struct {
-    float *values;
+    void *values; /* floats, but for a table that is kept as it is stored */
     int64_t count;
+    int type;
 } vector_t;
 
 typedef struct {
@@ -35,7 +36,18 @@ struct model {
     int num_linears, num_vectors, num_buffers, logits;
     operation_t *programs[2];
     int64_t num_operations[2];
+    int64_t source_vocabulary, longest_source, longest_target; /* programs.c: the limits of tables and positions */
 };
+
+#define OUT_OF(op) ((op)->slots[0])
+#define NO_MEMORY (-1)
+#define IS_WRONG (-2)
+/* programs.c: keeps a message for `engine_error`; returns IS_WRONG. */
+int wrong(const char *format, ...);
+/* programs.c: checks the programs of a model, and finds its limits; returns 0 or IS_WRONG. */
+int check_programs(model_t *model);
+/* programs.c: checks that a request stays inside of a model's tables; returns 0 or IS_WRONG. */
+int check_request(const model_t *model, const request_t *request);
 
 /* team.c: the threads of a translation, NULL if there is one. */
 typedef struct team team_t;
@@ -69,11 +81,12 @@ typedef struct {
 
     int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
     int64_t *tokens;                        /* the last of each hypothesis */
-    int64_t most_steps;                     /* coverage takes one more, to read the last token */
+    int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */
     int32_t *ancestors, *new_ancestors;     /* [rows, most_steps]: the row that a hypothesis had at each step */
     float **caches;                         /* [caches, most_steps]: keys and values of each row of a step */
-    float **curves;                         /* [most_steps], NULL without coverage: see `curves_of` */
-    float *agreements;                      /* with coverage: of the last token of each hypothesis */
+    float **attended;                       /* [most_steps], NULL unless a head is read: see `attended_by` */
+    float **curves;                         /* [most_steps], NULL unless PAST and FUTURE are read: see `curves_of` */
+    float *agreements;                      /* to the last token of each hypothesis */
     linear_t head;                          /* with a shortlist: the candidates alone */
     const float **keys;                     /* [threads, most_keys] */
     int64_t most_keys;
@@ -122,8 +135,18 @@ static inline float *row_of(const run_t *run, int buffer, int64_t row) {
     return run->values[buffer] + row * width_of(run, buffer);
 }
 static inline const float *vector_of(const run_t *run, int number) { return run->model->vectors[number].values; }
+/* Some numbers of a vector, as floats. */
+static inline void read_vector(const model_t *model, const vector_t *vector, int64_t first, int64_t count, float *to) {
+    if (vector->type == FLOAT32) memcpy(to, (const float *)vector->values + first, (size_t)count * 4);
+    else model->kernels->widen((const uint16_t *)vector->values + first, vector->type == BFLOAT16, to, (long)count);
+}
 
-/* Of a row at a step: PAST of each word, or the attention to it; FUTURE; and the agreement to the token that was read. */
+/* What the head that is read attends to, from a row at a step. */
+static inline float *attended_by(const run_t *run, int64_t step, int64_t row) {
+    return run->attended[step] + row * run->request->longest_source;
+}
+
+/* Of a row at a step: PAST of each word, FUTURE, and the agreement to the token that was read. */
 static inline int64_t curve_width(const request_t *request) { return 2 * request->longest_source + 1; }
 static inline float *curves_of(const run_t *run, int64_t step, int64_t row) {
     return run->curves[step] + row * curve_width(run->request);

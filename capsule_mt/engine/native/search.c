@@ -5,10 +5,10 @@
 
 typedef struct {
     float score, log_prob; /* the score of a finished one has the length penalty; a forced end counts in `log_prob` */
-    float agreement;       /* with coverage: of the last token */
+    float agreement;       /* to the last token, if PAST and FUTURE are read */
     int64_t length;
     int32_t *tokens;
-    int32_t *rows; /* of a finished one, with coverage: the row that it had at each step */
+    int32_t *rows; /* of a finished one, if something is read: the row that it had at each step */
 } hypothesis_t;
 
 /* The tokens that a source may write, ascending; all if `tokens` is NULL. */
@@ -20,7 +20,7 @@ typedef struct {
 
 typedef struct {
     int64_t source, num_finished;
-    int only_reads; /* the limit is reached: for coverage the last tokens are read, and nothing follows */
+    int only_reads; /* the limit is reached: PAST and FUTURE read the last tokens, and nothing follows */
     list_t list;
     hypothesis_t *running, *next, *finished; /* [num_beams] each; `next` becomes `running` */
 } search_t;
@@ -117,7 +117,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
         int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
-        if (request->num_beams > 1 || request->scores) total = run->totals[first_row + row];
+        total = run->totals[first_row + row];
         if (run->curves) kernels->top(logits, count, 2, best_two, best_places);
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
@@ -165,7 +165,7 @@ static void finish(const run_t *run, search_t *search, int64_t first_row, candid
     extend(&slot, search->running + candidate.row, candidate);
     slot.score = score;
     slot.log_prob = candidate.score + candidate.unscored;
-    if (run->curves) {
+    if (slot.rows) {
         int64_t row = first_row + candidate.row;
         memcpy(slot.rows, run->ancestors + row * run->most_steps, (size_t)run->step * 4);
         slot.rows[run->step] = (int32_t)row;
@@ -198,14 +198,16 @@ static int advance(run_t *run, search_t *search, int64_t first_row, const candid
     if (search->num_finished < num_beams) return 1;
     if (num_beams == 1 || request->early_stopping == 1) return 0;
     int hopes = request->early_stopping == 2 && request->length_penalty > 0;
-    float reachable = hopes ? powf((float)request->longest, request->length_penalty) : divisor;
+    float limit = (float)request->limits[search->source];
+    float reachable = hopes ? powf(limit, request->length_penalty) : divisor;
     return search->running[0].score / reachable > search->finished[num_beams - 1].score;
 }
 
-/* Whether the model has to read last tokens that no step has read, for coverage; fills `parents` as `advance` does. */
+/* Whether the model has to read last tokens that no step has read, for PAST and FUTURE; fills `parents` as `advance` does. */
 static int must_read(run_t *run, search_t *search, int64_t first_row, int64_t new_row, int64_t *parents) {
     const request_t *request = run->request;
     int must = 0;
+    if (run->step + 1 >= run->most_steps) return 0; /* the model has no further position */
     for (int64_t i = 0; i < request->num_beams; i++) {
         hypothesis_t *hypothesis = search->finished + i;
         int32_t *last = hypothesis->tokens + hypothesis->length - 1;
@@ -222,7 +224,7 @@ static int must_read(run_t *run, search_t *search, int64_t first_row, int64_t ne
 static hypothesis_t *new_hypotheses(run_t *run, int64_t count) {
     hypothesis_t *hypotheses = take_zeros(run, count * (int64_t)sizeof(hypothesis_t));
     int32_t *tokens = take(run, count * run->request->longest * 4);
-    int32_t *rows = run->curves ? take(run, count * run->most_steps * 4) : NULL;
+    int32_t *rows = run->curves || run->attended ? take(run, count * run->most_steps * 4) : NULL;
     for (int64_t i = 0; i < count; i++) {
         hypotheses[i].tokens = tokens + i * run->request->longest;
         hypotheses[i].rows = rows ? rows + i * run->most_steps : NULL;
@@ -252,8 +254,18 @@ static void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
     run->new_ancestors = ancestors;
 }
 
-/* Sums up the curves of a hypothesis, or of none; see `coverage` in engine.h. */
-static void write_coverage(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *past) {
+/* The most that the head attends to each word in any step of a hypothesis, or nothing. */
+static void write_received(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *received) {
+    memset(received, 0, (size_t)run->request->longest_source * 4);
+    for (int64_t t = 0; hypothesis && t < hypothesis->length; t++) {
+        const float *attended = attended_by(run, t, hypothesis->rows[t]);
+        for (int64_t j = 0; j < run->request->lengths[search->source]; j++)
+            received[j] = fmaxf(received[j], attended[j]);
+    }
+}
+
+/* Sums up the curves of a hypothesis, or of none; see `guided` in engine.h. */
+static void write_guided(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *past) {
     const request_t *request = run->request;
     int64_t num_words = request->lengths[search->source], longest = request->longest_source;
     int64_t last = hypothesis ? hypothesis->length : 0;
@@ -261,13 +273,9 @@ static void write_coverage(const run_t *run, const search_t *search, const hypot
     const int32_t *rows = hypothesis ? hypothesis->rows : &first_row;
     while (last && (hypothesis->tokens[last - 1] == request->end_token ||
                     hypothesis->tokens[last - 1] == request->pad_token)) last--;
+    if (last >= run->most_steps) last = run->most_steps - 1;
     float *future = past + longest, *fall = future + longest, *agreed = fall + longest;
     memset(past, 0, (size_t)(4 * longest) * 4);
-    if (request->layer >= 0) {
-        for (int64_t t = 0; t < last; t++)
-            for (int64_t j = 0; j < num_words; j++) past[j] = fmaxf(past[j], curves_of(run, t, rows[t])[j]);
-        return;
-    }
     const float *curves = curves_of(run, 0, rows[0]);
     for (int64_t t = 1; t <= last; t++) {
         const float *next = curves_of(run, t, rows[t]);
@@ -285,16 +293,16 @@ static void write_coverage(const run_t *run, const search_t *search, const hypot
 static void write_results(const run_t *run, const search_t *search) {
     const request_t *request = run->request;
     for (int64_t i = 0; i < request->num_returned; i++) {
-        int64_t place = search->source * request->num_returned + i;
+        int64_t place = search->source * request->num_returned + i, longest = request->longest_source;
         int64_t *tokens = request->tokens + place * request->longest;
         const hypothesis_t *hypothesis = i < search->num_finished ? search->finished + i : NULL;
-        int64_t length = hypothesis ? hypothesis->length : 0;
+        int64_t length = request->found_lengths[place] = hypothesis ? hypothesis->length : 0;
         for (int64_t j = 0; j < request->longest; j++)
             tokens[j] = j < length ? hypothesis->tokens[j] : request->pad_token;
-        if (request->scores) request->scores[place] = hypothesis ? hypothesis->score : -1e9f;
-        if (request->log_probs) request->log_probs[place] = hypothesis ? hypothesis->log_prob / (float)length : 0;
-        if (run->curves)
-            write_coverage(run, search, hypothesis, request->coverage + place * 4 * request->longest_source);
+        request->scores[place] = hypothesis ? hypothesis->score : -1e9f;
+        request->log_probs[place] = hypothesis ? hypothesis->log_prob / (float)length : 0;
+        if (run->attended) write_received(run, search, hypothesis, request->received + place * longest);
+        if (run->curves) write_guided(run, search, hypothesis, request->guided + place * 4 * longest);
     }
 }
 
@@ -337,7 +345,7 @@ void decode(run_t *run) {
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],
                    (size_t)(num_sources * run->model->vocabulary) * 4);
-        if (num_beams > 1 || request->scores) sum_exponentials(run, searches);
+        sum_exponentials(run, searches);
         int64_t active = 0, rows = 0;
         for (int64_t i = 0; i * run->beams < run->rows; i++) {
             search_t search = searches[i];

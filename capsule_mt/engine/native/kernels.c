@@ -158,7 +158,7 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 const kernels_t GLUE(kernels_, TIER) = {
-    TEXT(TIER), packed_bytes, pack, select_outputs, scratch, round_inputs, num_blocks, multiply,
+    TEXT(TIER), packed_bytes, lay_out, pack, widen, select_outputs, scratch, round_inputs, num_blocks, multiply,
     add_norm, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm,
     gru, apply, log_sum_exp, top, squash, softmax,
 };

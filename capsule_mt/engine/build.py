@@ -1,8 +1,8 @@
 """Build the native engine with clang from PyPI (`ziglang`), for this platform or for another.
 
-    python -m hf_capsule_mt.fast.build
-    python -m hf_capsule_mt.fast.build --target aarch64-linux --output dist/aarch64
-    CC=gcc python -m hf_capsule_mt.fast.build      # with another compiler, for this platform
+    python -m capsule_mt.engine.build
+    python -m capsule_mt.engine.build --target aarch64-linux --output dist/aarch64
+    CC=gcc python -m capsule_mt.engine.build      # with another compiler, for this platform
 
 `pip install` does this by itself: see hatch_build.py. `python -m lab.wheels` builds the wheels of all platforms.
 """

@@ -47,25 +47,55 @@ static void select_outputs(const linear_t *from, const int32_t *outputs, linear_
     }
 }
 
-static void pack(linear_t *l, char *memory, const float *weight, const float *bias) {
-    lay_out(l, memory);
-    if (bias) memcpy(l->bias, bias, (size_t)l->outputs * 4);
-    for (long o = 0; o < l->outputs; o++) {
-        const float *row = weight + o * l->inputs;
+/* Exact: 2^112 moves the exponent of a half, also of one without an exponent, to that of a float. */
+static void widen(const uint16_t *from, int bfloat, float *to, long count) {
+    uint32_t bits;
+    long i = 0;
+#if defined(TIER_AVX512)
+    for (; !bfloat && i + 16 <= count; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i))));
+#endif
+    for (; i < count; i++) {
+        bits = (uint32_t)from[i] << 16;
+        if (!bfloat) {
+            float moved;
+            bits = (uint32_t)(from[i] & 0x7fff) << 13;
+            memcpy(&moved, &bits, 4);
+            moved *= 0x1p112f;
+            memcpy(&bits, &moved, 4);
+            bits |= ((from[i] & 0x7c00) == 0x7c00 ? 0x7f800000 : 0) | (uint32_t)(from[i] & 0x8000) << 16;
+        }
+        memcpy(to + i, &bits, 4);
+    }
+}
+
+static void pack(linear_t *l, const float *weight, long first, long end) {
+    for (long o = first; o < end; o++, weight += l->inputs) {
         if (!l->int8) {
             float *to = (float *)weights_of(l, o);
-            for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = row[i];
+            for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = weight[i];
             continue;
         }
-        float largest = 1e-30f;
-        for (long i = 0; i < l->inputs; i++) largest = fmaxf(largest, fabsf(row[i]));
+        vf top = all(1e-30f);
+        FOR_VECTORS(i, l->inputs) top = max_of(top, abs_of(GET(weight, i, l->inputs, 0.f)));
+        float largest = largest_of(top);
+        vf factor = all(127 / largest);
         int8_t *to = (int8_t *)weights_of(l, o);
-        int32_t sum = 0;
-        for (long i = 0; i < l->inputs; i++) {
-            int8_t rounded = (int8_t)nearbyintf(row[i] * (127 / largest));
-            to[i / DEPTH * BLOCK * DEPTH + i % DEPTH] = rounded;
-            sum += rounded;
+        vi sums = all_int(0);
+        FOR_VECTORS(i, l->inputs) {
+            vi whole = __builtin_convertvector(round_of(GET(weight, i, l->inputs, 0.f) * factor), vi);
+            sums += whole;
+            int8_t bytes[LANES];
+#if defined(TIER_AVX512)
+            _mm_storeu_si128((__m128i *)bytes, _mm512_cvtepi32_epi8((__m512i)whole));
+#else
+            for (int j = 0; j < LANES; j++) bytes[j] = (int8_t)whole[j];
+#endif
+            for (long j = 0; j < LANES && i + j < l->inputs; j += DEPTH) /* beyond the inputs are zeros */
+                memcpy(to + (i + j) / DEPTH * BLOCK * DEPTH, bytes + j, DEPTH);
         }
+        int32_t sum = 0;
+        for (int j = 0; j < LANES; j++) sum += sums[j];
         l->scales[o] = largest / (127.f * 127.f);
         l->sums[o] = ZERO_POINT * sum;
     }

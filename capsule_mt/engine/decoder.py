@@ -1,0 +1,30 @@
+"""`EngineDecoder`: the decoder that runs in the engine."""
+
+from collections.abc import Sequence
+
+from capsule_mt.engine.library import Engine
+from capsule_mt.engine.search import GuidedReading, Hypothesis, Ids, SearchOptions
+
+
+class EngineDecoder:
+    """A `Decoder` over an engine and a model's special tokens; `end` is -1 where there is none."""
+
+    def __init__(self, engine: Engine, start: int, end: int, pad: int) -> None:
+        self.engine, self.start, self.end, self.pad = engine, start, end, pad
+
+    def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Return the best translations of each source, the best first."""
+        if options.further:
+            names = ", ".join(f"`{name}`" for name in options.further)
+            raise ValueError(f"the native engine does not take {names}")
+        answers = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
+        found: list[list[Hypothesis]] = []
+        for limit, answer in zip(options.limits, answers, strict=True):
+            hypotheses = []
+            for place, ids in enumerate(answer.tokens):
+                received = None if answer.received is None else answer.received[place]
+                guided = None if answer.guided is None else GuidedReading(*answer.guided[place])
+                was_cut = len(ids) >= limit and ids[-1] != self.end
+                hypotheses.append(Hypothesis(ids, answer.log_probs[place], was_cut, received, guided))
+            found.append(hypotheses)
+        return found

@@ -1,0 +1,137 @@
+/* The C interface of the engine, which Python calls through ctypes.
+ *
+ * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
+ * each target position. ../operations.def documents the operations; a row goes on its own.
+ */
+#ifndef CAPSULE_MT_ENGINE_H
+#define CAPSULE_MT_ENGINE_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif
+
+#define ENGINE_VERSION 7
+
+/* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
+ * in them moved along as beams are reordered. */
+enum space { OF_WORDS, OF_SOURCES, OF_HYPOTHESES, OF_STATES };
+
+/* How weights are given; INT8 as codes with the largest magnitude of each row. */
+enum type { FLOAT32, FLOAT16, BFLOAT16, INT8 };
+
+/* The kinds of operations, and the places of their slots, such as EMBED_table. */
+#define OPERATION(name, help, ...) name,
+enum kind {
+#include "../operations.def"
+    NUM_KINDS
+};
+#undef OPERATION
+#define OPERATION(name, help, ...) enum { __VA_ARGS__ };
+#define OUT(slot) slot
+#define BUFFER(slot) slot
+#define MAYBE_BUFFER(slot) slot
+#define MAP(slot) slot
+#define MAYBE_MAP(slot) slot
+#define VECTOR(slot) slot
+#define MAYBE_VECTOR(slot) slot
+#define TABLE(slot) slot
+#define NUMBER(slot) slot
+#define OPTION(slot, preset) slot
+#define REAL(slot) slot
+#include "../operations.def"
+#undef OPERATION
+#undef OUT
+#undef BUFFER
+#undef MAYBE_BUFFER
+#undef MAP
+#undef MAYBE_MAP
+#undef VECTOR
+#undef MAYBE_VECTOR
+#undef TABLE
+#undef NUMBER
+#undef OPTION
+#undef REAL
+#define MOST_SLOTS 12
+
+typedef struct {
+    int32_t kind;
+    union {
+        int32_t slots[MOST_SLOTS];
+        float reals[MOST_SLOTS];
+    };
+} operation_t;
+
+typedef struct model model_t;
+
+typedef struct {
+    int64_t num_sources;
+    const int64_t *words;   /* the tokens of all sources, one after the other */
+    const int64_t *lengths; /* [num_sources] */
+    const int64_t *limits;  /* [num_sources] tokens that may follow the start token */
+    const int32_t *forced;  /* [num_sources] 1: the end token is forced at the limit */
+    const int32_t *suppressed; /* tokens that are never written */
+    int64_t num_suppressed;
+    int64_t num_beams, num_returned, least_tokens, no_repeat_ngram;
+    int64_t start_token, end_token, pad_token;
+    float length_penalty;
+    int32_t early_stopping; /* 0 no, 1 yes, 2 never */
+    int64_t longest;        /* of the limits: the width of the results */
+    int64_t longest_source; /* of the lengths */
+    int64_t layer, head;    /* whose attention to the source is read; -1 for none */
+    int64_t num_threads;    /* that share the work on a row; the results are those of one */
+    /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it
+     * may write and their places among these, ascending, one source after the other. */
+    const int32_t *candidates;
+    int64_t num_candidates;
+    const int64_t *list_lengths;
+    const int32_t *list_places;
+    /* Results of a search. A length is 0 where there are fewer translations than were asked for. */
+    int64_t *tokens;        /* [num_sources, num_returned, longest], padded */
+    int64_t *found_lengths; /* [num_sources, num_returned] */
+    float *scores;          /* the log-probability over the length to the length penalty [num_sources, num_returned] */
+    float *log_probs;       /* the mean log-probability of a token, of a forced end too [num_sources, num_returned] */
+    float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
+    /* With `layer` and `head`: the most that a word is attended to in any step, the end token's included
+     * [num_sources, num_returned, longest_source]. */
+    float *received;
+    /* Of a program with GUIDED_ROUTING, or NULL: for each word its share of PAST and of FUTURE when the translation has
+     * been read, by how much FUTURE fell on the way, and how much of that the model agreed to
+     * [num_sources, num_returned, 4, longest_source]. */
+    float *guided;
+} request_t;
+
+EXPORTED int engine_version(void);
+/* What was wrong with the last call of this thread that failed. */
+EXPORTED const char *engine_error(void);
+/* The name of the tier that a model made with this name (or "") would have; "" if the processor does not have it. */
+EXPORTED const char *engine_tier(const char *name);
+/* The kernels of a tier (a `kernels_t` of kernels.h), for tests; NULL if the processor does not have it. */
+EXPORTED const void *engine_kernels(const char *tier);
+/* c [rows, columns] = a [rows, inner] b [inner, columns], summed in double precision. */
+EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
+/* count numbers of a type, but for INT8, as floats. */
+EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
+EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
+EXPORTED void engine_free(model_t *model);
+/* The following return -1 where memory is short, and -2 for what is wrong: see `engine_error`. Those that add return the
+ * number of what was added. */
+EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8);
+/* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for INT8. */
+EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
+                         const float *largest, const void *bias, int bias_type);
+/* `as_stored`: keep half precision as it is, for the table of EMBED. */
+EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count, int type, int as_stored);
+/* Marian's positions: sines in the first half of the width, then cosines. */
+EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width);
+EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
+/* `logits`: the buffer that holds the logits after the decoder's program. */
+EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
+                                 const operation_t *decoder, int64_t num_decoder, int logits);
+/* Threads may call it with one model at the same time. */
+EXPORTED int engine_translate(const model_t *model, const request_t *request);
+
+#endif

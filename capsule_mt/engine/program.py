@@ -1,0 +1,254 @@
+"""Programs: what a model computes for a source and for each target position, as lists of operations.
+
+operations.def lists the operations. Weights are read when the engine packs them, one after the other.
+"""
+
+import enum
+import functools
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DTYPES = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1}  # bytes of a number
+ACTIVATIONS = {"none": 0, "relu": 1, "silu": 2, "swish": 2, "gelu": 3, "tanh": 4, "sigmoid": 5}
+
+
+class UnsupportedModelError(ValueError):
+    """A model or a setting that no program can be written for."""
+
+
+class Space(enum.IntEnum):
+    """What the rows of a buffer are; STATES are kept from one target position to the next."""
+
+    WORDS = 0
+    SOURCES = 1
+    HYPOTHESES = 2
+    STATES = 3
+
+
+class Address(NamedTuple):
+    """Memory of somebody else, such as a PyTorch tensor's; `owner` keeps it alive."""
+
+    address: int
+    owner: object
+
+
+class Tensor(NamedTuple):
+    """Numbers in row-major order.
+
+    buffer: an object with the buffer protocol, or an `Address`.
+    dtype: a key of `DTYPES`.
+    """
+
+    buffer: Any
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return math.prod(self.shape)
+
+
+class Codes(NamedTuple):
+    """A weight in int8: codes [outputs, inputs] of dtype I8, and the largest magnitude of each row [outputs], F32."""
+
+    codes: Tensor
+    largest: Tensor
+
+
+class Linear:
+    """A linear map. `read` gives its weight [outputs, inputs], and its bias [outputs] or `None`."""
+
+    def __init__(self, outputs: int, inputs: int, read: Callable[[], tuple[Tensor | Codes, Tensor | None]]) -> None:
+        self.outputs, self.inputs, self.read = outputs, inputs, read
+
+
+class Vector:
+    """A tensor of any shape, read as a row of numbers. One object that is used twice is stored once."""
+
+    def __init__(self, count: int, read: Callable[[], Tensor]) -> None:
+        self.count, self.read = count, read
+
+
+class Positions:
+    """The sinusoids of Marian for `count` positions: sines in the first half of the width, then cosines."""
+
+    def __init__(self, count: int, width: int) -> None:
+        self.count, self.width = count * width, width
+
+
+class Slot(NamedTuple):
+    """An argument of an operation: `default` is `None` where it must be given."""
+
+    name: str
+    kind: str
+    default: int | None
+
+
+class Kind(NamedTuple):
+    """An operation of operations.def."""
+
+    number: int
+    name: str
+    help: str
+    slots: tuple[Slot, ...]
+
+
+@functools.cache
+def operations() -> dict[str, Kind]:
+    """Return the operations that the engine knows, in its order."""
+    text = (Path(__file__).parent / "operations.def").read_text(encoding="utf-8").partition("*/")[2]
+    kinds: dict[str, Kind] = {}
+    for number, entry in enumerate(text.split("OPERATION(")[1:]):
+        name, _, rest = entry.partition(",")
+        parts = rest.split('"')
+        slots = [_slot(name, one) for one in parts[-1].replace("\n", " ").split("),") if one.strip(" ,)")]
+        kinds[name] = Kind(number, name, "".join(parts[1::2]), tuple(slots))
+    return kinds
+
+
+def _slot(operation: str, text: str) -> Slot:
+    """Return the slot of a text like `OPTION(LINEAR_fold, 1`."""
+    kind, _, inside = text.strip(" ,)").partition("(")
+    name, _, default = inside.partition(",")
+    name = name.removeprefix(f"{operation}_")
+    if default:
+        return Slot(name, "NUMBER", int(default))
+    return Slot(name, kind.removeprefix("MAYBE_"), -1 if kind.startswith("MAYBE_") else None)
+
+
+class Operation(NamedTuple):
+    """One operation: a value for each slot of its kind."""
+
+    kind: Kind
+    slots: tuple[float, ...]
+
+    def value(self, slot: str) -> float:
+        """Return the value of the slot of this name."""
+        return self.slots[[one.name for one in self.kind.slots].index(slot)]
+
+    def packed(self, most_slots: int) -> bytes:
+        """Return what engine.h calls an `operation_t`."""
+        formats = ["f" if slot.kind == "REAL" else "i" for slot in self.kind.slots]
+        values = [value if letter == "f" else int(value) for value, letter in zip(self.slots, formats, strict=True)]
+        return struct.pack(f"i{''.join(formats)}", self.kind.number, *values).ljust(4 + 4 * most_slots, b"\0")
+
+
+@dataclass
+class Program:
+    """Everything that the engine needs of a model.
+
+    vocabulary: how many target tokens there are; `embeddings`: how many source tokens.
+    linears: what each linear map stacks.
+    logits: the buffer that holds the logits after the decoder's operations.
+    longest_source, longest_target: the most tokens of a source and of a translation; `None` where there is no limit.
+    """
+
+    vocabulary: int
+    embeddings: int
+    linears: list[tuple[Linear, ...]] = field(default_factory=list)
+    vectors: list[Vector | Positions] = field(default_factory=list)
+    buffers: list[tuple[Space, int]] = field(default_factory=list)
+    encoder: list[Operation] = field(default_factory=list)
+    decoder: list[Operation] = field(default_factory=list)
+    num_caches: int = 0
+    logits: int = -1
+    longest_source: int | None = None
+    longest_target: int | None = None
+
+    def linear(self, *linears: Linear) -> int:
+        """Add the linear maps of one input, stacked; return their number."""
+        inputs = {linear.inputs for linear in linears}
+        if len(inputs) != 1:
+            raise ValueError(f"linear maps of one input were stacked, with {sorted(inputs)} inputs")
+        self.linears.append(linears)
+        return len(self.linears) - 1
+
+    def outputs(self, linear: int) -> int:
+        return sum(part.outputs for part in self.linears[linear])
+
+    def vector(self, vector: Vector | Positions) -> int:
+        """Add a vector, unless this object was added before; return its number."""
+        for number, known in enumerate(self.vectors):
+            if known is vector:
+                return number
+        self.vectors.append(vector)
+        return len(self.vectors) - 1
+
+    def buffer(self, space: Space, width: int) -> int:
+        self.buffers.append((space, width))
+        return len(self.buffers) - 1
+
+    def width(self, buffer: int) -> int:
+        return self.buffers[buffer][1]
+
+    @property
+    def follows_past_and_future(self) -> bool:
+        return any(operation.kind.name == "GUIDED_ROUTING" for operation in self.decoder)
+
+    @property
+    def head_shape(self) -> tuple[int, int]:
+        """How many layers attend to the source, and with how many heads each; (0, 0) if none can be read."""
+        layers = [one for one in self.decoder if one.kind.name == "ATTEND_SOURCE" and one.value("layer") >= 0]
+        return len(layers), min((int(layer.value("heads")) for layer in layers), default=0)
+
+
+class Writer:
+    """Append operations on the rows of one space to a program."""
+
+    def __init__(self, program: Program, operations: list[Operation], space: Space) -> None:
+        self.program = program
+        self.operations = operations
+        self.space = space
+
+    def run(self, name: str, out: int, **values: "float | Linear | Vector | Positions | Sequence[Linear]") -> int:
+        """Append an operation; return `out`. Slots are given by name, weights also as themselves."""
+        kind = operations().get(name)
+        if kind is None:
+            raise UnsupportedModelError(f"there is no operation {name!r}, only {', '.join(operations())}")
+        slots = []
+        for slot in kind.slots[1:]:
+            value = values.pop(slot.name, slot.default)
+            if value is None:
+                raise TypeError(f"{name} needs `{slot.name}`")
+            if isinstance(value, (Vector, Positions)):
+                value = self.program.vector(value)
+            elif isinstance(value, Linear):
+                value = self.program.linear(value)
+            elif not isinstance(value, (int, float)):
+                value = self.program.linear(*value)
+            slots.append(value)
+        if values:
+            wanted = ", ".join(f"`{slot.name}`" for slot in kind.slots[1:])
+            raise TypeError(f"{name} has no `{next(iter(values))}`, only {wanted}")
+        self.operations.append(Operation(kind, (out, *slots)))
+        return out
+
+    def new(self, width: int) -> int:
+        return self.program.buffer(self.space, width)
+
+    def linear(self, source: int, *linears: Linear, activation: str = "none", fold: int = 1) -> int:
+        """Apply linear maps, stacked, to a buffer; return a new one."""
+        if activation not in ACTIVATIONS:
+            raise UnsupportedModelError(f"the activation {activation!r} is not known, only {', '.join(ACTIVATIONS)}")
+        out = self.new(fold * sum(linear.outputs for linear in linears))
+        return self.run("LINEAR", out, source=source, map=linears, activation=ACTIVATIONS[activation], fold=fold)
+
+    def norm(self, hidden: int, residual: int, gain: Vector, bias: Vector, epsilon: float) -> int:
+        """Normalise `hidden` + `residual` (-1: `hidden` alone) in place."""
+        return self.run("NORM", hidden, residual=residual, gain=gain, bias=bias, epsilon=epsilon)
+
+    def copy(self, source: int) -> int:
+        """Copy a buffer, so that what is done to the copy leaves it alone."""
+        return self.run("COPY", self.new(self.program.width(source)), source=source)
+
+    def concatenate(self, *parts: int) -> int:
+        out, start = self.new(sum(map(self.program.width, parts))), 0
+        for part in parts:
+            self.run("COPY", out, source=part, column=start)
+            start += self.program.width(part)
+        return out
