@@ -48,7 +48,6 @@ def parse_arguments() -> argparse.Namespace:
     models.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="models to measure")
     models.add_argument("--tokens", type=int, default=1024, help="tokens of a training step on each side")
     models.add_argument("--length", type=int, default=32, help="length of the sentences of a training step")
-    models.add_argument("--compile", action="store_true", help="measure the compiled routing, too")
     lengths = command("lengths", "CapsNMT beside Marian by sentence length")
     lengths.add_argument("lengths", nargs="*", type=int, default=[10, 25, 50, 100, 200, 400], help="in words")
     lengths.add_argument("--processor-time", action="store_true", help="the clock for a shared machine, on one thread")

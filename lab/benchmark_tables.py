@@ -50,7 +50,7 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
                         row["speed_vs_stock"],
                         row["published"],
                         row["speed_vs_floor"],
-                        row["compiled_vs_floor"],
+                        row.get("compiled_vs_floor"),  # of a form that older results measured
                     ]
                     for name, row in train.items()
                 ],

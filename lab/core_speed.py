@@ -38,9 +38,7 @@ def textbook_em_routing(
     return activation.unsqueeze(-1) * mean
 
 
-def core_runs(
-    size: dict[str, int], device: str, compile_too: bool
-) -> tuple[dict[str, Callable[[], None]], Callable[[], None], int]:
+def core_runs(size: dict[str, int], device: str) -> tuple[dict[str, Callable[[], None]], Callable[[], None], int]:
     """Return forward and backward of each form, a function that clears the gradients, and the votes' bytes."""
     positions, inputs, outputs = 4096, size["layers"], size["d_model"]
     votes = torch.randn(positions, inputs, outputs, 1, device=device, requires_grad=True)
@@ -69,9 +67,6 @@ def core_runs(
         "dynamic plain": dynamic(return_weights=True),
         "dynamic chunked": dynamic(return_weights=False),
     }
-    if compile_too:
-        forms["em compiled"] = em(return_weights=False)
-        forms["dynamic compiled"] = dynamic(return_weights=False)
 
     def clear() -> None:
         votes.grad = betas.grad = None
@@ -79,8 +74,7 @@ def core_runs(
     def run(name: str) -> Callable[[], None]:
         def forward_and_backward() -> None:
             clear()
-            with routing_form("compiled" if name.endswith("compiled") else "chunked"):
-                forms[name]().backward(grad)
+            forms[name]().backward(grad)
 
         return forward_and_backward
 

@@ -32,16 +32,13 @@ from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.fast.translator import FastTranslator
-from hf_capsule_mt.fast.triton_routing import is_installed
 from hf_capsule_mt.routing import additive_scores, chunks, dynamic_routing, em_routing
 from lab.core_speed import routing_form
 from lab.gpu_table import SYSTEMS, render_table
 from lab.model_speed import SIZES, TrainingStep, build
 from lab.timing import peak_memory, time_in_turns
 
-FORMS = ("plain", "chunked", "compiled", "triton")
-# the models with a routing of several forms
-ROUTED = ("dynamic_routing", "em_routing", "heads_em_6", "guided", "guided_bow_bca")
+FORMS = ("plain", "chunked")
 CHUNK_POWERS = (18, 20, 21, 22, 23, 25, 27)
 TEST_FILES = ("tests/gpu/test_routing.py", "tests/gpu/test_models.py")  # kernels first
 OWN_FILES = r"(hf_capsule_mt|transformers)/[a-z_/]+\.py$"
@@ -98,12 +95,6 @@ class Measurements:
         repeats, warmup = (1, 1) if self.tiny else (repeats, warmup)
         return time_in_turns({"": function}, repeats, warmup=warmup, synchronize=synchronize)[""].median
 
-    def forms(self) -> tuple[str, ...]:
-        """Return the routing forms that this machine runs."""
-        if self.device == "cuda":
-            return FORMS if is_installed() else FORMS[:-1]
-        return ("plain", "chunked")
-
     # ---- sections
     def tests(self) -> None:
         """Run tests/gpu in a process of its own, without what compiles."""
@@ -135,18 +126,14 @@ class Measurements:
     def kernels(self) -> None:
         """Forward and backward of each routing form, as a share of the bandwidth of a copy; chunk sizes swept."""
         self.keep("kernels", "copy", self.copy_bandwidth)
-        forms = self.forms()[::-1]  # kernels first
         cases = [(dtype, routing) for dtype in (torch.bfloat16, torch.float32) for routing in ("em", "dynamic")]
-        for form in (form for form in forms if form != "compiled"):
+        for form in reversed(FORMS):
             for dtype, routing in cases:
                 self.keep_kernel(routing, dtype, form, None)
-        for form in (form for form in forms if form not in ("plain", "compiled")):
-            self.keep("kernels", f"scores float32 {form}", self.scores_kernel, form)
+        self.keep("kernels", "scores float32 chunked", self.scores_kernel)
         for dtype, routing in cases:
             for power in CHUNK_POWERS[:1] if self.tiny else CHUNK_POWERS:
                 self.keep_kernel(routing, dtype, "chunked", power)
-        for dtype, routing in cases if "compiled" in forms else ():
-            self.keep_kernel(routing, dtype, "compiled", None)
 
     def keep_kernel(self, routing: str, dtype: torch.dtype, form: str, power: int | None) -> None:
         name = f"{routing} {dtype_name(dtype)} {form}" + ("" if power is None else f" 2^{power}")
@@ -179,7 +166,7 @@ class Measurements:
         with routing_form(form), contextlib.nullcontext() if power is None else chunks_of(2**power):
             return self.kernel(both, least)
 
-    def scores_kernel(self, form: str) -> dict[str, float]:
+    def scores_kernel(self) -> dict[str, float]:
         rows, words, width = (2, 5, 8) if self.tiny else (128 * 12, 32, 256)
         query, keys = (torch.randn(rows, words, width, device=self.device, requires_grad=True) for _ in range(2))
         weight = torch.randn(width, device=self.device, requires_grad=True)
@@ -188,7 +175,7 @@ class Measurements:
             query.grad = keys.grad = weight.grad = None
             additive_scores(query, keys, weight).sum().backward()
 
-        with routing_form(form):
+        with routing_form("chunked"):
             return self.kernel(both, 6 * query.numel() * query.element_size())
 
     def kernel(self, function: Callable[[], Any], least: int) -> dict[str, float]:
@@ -243,28 +230,24 @@ class Measurements:
         return copy.deepcopy(self.models[system]).to(self.device)  # type: ignore[arg-type]
 
     def train(self) -> None:
-        """Target tokens a second, and the peak of memory, of a training step; compiled routing last."""
+        """Target tokens a second, and the peak of memory, of a training step."""
         sizes = [(64, dtype) for dtype in (torch.bfloat16, torch.float32)]
         if not self.tiny:
             sizes = [(tokens, dtype) for tokens in (32768, 8192) for dtype in (torch.bfloat16, torch.float32)]
-        forms = self.forms()[1:]
-        for chosen in [[form for form in forms if form != "compiled"], [form for form in forms if form == "compiled"]]:
-            for tokens, dtype in sizes:
-                for system in SYSTEMS:
-                    for form in chosen if system in ROUTED else [form for form in chosen if form == "chunked"]:
-                        name = f"{system} {tokens} {dtype_name(dtype)} {form}"
-                        self.keep("train", name, self.training_speed, system, tokens, dtype, form)
+        for tokens, dtype in sizes:
+            for system in SYSTEMS:
+                name = f"{system} {tokens} {dtype_name(dtype)}"
+                self.keep("train", name, self.training_speed, system, tokens, dtype)
 
-    def training_speed(self, system: str, tokens: int, dtype: torch.dtype, form: str) -> dict[str, float]:
+    def training_speed(self, system: str, tokens: int, dtype: torch.dtype) -> dict[str, float]:
         step = self.training_step(system, tokens)
 
         def once() -> None:
             with torch.autocast(self.device, dtype, enabled=dtype != torch.float32):
                 step()
 
-        with routing_form(form):
-            seconds = self.seconds(once, 3)
-            return {"tokens_per_second": tokens / seconds, "peak_bytes": peak_memory(once, self.device)}
+        seconds = self.seconds(once, 3)
+        return {"tokens_per_second": tokens / seconds, "peak_bytes": peak_memory(once, self.device)}
 
     def decode(self) -> None:
         """Sentences a second of `generate()`, 32 words to 40 words."""

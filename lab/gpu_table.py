@@ -36,8 +36,8 @@ def render_table(result: dict[str, Any]) -> str:
     largest = max((int(name.split()[1]) for name in train), default=32768)
     rows = (1, 128) if not result.get("tiny") else (1, 2)
     columns = [
-        (train, f"{{}} {largest} float32 ", "tokens_per_second"),
-        (train, f"{{}} {largest} bfloat16 ", "tokens_per_second"),
+        (train, f"{{}} {largest} float32", "tokens_per_second"),
+        (train, f"{{}} {largest} bfloat16", "tokens_per_second"),
         *((decode, f"{{}} bfloat16 {number} rows 1 beams", "sentences_per_second") for number in rows),
     ]
     lines = [
@@ -52,7 +52,7 @@ def render_table(result: dict[str, Any]) -> str:
         if set(cells) != {NOTHING}:
             lines.append(f"| {system} | " + " | ".join(cells) + " |")
     shares = [
-        best(result.get("kernels", {}), f"{name} bfloat16 triton", "share_of_copy") for name in ("em", "dynamic")
+        best(result.get("kernels", {}), f"{name} bfloat16 chunked", "share_of_copy") for name in ("em", "dynamic")
     ]
     for name, share in zip(("EM routing", "dynamic routing"), shares, strict=True):
         if share is not None:

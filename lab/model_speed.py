@@ -21,7 +21,7 @@ from hf_capsule_mt import (
 )
 from hf_capsule_mt.fast import use_fast_linears
 from lab.benchmark_tables import DECODING
-from lab.core_speed import core_runs, routing_form
+from lab.core_speed import core_runs
 from lab.lengths import generation
 from lab.timing import Timing, peak_memory, routing_replaced_by_mean, steady_clock, time_in_turns
 
@@ -124,10 +124,6 @@ class TrainingStep:
         with routing_replaced_by_mean():
             self()
 
-    def compiled(self) -> None:
-        with routing_form("compiled"):
-            self()
-
 
 def speed(timings: dict[str, Timing], reference: str, name: str) -> float | None:
     """Return the speed of `name` relative to the reference, if both were measured."""
@@ -164,7 +160,7 @@ class ModelSpeed:
         return TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length)
 
     def core(self) -> dict[str, Any]:
-        runs, clear, votes_bytes = core_runs(self.size, self.device, self.arguments.compile)
+        runs, clear, votes_bytes = core_runs(self.size, self.device)
         timings = self.in_turns("routing core", runs)
         rows = {}
         for name, timing in timings.items():
@@ -184,14 +180,11 @@ class ModelSpeed:
             runs: dict[str, Callable[[], None]] = {"stock": stock, name: step}
             if routes(name):
                 runs["floor"] = step.on_floor
-                if self.arguments.compile:
-                    runs["compiled"] = step.compiled
             timings = self.in_turns(f"training step, {name}", runs)
             rows[name] = {
                 "seconds": {run: timing.as_dict() for run, timing in timings.items()},
                 "speed_vs_stock": timings["stock"].median / timings[name].median,
                 "speed_vs_floor": speed(timings, "floor", name),
-                "compiled_vs_floor": speed(timings, "floor", "compiled"),
                 "published": SYSTEMS[name][1],
             }
         return rows

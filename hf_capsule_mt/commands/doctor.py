@@ -6,7 +6,6 @@ Paste the output into a bug report.
 """
 
 import argparse
-import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -92,7 +91,6 @@ def report() -> list[tuple[str, list[tuple[str, str]]]]:
                 ("memory", f"{hardware['memory_gib']} GiB"),
                 ("GPU", gpus()),
                 ("native engine", native_engine()),
-                ("C++ compiler", shutil.which("c++") or "none (only compiled routing forms need one)"),
             ],
         ),
         ("Extras", extras),

@@ -3,7 +3,6 @@
 from hf_capsule_mt.fast.shortlist import Shortlist
 from hf_capsule_mt.fast.transform import undo_fast_linears, use_fast_linears
 from hf_capsule_mt.fast.translator import FastTranslator, UnsupportedOptionError, takes_fast, to_fast
-from hf_capsule_mt.fast.triton_routing import TritonRouting as TritonRouting  # registers the routing form "triton"
 
 __all__ = [
     "FastTranslator",

@@ -11,7 +11,7 @@ import torch
 
 from hf_capsule_mt.routing.chunks import chunk_numbers
 from hf_capsule_mt.routing.common import iteration_dtype, reads_are_free, without_autocast
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form, kernels_for_scores
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 # e^(2q) and e^(2k) of numbers up to this size and their product are either good float32 numbers, or so large or small
 # that the tanh of the sum is one
@@ -35,9 +35,9 @@ def additive_scores(query: torch.Tensor, keys: torch.Tensor, weight: torch.Tenso
         if choose_form(keys, return_weights=False, detach_routing=False) is RoutingForm.PLAIN:
             return torch.matmul(torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3)), weight)
         rows = keys.shape[:-2].numel()
-        kernels = kernels_for_scores(keys)
-        score = _AdditiveScores.apply if kernels is None else kernels.additive_scores
-        scores = score(query.reshape(rows, *query.shape[-2:]), keys.reshape(rows, *keys.shape[-2:]), weight)
+        scores = _AdditiveScores.apply(
+            query.reshape(rows, *query.shape[-2:]), keys.reshape(rows, *keys.shape[-2:]), weight
+        )
         return scores.view(*query.shape[:-1], keys.shape[-2])
 
 

@@ -12,8 +12,8 @@ def chunk_numbers(tensor: torch.Tensor, total: int | None = None) -> int:
     """Return how many numbers an elementwise pass should hold at once, of the `total` that it goes through.
 
     On a CPU about 2^18 numbers (one MiB) stay in the cache. On a GPU a chunk has to be large enough to keep it busy,
-    and the dozen buffers of one chunk small beside the whole: a sixteenth, from 2^22 to 2^25 numbers. Only powers of
-    two, because each size is a compilation of its own. By default the total is the size of the tensor.
+    and the dozen buffers of one chunk small beside the whole: a sixteenth, as a power of two from 2^22 to 2^25. By
+    default the total is the size of the tensor.
     """
     if is_on_host(tensor):
         return 2**18

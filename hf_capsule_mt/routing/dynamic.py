@@ -4,7 +4,7 @@ import torch
 
 from hf_capsule_mt.routing.common import RoutingOutput, check_votes, iteration_dtype
 from hf_capsule_mt.routing.dynamic_chunked import dynamic_routing_chunked
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form, kernels_for
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 from hf_capsule_mt.routing.squash import squash
 
 
@@ -46,9 +46,7 @@ def dynamic_routing(
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
     if choose_form(votes, return_weights=return_weights, detach_routing=detach_routing) is not RoutingForm.PLAIN:
-        kernels = kernels_for(votes, num_iterations)
-        route = dynamic_routing_chunked if kernels is None else kernels.dynamic_routing
-        return RoutingOutput(route(votes, mask, num_iterations, normalize_total_input), None)
+        return RoutingOutput(dynamic_routing_chunked(votes, mask, num_iterations, normalize_total_input), None)
     return dynamic_routing_plain(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
 
 

@@ -17,7 +17,6 @@ from hf_capsule_mt.routing.chunks import (
     times_weight,
     weighted_sum,
 )
-from hf_capsule_mt.routing.forms import on_chunk
 from hf_capsule_mt.routing.squash import squash, squash_backward
 
 
@@ -89,8 +88,7 @@ class _DynamicRouting(torch.autograd.Function):
         capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            run = on_chunk(_dynamic_forward, len(values), votes)
-            capsules[rows] = run(values, keep, num_iterations, normalize_total_input)
+            capsules[rows] = _dynamic_forward(values, keep, num_iterations, normalize_total_input)
         return capsules
 
     @staticmethod
@@ -100,8 +98,7 @@ class _DynamicRouting(torch.autograd.Function):
         grad_votes = torch.empty_like(votes)
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
-            run = on_chunk(_dynamic_backward, len(values), votes)
-            grad_votes[rows] = run(grad_capsules[rows].to(values.dtype), values, keep, *ctx.settings)
+            grad_votes[rows] = _dynamic_backward(grad_capsules[rows].to(values.dtype), values, keep, *ctx.settings)
         return grad_votes, None, None, None
 
 

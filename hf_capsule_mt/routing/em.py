@@ -8,7 +8,7 @@ import torch
 from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype
 from hf_capsule_mt.routing.dynamic import shares
 from hf_capsule_mt.routing.em_chunked import SMALLEST_ACTIVATION, em_routing_chunked
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form, kernels_for
+from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -88,9 +88,7 @@ def em_routing(
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
     form = choose_form(votes, return_weights=return_weights, detach_routing=detach_routing)
     if form is not RoutingForm.PLAIN:
-        kernels = kernels_for(votes, num_iterations)
-        route = em_routing_chunked if kernels is None else kernels.em_routing
-        capsules = route(votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance)
+        capsules = em_routing_chunked(votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance)
         return RoutingOutput(capsules, None)
     return em_routing_plain(
         votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance, detach=detach_routing

@@ -19,7 +19,6 @@ from hf_capsule_mt.routing.chunks import (
     times_weight,
     weighted_sum,
 )
-from hf_capsule_mt.routing.forms import on_chunk
 
 ENTROPY_CONSTANT = 1 + math.log(2 * math.pi)
 # Up to this width the mass of an output capsule cannot underflow: some input is within one standard deviation per
@@ -157,8 +156,7 @@ class _EMRouting(torch.autograd.Function):
         for rows in chunk_slices(votes):
             values, keep = chunk_values(rows, votes, mask)
             activation = _chunk_of_activation(rows, input_activation, values)
-            run = on_chunk(_em_forward, len(values), votes)
-            capsules[rows] = run(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
+            capsules[rows] = _em_forward(values, keep, activation, beta_a, beta_u, lambdas, min_variance)
         return capsules
 
     @staticmethod
@@ -173,8 +171,7 @@ class _EMRouting(torch.autograd.Function):
             values, keep = chunk_values(rows, votes, mask)
             activation = _chunk_of_activation(rows, input_activation, values)
             grad_chunk = grad_capsules[rows].to(values.dtype)
-            run = on_chunk(_em_backward, len(values), votes)
-            grads = run(grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance)
+            grads = _em_backward(grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance)
             grad_votes[rows] = grads[0]
             if input_activation is not None and grad_activation is not None:
                 clamped = input_activation[rows].to(values.dtype) < SMALLEST_ACTIVATION

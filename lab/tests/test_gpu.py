@@ -27,9 +27,9 @@ def test_the_page_shows_the_table_without_numbers():
 
 
 def test_the_table_shows_ratios_to_stock():
-    train = {f"{name} 32768 bfloat16 chunked": {"tokens_per_second": 1000.0} for name in SYSTEMS}
-    train["em_routing 32768 bfloat16 triton"] = {"tokens_per_second": 1500.0}
-    kernels = {"em bfloat16 triton": {"share_of_copy": 0.52}}
+    train = {f"{name} 32768 bfloat16": {"tokens_per_second": 1000.0} for name in SYSTEMS}
+    train["em_routing 32768 bfloat16"] = {"tokens_per_second": 1500.0}
+    kernels = {"em bfloat16 chunked": {"share_of_copy": 0.52}}
     table = render_table({"train": train, "kernels": kernels})
     assert "| stock | - | 1,000 | - | - |" in table
     assert "| em_routing | - | 1,500 (1.50) | - | - |" in table

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_capsule_mt.routing import dynamic_routing, em_routing
+from hf_capsule_mt.routing import dynamic_routing, em_routing, use_routing_form
 from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 
@@ -169,6 +169,11 @@ def test_where_the_form_is_chosen():
     assert choose_form(votes, return_weights=True, detach_routing=False) is RoutingForm.PLAIN
     assert choose_form(votes, return_weights=False, detach_routing=True) is RoutingForm.PLAIN
     assert em(votes, return_weights=False).weights is None
+
+
+def test_an_unknown_form_is_an_error_that_names_the_others():
+    with pytest.raises(ValueError, match=r"one of \['plain', 'chunked'\], got 'triton'"):
+        use_routing_form("triton")
 
 
 @ROUTINGS
