@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -266,13 +267,10 @@ class FastTranslator:
         self.model.generation_config.save_pretrained(folder)
 
     def _search(self, request: _Request, readings: Readings | None) -> list[Found]:
-        if self._engine is None:
-            raise UnsupportedOptionError(f"a model of type {self.model.config.model_type}")
-        self._engine.num_threads = torch.get_num_threads()
-        options = request.options if readings is None else _with(request.options, readings)
-        return self._engine.search(
-            request.sources, options, start=request.start, end=request.end, pad=request.pad
-        )
+        engine = cast(Engine, self._engine)
+        engine.num_threads = torch.get_num_threads()
+        options = request.options if readings is None else replace(request.options, readings=readings)
+        return engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
 
     def _readings(self, request: _Request, *, coverage: bool | Sequence[int]) -> Readings | None:
         """What to read to the end of this request's translations, as far as the engine can."""
@@ -510,6 +508,3 @@ def _placed(keep: torch.Tensor, readings: list[list[list[list[float]]]]) -> torc
         values[number, :, keep[number // copies]] = torch.tensor(row)
     return values
 
-
-def _with(options: SearchOptions, readings: Readings) -> SearchOptions:
-    return SearchOptions(**{**vars(options), "readings": readings})
