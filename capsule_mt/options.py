@@ -1,0 +1,159 @@
+"""What a call of a `Translator` is asked, and how its options become those of a search."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.text.keeping import KEPT
+
+# how many batches of texts are read ahead, to make batches of sentences of about the same length
+BATCHES_READ_AHEAD = 32
+# the same for batches by tokens
+TEXTS_READ_AHEAD = 2048
+# of transformers, which puts it into a generation config by itself: nobody has chosen it
+UNCHOSEN_MAX_LENGTH = 20
+# options of `generate()` that change nothing with these values
+NEUTRAL: dict[str, Any] = {
+    "do_sample": False,
+    "use_cache": True,
+    "repetition_penalty": 1.0,
+    "return_dict_in_generate": False,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "guidance_scale": 1.0,
+}
+# settings of a generation config that say nothing about the search, or are read elsewhere
+IGNORED = frozenset(
+    {
+        *("transformers_version", "cache_implementation", "output_attentions", "output_hidden_states"),
+        *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+        *("temperature", "top_k", "top_p", "typical_p", "epsilon_cutoff", "eta_cutoff"),  # they need `do_sample`
+    }
+)
+SEARCHED = (
+    *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
+    *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
+)
+
+
+@dataclass(frozen=True)
+class TranslationOptions:
+    """The settings of one call of a `Translator`, whose docstring explains them."""
+
+    batch_size: int = 1
+    batch_tokens: int | None = None
+    coverage: CoverageOptions | None = None
+    scores: bool = True
+    split_sentences: bool = True
+    max_source_tokens: int | None = None
+    truncation: bool | str = False
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    copy: bool = True
+    keep: Sequence[str] = ()
+    generate_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, smallest in (("batch_size", 1), ("batch_tokens", 1), ("max_source_tokens", 2)):
+            number = getattr(self, name)
+            if number is not None and number < smallest:
+                raise ValueError(f"`{name}` must be at least {smallest}, got {number}")
+        for name in ("num_beams", "num_return_sequences", "max_new_tokens"):
+            number = self.generate_kwargs.get(name)
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise ValueError(f"`{name}` must be at least 1, got {number!r}")
+        if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
+            raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
+
+    @property
+    def window(self) -> int:
+        """How many texts are read before the first of them is translated."""
+        if self.batch_tokens is not None:
+            return TEXTS_READ_AHEAD
+        return 1 if self.batch_size == 1 else self.batch_size * BATCHES_READ_AHEAD
+
+
+def setting(model: LoadedModel, given: Mapping[str, Any], name: str) -> Any:
+    """Return an option of the search: of the call, or else of the checkpoint."""
+    return given[name] if given.get(name) is not None else model.generation.get(name)
+
+
+def search_options(
+    model: LoadedModel,
+    lengths: Sequence[int],
+    given: Mapping[str, Any],
+    *,
+    prefixes: Sequence[Sequence[int]] = (),
+    readings: Readings | None = None,
+) -> SearchOptions:
+    """Return how to search for translations of sources with so many tokens.
+
+    Without a limit among the options, a translation has at most three times the tokens of its source and thirty more:
+    what gets there repeats itself. It ends there, and does not depend on the other sources of its batch.
+    """
+
+    def get(name: str, default: Any) -> Any:
+        value = setting(model, given, name)
+        return default if value is None else value
+
+    limits, forces_end = _limits(model, lengths, given)
+    bad_words = [words for words in get("bad_words_ids", []) if list(words) != [model.end]]
+    further = {
+        name: value
+        for name, value in {**model.generation, **given}.items()
+        if name not in SEARCHED
+        and name not in IGNORED
+        and not name.startswith("_")
+        and value is not None
+        and value is not False
+        and value != NEUTRAL.get(name, ())
+    }
+    if any(len(words) != 1 for words in bad_words):
+        further["bad_words_ids"] = bad_words
+        bad_words = []
+    least = get("min_new_tokens", None)
+    return SearchOptions(
+        limits=limits,
+        forces_end=forces_end,
+        num_beams=int(get("num_beams", 1)),
+        num_return_sequences=int(get("num_return_sequences", 1)),
+        length_penalty=float(get("length_penalty", 1.0)),
+        early_stopping=get("early_stopping", False),
+        no_repeat_ngram_size=int(get("no_repeat_ngram_size", 0)),
+        min_new_tokens=max(int(get("min_length", 0)) - 1, 0) if least is None else int(least),
+        suppress_tokens=[*(words[0] for words in bad_words), *get("suppress_tokens", [])],
+        prefixes=prefixes if any(prefixes) else (),
+        shortlist=model.shortlist,
+        readings=readings,
+        further=further,
+    )
+
+
+def _limits(model: LoadedModel, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
+    """Return how many tokens each translation may have, and whether its end is forced there."""
+    ends = model.end >= 0
+    forced = ends and setting(model, given, "forced_eos_token_id") is not None
+    if given.get("max_new_tokens") is not None or given.get("max_length") is not None:
+        new_tokens = given.get("max_new_tokens")
+        longest = int(given["max_length"]) - 1 if new_tokens is None else int(new_tokens)
+        return [longest] * len(lengths), [forced] * len(lengths)
+    allowed = _limit_of_checkpoint(model)
+    by_source = [3 * length + 30 for length in lengths]
+    limits = by_source if allowed is None else [min(limit, allowed) for limit in by_source]
+    return limits, [ends and (forced or allowed is None or limit < allowed) for limit in by_source]
+
+
+def _limit_of_checkpoint(model: LoadedModel) -> int | None:
+    """Return how many tokens a translation may have by the checkpoint's settings and its positions."""
+    limits = [] if model.longest_target is None else [model.longest_target - 1]
+    new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))
+    if new_tokens is not None:
+        limits.append(int(new_tokens))
+    elif length is not None and length != UNCHOSEN_MAX_LENGTH:
+        limits.append(int(length) - 1)
+    return max(min(limits), 1) if limits else None

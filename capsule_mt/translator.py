@@ -1,0 +1,479 @@
+"""`Translator`: text in, `Translation`s out.
+
+text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Decoder.force (only if a reading needs it)
+-> words -> Translation
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from capsule_mt.coverage.documents import coverage_of
+from capsule_mt.coverage.methods import (
+    Calibration,
+    Covers,
+    PieceCoverage,
+    choose_method,
+    cover,
+    deletion_gains_by_token,
+    read_into,
+    readings_of,
+)
+from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy
+from capsule_mt.engine.search import Hypothesis, Ids, Readings
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.options import TranslationOptions, search_options, setting
+from capsule_mt.text.keeping import restored
+from capsule_mt.text.messages import warn
+from capsule_mt.text.segments import (
+    Document,
+    Piece,
+    Segmenter,
+    TranslationIterator,
+    batches_of,
+    join_translations,
+)
+
+# of what is left out against the mean log-probability of a token, where nobody sets another
+DEFAULT_COVERAGE_WEIGHT = 5.0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One sentence of a text, or a part of one that is too long: what went through the model at once.
+
+    `target_ids` are from the decoder's start token to the end token. `was_cut` says that they reached their limit.
+    """
+
+    start: int
+    end: int
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    was_cut: bool
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of one text.
+
+    `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
+    where it was not asked for.
+    """
+
+    text: str
+    score: float | None
+    coverage: Coverage | None
+    segments: tuple[Segment, ...]
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The token ids of all segments in a row."""
+        return tuple(token_id for segment in self.segments for token_id in segment.target_ids)
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether a segment reached the limit of its length, so that the translation may be incomplete."""
+        return any(segment.was_cut for segment in self.segments)
+
+
+@dataclass
+class Found:
+    """The hypotheses of a piece, the best first, and what each covers where that was asked for."""
+
+    hypotheses: list[Hypothesis]
+    coverage: list[PieceCoverage] | None = None
+
+
+class Translator:
+    """Translates texts on a CPU.
+
+        >>> translator = Translator.from_pretrained("checkpoints/capsule-marian-de-en")
+        >>> translation = translator("Der alte Mann kauft einen roten Hut.", coverage=CoverageOptions())
+        >>> translation.text, translation.score, [word.text for word in translation.coverage.untranslated]
+
+    `hf_capsule_mt.Translator` is the same with any model of transformers.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.loaded = model
+        self.calibration = Calibration.of_config(model.calibration)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        int8: bool = False,
+        shortlist: bool | str | os.PathLike[str] = False,
+    ) -> "Translator":
+        """Load the checkpoint in a folder.
+
+        Args:
+            int8: multiply in int8, which is several times as fast.
+            shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt
+                shortlist` finds out: its file, or True for the one beside the checkpoint.
+        """
+        from capsule_mt.models.loading import load_model
+
+        return cls(load_model(folder, int8=int8, shortlist=shortlist))
+
+    @overload
+    def __call__(self, texts: str, *, num_return_sequences: int, **options: Any) -> list[Translation]: ...
+    @overload
+    def __call__(self, texts: str, *, coverage: CoverageOptions | None = None, **options: Any) -> Translation: ...
+    @overload
+    def __call__(
+        self, texts: list[str] | tuple[str, ...], *, coverage: CoverageOptions | None = None, **options: Any
+    ) -> list[Translation]: ...
+    @overload
+    def __call__(
+        self, texts: Iterable[str], *, coverage: CoverageOptions | None = None, **options: Any
+    ) -> Iterable[Translation]: ...
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        *,
+        coverage: CoverageOptions | None = None,
+        scores: bool = True,
+        batch_size: int = 1,
+        batch_tokens: int | None = None,
+        split_sentences: bool = True,
+        max_source_tokens: int | None = None,
+        truncation: bool | str = False,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        copy: bool = True,
+        keep: Sequence[str] = (),
+        **generate_kwargs: Any,
+    ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
+        """Translate one string, a list of strings, or lazily any other iterable of strings.
+
+        A text of several sentences is translated sentence by sentence, and the space between them is kept; a blank
+        text stays blank. A sentence that is longer than the model takes is translated in pieces. A translation that
+        reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
+
+        Args:
+            texts: what to translate. A `PrefixedText` also has what its translation begins with.
+            coverage: find what was left out, and how.
+            scores: compute `Translation.score`, which costs a decoder of transformers one more pass.
+            batch_size: how many sentences go through the model at once.
+            batch_tokens: how many of their tokens, padding included, instead of how many sentences.
+            split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
+            max_source_tokens: translate in pieces of at most so many tokens, fewer than the model takes.
+            truncation: cut a source to what the model takes, with a warning.
+            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
+            copy: leave what is no sentence as it is: emoji, URLs, numbers, code, list marks, white space at the ends.
+            keep: of "tags", "urls", "placeholders" and "numbers": those that a translation has as its source does.
+            generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
+                `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, ...
+
+        Returns:
+            A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
+            in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
+        """
+        options = TranslationOptions(
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            coverage=coverage,
+            scores=scores,
+            split_sentences=split_sentences,
+            max_source_tokens=max_source_tokens,
+            truncation=truncation,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            copy=copy,
+            keep=keep,
+            generate_kwargs=generate_kwargs,
+        )
+        if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
+            raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
+
+        def translate(window: list[str]) -> list[Translation | list[Translation]]:
+            return [found[0] if len(found) == 1 else found for found in self.translate(window, options)]
+
+        if isinstance(texts, str):
+            return translate([texts])[0]
+        found = TranslationIterator(texts, translate, options.window)
+        return list(iter(found)) if isinstance(texts, (list, tuple)) else found
+
+    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
+        """Translate these texts, sorted by length into batches, and return the best translations of each."""
+        method = self._method(options)
+        segmenter = self._segmenter(options)
+        documents = [segmenter.document(text) for text in texts]
+        pieces = [piece for document in documents for piece in document.pieces]
+        found = self._translate_pieces(pieces, options, method)
+        if options.keep:
+            self._with_stand_ins(segmenter, documents, found, options, method)
+        of_piece = iter(found)
+        results = []
+        for document in documents:
+            own = [next(of_piece) for _ in document.pieces]
+            ranks = range(int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1))
+            results.append([self._translation(document, own, rank, options) for rank in ranks])
+        return results
+
+    def cover(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        coverage: CoverageOptions | None = None,
+        batch_size: int = 16,
+    ) -> list[Coverage]:
+        """Return what given translations cover: the `coverage` of what `score` returns."""
+        found = self.score(texts, translations, coverage=coverage or CoverageOptions(), batch_size=batch_size)
+        return [translation.coverage for translation in found if translation.coverage is not None]
+
+    def score(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        coverage: CoverageOptions | None = None,
+        batch_size: int = 16,
+        batch_tokens: int | None = None,
+    ) -> list[Translation]:
+        """Return given translations, such as another system's, with their scores and what they cover.
+
+        Each text is taken as one sentence. A source or a translation that is longer than the model takes is cut, with
+        a warning, and `was_cut` says so. A blank text has no score.
+
+        Args:
+            texts: the sources.
+            translations: a translation of each.
+            coverage: find what was left out, and how.
+            batch_size: how many pairs go through the model at once.
+            batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
+        """
+        for name, given in (("texts", texts), ("translations", translations)):
+            if isinstance(given, str):
+                raise TypeError(f"`{name}` must be a list of strings, got the string {given[:40]!r}")
+        if len(texts) != len(translations):
+            raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
+        options = TranslationOptions(
+            batch_size, batch_tokens, coverage, split_sentences=False, truncation=True, copy=False
+        )
+        segmenter, method = self._segmenter(options), self._method(options)
+        documents = [segmenter.document(text) for text in texts]
+        # a text that is not cut into sentences is one piece, or none if it is blank
+        pieces, targets = [], []
+        for document, translation in zip(documents, translations, strict=True):
+            if document.pieces:
+                pieces.append(document.pieces[0])
+                targets.append(self._target_ids(translation))
+        found = [Found([Hypothesis(ids, 0.0, was_cut)]) for ids, was_cut in targets]
+        lengths = [max(len(piece.ids), len(target[0])) for piece, target in zip(pieces, targets, strict=True)]
+        readings = readings_of(method, self.calibration) or Readings()
+        for places in batches_of(lengths, batch_size, batch_tokens):
+            hypotheses = [found[place].hypotheses[0] for place in places]
+            sources = [pieces[place].ids for place in places]
+            forced = self.loaded.decoder.force(sources, [one.ids for one in hypotheses], readings)
+            for hypothesis, one in zip(hypotheses, forced, strict=True):
+                hypothesis.score = sum(one.log_probs) / max(len(one.log_probs), 1)
+                read_into(hypothesis, one)
+            if method is not None:
+                covers = [Covers(pieces[place].ids, pieces[place].words) for place in places]
+                covered = cover(covers, hypotheses, method, self.loaded.decoder, self.calibration)
+                for place, one in zip(places, covered, strict=True):
+                    found[place].coverage = [one]
+        of_piece = iter(found)
+        results = []
+        for document, translation in zip(documents, translations, strict=True):
+            own = [next(of_piece) for _ in document.pieces]
+            segments = [self._segment(piece, one.hypotheses[0]) for piece, one in zip(document.pieces, own, strict=True)]
+            score = own[0].hypotheses[0].score if own else None
+            covered_by = [one.coverage[0] for one in own if one.coverage is not None]
+            whole = None if coverage is None else coverage_of(document, covered_by, [translation] * len(segments))
+            results.append(Translation(translation, score, whole, tuple(segments)))
+        return results
+
+    # ---- the steps of `translate`
+    def _segmenter(self, options: TranslationOptions) -> Segmenter:
+        known = (self.loaded.longest_source, options.max_source_tokens)
+        return Segmenter(
+            self.loaded.tokenizer,
+            limit=min((number for number in known if number is not None), default=None),
+            split_sentences=options.split_sentences,
+            truncation=options.truncation,
+            src_lang=options.src_lang,
+            tgt_lang=options.tgt_lang,
+            copies=options.copy,
+            keep=options.keep,
+            with_words=options.coverage is not None,
+            lists=self.calibration.lists,
+        )
+
+    def _method(self, options: TranslationOptions) -> CoveredBy | None:
+        if options.coverage is None:
+            return None
+        layers, heads = self.loaded.head_shape
+        return choose_method(
+            options.coverage.method,
+            self.calibration,
+            is_guided=self.loaded.follows_past_and_future,
+            num_heads=layers * heads,
+            name=self.loaded.name,
+        )
+
+    def _translate_pieces(
+        self, pieces: Sequence[Piece], options: TranslationOptions, method: CoveredBy | None
+    ) -> list[Found]:
+        """Translate pieces in batches of about the same length; those that leave much out, once more."""
+        coverage, settings = options.coverage or CoverageOptions(), dict(options.generate_kwargs)
+        found: list[Found] = [Found([])] * len(pieces)
+        num_short = 0
+        for places in batches_of([len(piece.ids) for piece in pieces], options.batch_size, options.batch_tokens):
+            batch = [pieces[place] for place in places]
+            for place, one in zip(places, self._search(batch, settings, method, coverage.weight), strict=True):
+                found[place] = one
+            short = _short_of(places, found, coverage.threshold)
+            if short and coverage.retry_beams:
+                returned = int(setting(self.loaded, settings, "num_return_sequences") or 1)
+                again = {**settings, "num_beams": max(coverage.retry_beams, returned)}
+                weight = coverage.weight or DEFAULT_COVERAGE_WEIGHT
+                retried = self._search([pieces[place] for place in short], again, method, weight)
+                for place, one in zip(short, retried, strict=True):
+                    if _left(one) < _left(found[place]):
+                        found[place] = one
+                short = _short_of(places, found, coverage.threshold)
+            num_short += len(short)
+        num_cut = sum(any(hypothesis.was_cut for hypothesis in one.hypotheses) for one in found)
+        if num_cut:
+            warn(
+                f"{num_cut} of {len(pieces)} translations reached the limit of their length and may be incomplete. "
+                "`max_new_tokens` sets a higher one."
+            )
+        if num_short:
+            warn(
+                f"The coverage of {num_short} of {len(pieces)} translations is below {coverage.threshold}: they may "
+                "leave something out."
+            )
+        return found
+
+    def _search(
+        self, pieces: Sequence[Piece], settings: Mapping[str, Any], method: CoveredBy | None, weight: float | None
+    ) -> list[Found]:
+        """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave out."""
+        returned = int(setting(self.loaded, settings, "num_return_sequences") or 1)
+        if weight:
+            beams = int(setting(self.loaded, settings, "num_beams") or 1)
+            if beams < 2:
+                raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
+            settings = {**settings, "num_return_sequences": beams}
+        sources = [piece.ids for piece in pieces]
+        options = search_options(
+            self.loaded,
+            [len(source) for source in sources],
+            settings,
+            prefixes=[piece.prefix for piece in pieces],
+            readings=readings_of(method, self.calibration),
+        )
+        found = [Found(hypotheses) for hypotheses in self.loaded.decoder.translate(sources, options)]
+        if any(hypothesis.score != hypothesis.score for one in found for hypothesis in one.hypotheses):
+            raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
+        if method is None:
+            return found
+        covers = [Covers(piece.ids, piece.words) for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses]
+        hypotheses = [hypothesis for one in found for hypothesis in one.hypotheses]
+        covered = iter(cover(covers, hypotheses, method, self.loaded.decoder, self.calibration))
+        for one in found:
+            one.coverage = [next(covered) for _ in one.hypotheses]
+            if weight:
+                _rank(one, weight, options.length_penalty, returned)
+        return found
+
+    def _with_stand_ins(
+        self,
+        segmenter: Segmenter,
+        documents: Sequence[Document],
+        found: list[Found],
+        options: TranslationOptions,
+        method: CoveredBy | None,
+    ) -> None:
+        """Translate once more, with stand-ins, the pieces whose translation has not kept what it should."""
+        again: dict[int, tuple[Document, int, Piece]] = {}
+        number = 0
+        for document in documents:
+            for place, piece in enumerate(document.pieces):
+                text = self.loaded.tokenizer.decode(found[number].hypotheses[0].ids)
+                changed = segmenter.with_stand_ins(piece, text)
+                if changed is not None:
+                    again[number] = (document, place, changed)
+                number += 1
+        translated = self._translate_pieces([piece for _, _, piece in again.values()], options, method)
+        for (number, (document, place, piece)), one in zip(again.items(), translated, strict=True):
+            document.pieces[place], found[number] = piece, one
+
+    def _align(self, source: Ids, target: Ids) -> list[list[float]]:
+        """Return how much each token of a translation is of each token of its source [T][S].
+
+        By the head that coverage reads, which attends to the word that the decoder has just read; where there is none,
+        by how much less probable a token becomes without the source token.
+        """
+        if self.calibration.head is None:
+            return deletion_gains_by_token(source, target, self.loaded.decoder)
+        forced = self.loaded.decoder.force([source], [target], Readings(head=self.calibration.head))[0]
+        rows = forced.received or []
+        return [*rows[1:], *rows[-1:]]
+
+    def _segment(self, piece: Piece, hypothesis: Hypothesis) -> Segment:
+        target_ids = (self.loaded.start, *hypothesis.ids)
+        return Segment(*piece.span, tuple(piece.ids), target_ids, hypothesis.was_cut or piece.was_cut)
+
+    def _text(self, piece: Piece, hypothesis: Hypothesis) -> str:
+        decode = self.loaded.tokenizer.decode
+        if piece.masked is None:
+            return decode(hypothesis.ids)
+        return restored(piece.masked, piece.ids, hypothesis.ids, decode, self._align)
+
+    def _translation(
+        self, document: Document, found: Sequence[Found], rank: int, options: TranslationOptions
+    ) -> Translation:
+        """Put the translation of a text together from those of its pieces."""
+        hypotheses = [one.hypotheses[rank] for one in found]
+        pairs = list(zip(document.pieces, hypotheses, strict=True))
+        texts = [self._text(piece, hypothesis) for piece, hypothesis in pairs]
+        coverage = None
+        if options.coverage is not None:
+            coverage = coverage_of(document, [one.coverage[rank] for one in found if one.coverage], texts)
+        tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
+        score = None
+        if tokens and options.scores:
+            score = sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / tokens
+        segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
+        return Translation(join_translations(document, texts), score, coverage, segments)
+
+    def _target_ids(self, translation: str) -> tuple[list[int], bool]:
+        """Return the token ids of a given translation, and whether it was cut."""
+        ids = self.loaded.tokenizer.encode_target(translation)
+        limit = self.loaded.longest_target
+        if limit is None or len(ids) <= limit:
+            return ids, False
+        warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
+        return [*ids[: limit - 1], ids[-1]], True
+
+
+def _short_of(places: Sequence[int], found: Sequence[Found], threshold: float | None) -> list[int]:
+    """Return which of some pieces have a coverage below a threshold."""
+    if threshold is None:
+        return []
+    return [place for place in places if (of := found[place].coverage) is not None and of[0].score < threshold]
+
+
+def _left(found: Found) -> float:
+    return 0.0 if found.coverage is None else found.coverage[0].left
+
+
+def _rank(found: Found, weight: float, length_penalty: float, returned: int) -> None:
+    """Keep the best hypotheses by beam search's score, which divides by a power of the length, less what is left."""
+    coverage = found.coverage or []
+    values = [
+        hypothesis.score * max(len(hypothesis.ids), 1) ** (1 - length_penalty) - weight * covered.left
+        for hypothesis, covered in zip(found.hypotheses, coverage, strict=True)
+    ]
+    best = sorted(range(len(values)), key=lambda place: -values[place])[:returned]
+    found.hypotheses = [found.hypotheses[place] for place in best]
+    found.coverage = [coverage[place] for place in best]
+
