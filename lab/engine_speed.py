@@ -28,17 +28,15 @@ CELLS = {
     "batch 16, beam 5": (16, 5),
 }
 STOCK, CTRANSLATE2 = "stock generate()", "CTranslate2 int8, plain"
-# title -> system, backend, int8
-ENGINES: dict[str, tuple[str, str, bool]] = {
-    "native int8, plain": ("stock", "native", True),
-    "native int8, EM routing of layers": ("em_routing", "native", True),
-    "native int8, PAST and FUTURE": ("guided", "native", True),
-    "native int8, PAST and FUTURE, with coverage": ("guided", "native", True),
-    "native int8, plain, with a shortlist": ("stock", "native", True),
-    "native int8, CapsNMT": ("capsnmt", "native", True),
-    "native float32, plain": ("stock", "native", False),
-    "PyTorch int8, plain": ("stock", "torch", True),
-    "PyTorch int8, EM routing of layers": ("em_routing", "torch", True),
+# title -> system, whether in int8
+ENGINES: dict[str, tuple[str, bool]] = {
+    "native int8, plain": ("stock", True),
+    "native int8, EM routing of layers": ("em_routing", True),
+    "native int8, PAST and FUTURE": ("guided", True),
+    "native int8, PAST and FUTURE, with coverage": ("guided", True),
+    "native int8, plain, with a shortlist": ("stock", True),
+    "native int8, CapsNMT": ("capsnmt", True),
+    "native float32, plain": ("stock", False),
 }
 Runner = Callable[[torch.Tensor, int], object]
 
@@ -67,7 +65,7 @@ def measure_engines(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
-    models = {system: build(system, size, "cpu").eval() for system, _, _ in ENGINES.values()}
+    models = {system: build(system, size, "cpu").eval() for system, _ in ENGINES.values()}
     for model in models.values():
         model.generation_config.forced_eos_token_id = None
         model.generation_config.max_length = None
@@ -80,11 +78,10 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
 
     stock: Any = models["stock"]
     runners = {STOCK: generating(stock.generate)}
-    for title, (system, backend, int8) in ENGINES.items():
-        name: Any = backend
+    for title, (system, int8) in ENGINES.items():
         options = {"return_coverage": True, "return_dict_in_generate": True} if "with coverage" in title else {}
         shortlist = _shortlist(size["vocab_size"]) if "with a shortlist" in title else False
-        fast = to_fast(models[system], int8=int8, backend=name, shortlist=shortlist)
+        fast = to_fast(models[system], int8=int8, backend="native", shortlist=shortlist)
         runners[title] = generating(fast.generate, **options)
     if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
         runners[CTRANSLATE2] = _ctranslate2(size)

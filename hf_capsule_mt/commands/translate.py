@@ -113,9 +113,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--int8", action="store_true", help="multiply in int8: faster, on a CPU")
     parser.add_argument(
         "--backend",
-        choices=("auto", "native", "torch", "transformers"),
+        choices=("auto", "native", "transformers"),
         default="auto",
-        help="decoder: the C engine, the PyTorch engine or generate(); auto picks the fastest available",
+        help="decoder: the C engine or generate(); auto picks the engine where it can",
     )
     parser.add_argument(
         "--shortlist",

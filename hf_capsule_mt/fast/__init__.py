@@ -1,7 +1,6 @@
-"""Faster decoding on CPUs, opt-in: whole models in a backend of their own, or other products inside `generate()`."""
+"""Faster decoding on CPUs: whole models as programs of the native engine."""
 
 from hf_capsule_mt.fast.shortlist import Shortlist
-from hf_capsule_mt.fast.transform import undo_fast_linears, use_fast_linears
 from hf_capsule_mt.fast.translator import FastTranslator, UnsupportedOptionError, takes_fast, to_fast
 
 __all__ = [
@@ -10,6 +9,4 @@ __all__ = [
     "UnsupportedOptionError",
     "takes_fast",
     "to_fast",
-    "undo_fast_linears",
-    "use_fast_linears",
 ]

@@ -60,7 +60,7 @@ def load_library() -> ctypes.CDLL:
     """Load the engine, or say why it is not there."""
     if not LIBRARY.exists():
         raise NativeUnavailableError(
-            f'the native engine was not built ({LIBRARY.name} is missing); `backend="torch"` needs none'
+            f"the native engine was not built ({LIBRARY.name} is missing): run `python -m hf_capsule_mt.fast.build`"
         )
     try:
         library = ctypes.CDLL(str(LIBRARY))

@@ -1,6 +1,6 @@
 """Programs: what a model computes for a source and for each target position, as lists of operations.
 
-All backends run the same program: `reference.py` in PyTorch, `native/` in C. native/engine.h documents the operations.
+The engine in `native/` runs them; native/engine.h documents the operations.
 Matrices that share an input are stacked. EM routing's maps are multiplied out: F has no nonlinearity behind it, so the
 votes W F and the activations A F take two products instead of three.
 """
@@ -78,7 +78,7 @@ class Linear:
 
 @dataclass
 class Program:
-    """Everything that a backend needs of a model; `longest_source`: how many words it has positions for."""
+    """Everything that the engine needs of a model; `longest_source`: how many words it has positions for."""
 
     vocabulary: int
     linears: list[Linear] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""What a backend is asked: sources, and how to search."""
+"""What the engine is asked: sources, and how to search."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -18,7 +18,7 @@ class Request:
     early_stopping: 0 (False), 1 (True) or 2 ("never"), as in transformers.
     scored: compute scores, which beam search does anyway.
     shortlists: for each source the tokens that may be written, int32, ascending; `None` for all.
-    coverage: follow PAST and FUTURE; needs `scored` and a backend that `has_coverage`.
+    coverage: follow PAST and FUTURE; needs `scored` and a program that `has_coverage`.
     head: for coverage, follow the attention to the source of this layer and head instead.
     """
 
@@ -92,12 +92,3 @@ class Answer:
     scores: torch.Tensor
     first_logits: torch.Tensor | None = None
     reading: Reading | None = None
-
-
-class Backend(Protocol):
-    """A model that answers requests."""
-
-    name: str
-    has_coverage: bool
-
-    def translate(self, request: Request, *, return_first_logits: bool = False) -> Answer: ...

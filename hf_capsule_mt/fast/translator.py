@@ -16,13 +16,12 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
 
-from hf_capsule_mt.fast.int8 import int8_state
+from hf_capsule_mt.fast.int8_checkpoint import int8_state
 from hf_capsule_mt.fast.marian_program import marian_program
 from hf_capsule_mt.fast.native import NativeModel, NativeUnavailableError
 from hf_capsule_mt.fast.programs import Program, UnsupportedModelError
 from hf_capsule_mt.fast.recurrent_programs import capsnmt_program, rnmt_program
-from hf_capsule_mt.fast.reference import TorchModel
-from hf_capsule_mt.fast.requests import Answer, Backend, Request
+from hf_capsule_mt.fast.requests import Answer, Request
 from hf_capsule_mt.fast.shortlist import Shortlist
 from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.modeling.generation import generation_settings
@@ -30,14 +29,14 @@ from hf_capsule_mt.modeling.loading import INT8_FACTS, INT8_FILE, INT8_FORMAT, W
 
 fast_logger = logging.get_logger("hf_capsule_mt.fast")
 
-BackendName = Literal["auto", "torch", "native"]
+BackendName = Literal["auto", "native"]
 PROGRAMS: dict[str, Callable[[Any], Program]] = {
     "marian": marian_program,
     "capsule_marian": marian_program,
     "capsnmt": capsnmt_program,
     "capsule_rnmt": rnmt_program,
 }
-# fields of a generation config that a backend obeys, or that do not change what is generated
+# fields of a generation config that the engine obeys, or that do not change what is generated
 KNOWN_FIELDS = frozenset(
     {
         *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
@@ -52,7 +51,7 @@ EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 
 class UnsupportedOptionError(ValueError):
-    """An option of `generate()` that no backend obeys."""
+    """An option of `generate()` that the engine does not obey."""
 
 
 def to_fast(
@@ -70,17 +69,16 @@ def to_fast(
         tokens = fast.generate(input_ids, attention_mask=attention_mask, num_beams=5)
 
     Args:
-        int8: multiply in int8, with a scale for each row and each output; on a CPU. With False the results are those
-            of `generate()`, token for token.
-        backend: "native" (C), "torch" (no compiled code), or "auto": native where it is there. With "auto" an option
-            that the backends do not know is left to `generate()`, with a line in the log; else it is a ValueError.
-            A model on a GPU is decoded there by "torch", in float32: encoder, decoder and search without a wait for
-            the host but one every few steps. Its speed was not measured yet.
+        int8: multiply in int8, with a scale for each row and each output. With False the results are those of
+            `generate()`, token for token.
+        backend: "native", or "auto", which leaves to `generate()`, with a line in the log, what the native engine
+            does not take: another model or option, a GPU, a platform without the engine. With "native" these are
+            errors.
         shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
             shortlist`, or True for the one beside the checkpoint. Scores and coverage are among these tokens then.
     """
-    if backend not in ("auto", "torch", "native"):
-        raise ValueError(f'`backend` must be "auto", "torch" or "native", got {backend!r}')
+    if backend not in ("auto", "native"):
+        raise ValueError(f'`backend` must be "auto" or "native", got {backend!r}')
     if shortlist is True:
         shortlist = str(model.name_or_path)
     if isinstance(shortlist, (str, os.PathLike)):
@@ -102,7 +100,7 @@ class Decoded(NamedTuple):
 
     sequences: [B * returned, T].
     log_probs: [B * returned], the mean log-probability of a token.
-    coverage: of the B * returned translations, if it was asked for and the backend followed PAST and FUTURE; or the
+    coverage: of the B * returned translations, if it was asked for and the engine followed PAST and FUTURE; or the
         most that the head attends to each source token, [B * returned, S].
     """
 
@@ -112,7 +110,7 @@ class Decoded(NamedTuple):
 
 
 class FastTranslator:
-    """A model and the backend that decodes for it: see `to_fast`."""
+    """A model, and its program in the native engine: see `to_fast`."""
 
     def __init__(
         self, model: PreTrainedModel, *, int8: bool, backend: BackendName, shortlist: Shortlist | None = None
@@ -126,14 +124,16 @@ class FastTranslator:
         self.wanted = backend
         self._made_of: list[tuple[int, int]] = []
         self._longest_source: int | None = None
-        self._backend: Backend | None = None
+        self._engine: NativeModel | None = None
+        self._missing = ""  # why there is no engine
         self._reported: set[str] = set()
         try:
             self._refresh()
         except (UnsupportedModelError, NativeUnavailableError) as error:
             if backend != "auto":
                 raise
-            self._report(str(error))
+            self._missing = str(error)
+            self._report(f"{error}: transformers' generate() decodes.")
 
     @torch.no_grad()
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -162,8 +162,8 @@ class FastTranslator:
 
     @property
     def backend(self) -> str:
-        """What decodes: "native", "torch", or "transformers" if no backend takes the model."""
-        return "transformers" if self._backend is None else self._backend.name
+        """What decodes: "native", or "transformers" if the engine is not there or does not take the model."""
+        return "transformers" if self._engine is None else "native"
 
     def generate(
         self,
@@ -202,7 +202,7 @@ class FastTranslator:
             self._report_unsupported(error)
             if limits is not None or return_coverage:
                 name = "limits" if limits is not None else "return_coverage"
-                raise ValueError(f"`{name}` is for the fast backends, which do not take {error}") from None
+                raise ValueError(f"`{name}` is for the native engine, which does not take {error}") from None
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
@@ -257,7 +257,7 @@ class FastTranslator:
     def _coverage(
         self, inputs: torch.Tensor, keep: torch.Tensor, answer: Answer, *, of_head: bool = False
     ) -> CoverageScore | torch.Tensor | None:
-        """The coverage of the results [B * returned], if the backend followed it."""
+        """The coverage of the results [B * returned], if the engine followed it."""
         if answer.reading is None:
             return None
         places = (keep.cumsum(dim=1) - 1).clamp(min=0)[:, None, None]  # of each token among those without padding
@@ -279,6 +279,8 @@ class FastTranslator:
 
     def _report_unsupported(self, error: "UnsupportedOptionError") -> None:
         """Log that transformers takes over; with an explicit backend, raise a ValueError."""
+        if self._engine is None:
+            return  # reported already
         if self.wanted != "auto":
             raise ValueError(
                 f'`backend="{self.wanted}"` does not take {error}: leave it out, or use `backend="auto"`, which falls '
@@ -296,20 +298,20 @@ class FastTranslator:
         scored: bool = False,
         coverage: bool | Sequence[int] = False,
     ) -> tuple[Answer, Request]:
-        if self._backend is None:
-            raise UnsupportedOptionError(f"a model of type {self.model.config.model_type}")
+        if self._engine is None:
+            raise UnsupportedOptionError(f"this model ({self._missing})")
         self._refresh()
         request = self._request(inputs, attention_mask, config, limits, scored=scored or bool(coverage))
         head = None if isinstance(coverage, bool) else (coverage[0], coverage[1])
         if coverage and self._follows(request, head):
             request = replace(request, coverage=True, head=head)
-        return self._backend.translate(request), request
+        return self._engine.translate(request), request
 
     def _follows(self, request: Request, head: tuple[int, int] | None) -> bool:
-        """Whether the backend can read PAST and FUTURE, or a head, to the end of this request's translations."""
+        """Whether the engine can read PAST and FUTURE, or a head, to the end of this request's translations."""
         config = self.model.config
         if head is None:
-            has_coverage = self._backend is not None and self._backend.has_coverage
+            has_coverage = self._engine is not None and self._engine.has_coverage
         else:
             sizes = (getattr(config, f"decoder_{name}", 0) for name in ("layers", "attention_heads"))
             has_coverage = all(0 <= number < size for number, size in zip(head, sizes, strict=True))
@@ -333,7 +335,7 @@ class FastTranslator:
         if made_of == self._made_of:
             return
         program = self.program_of(self.model)
-        self._backend, self._longest_source = self._pack(program), program.longest_source
+        self._engine, self._longest_source = NativeModel(program, int8=self.int8), program.longest_source
         self._made_of = made_of
 
     @staticmethod
@@ -344,13 +346,11 @@ class FastTranslator:
             raise UnsupportedModelError(
                 f"`to_fast` takes transformers models, got a {type(model).__name__}: merge_and_unload() merges peft's"
             )
-        weight = next(model.parameters())
-        if weight.is_meta or not weight.is_floating_point():
-            raise UnsupportedModelError(
-                f"fast decoding is for floating point models with values, got {weight.dtype} on {weight.device}"
-            )
-        if any(parameter.device != weight.device for parameter in model.parameters()):
-            raise UnsupportedModelError("fast decoding is for models on one device")
+        for weight in model.parameters():
+            if not (weight.is_cpu and weight.is_floating_point()):
+                raise UnsupportedModelError(
+                    f"the native engine is for floating point models on a CPU, got {weight.dtype} on {weight.device}"
+                )
         write = PROGRAMS.get(model.config.model_type)
         if write is None:
             raise UnsupportedModelError(
@@ -360,25 +360,8 @@ class FastTranslator:
             raise UnsupportedModelError("a model with forward hooks has no fast form")
         return write(model)
 
-    def _pack(self, program: Program) -> Backend:
-        device = program.linears[0].weight.device
-        if device.type != "cpu":
-            if self.wanted == "native":
-                raise NativeUnavailableError(f"the native engine decodes on a CPU, got a model on {device}")
-            if self.int8:
-                self._report(f"`int8` is for a CPU: on {device} the products stay float32.")
-            return TorchModel(program, int8=False)
-        if self.wanted != "torch":
-            try:
-                return NativeModel(program, int8=self.int8)
-            except NativeUnavailableError as error:
-                if self.wanted == "native":
-                    raise
-                self._report(str(error))
-        return TorchModel(program, int8=self.int8)
-
     def _config(self, given: GenerationConfig | None, options: dict[str, Any]) -> GenerationConfig:
-        """The settings of this call; refuse what no backend obeys."""
+        """The settings of this call; refuse what the engine does not obey."""
         config = generation_settings(self.model, given)
         unused = config.update(**{name: value for name, value in options.items() if name != "generation_config"})
         for name, value in unused.items():
@@ -443,8 +426,7 @@ class FastTranslator:
             raise UnsupportedOptionError(f"a length beyond the model's {positions} positions")
         if self._longest_source is not None and int(keep.sum(dim=1).max()) > self._longest_source:
             raise UnsupportedOptionError(f"a source of more than {self._longest_source} tokens")
-        host_inputs, host_keep = inputs.cpu(), keep.cpu()
-        sources = [row[kept].tolist() for row, kept in zip(host_inputs, host_keep, strict=True)]
+        sources = [row[kept].tolist() for row, kept in zip(inputs, keep, strict=True)]
         shortlists = None
         if self.shortlist is not None:
             shortlists = [self.shortlist.of_source(source, end) for source in sources]
@@ -557,4 +539,4 @@ def _with_start(answer: Answer, request: Request) -> torch.Tensor:
 def _lengths(answer: Answer, request: Request) -> torch.Tensor:
     """The tokens after the start token [B, returned]: to the first end token, which counts, or to the limit."""
     before_end = answer.tokens.ne(request.end_token).cumprod(dim=-1).sum(dim=-1)
-    return torch.minimum(before_end + 1, torch.tensor(request.limits, device=before_end.device)[:, None])
+    return torch.minimum(before_end + 1, torch.tensor(request.limits)[:, None])
