@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
+from capsule_mt.engine.build import TARGETS, this_platform
+from capsule_mt.engine.library import LIBRARY
 from hf_capsule_mt import Translator
-from hf_capsule_mt.fast.build import TARGETS, this_platform
-from hf_capsule_mt.fast.native import LIBRARY
 from hf_capsule_mt.training.checkpoints import mark_complete
 from lab.wheels import build_wheel, check_library, check_wheel, declared_functions, read_library
 from tests.conftest import GOLDEN
