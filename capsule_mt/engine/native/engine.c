@@ -228,7 +228,14 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
 static void translate(run_t *run) {
     const request_t *request = run->request;
     const model_t *model = run->model;
-    int64_t most_rows = request->num_sources * request->num_beams;
+    int64_t most_rows = request->num_sources * request->num_beams, most_positions = 0;
+    int at_once = request->targets && !model->has_states;
+    for (int64_t i = 0; request->targets && i < request->num_sources; i++)
+        most_positions += request->target_lengths[i] + 1;
+    if (at_once) {
+        most_rows = most_positions;
+        run->row_position = take(run, most_rows * 8);
+    }
     run->first_word = take(run, request->num_sources * 8);
     for (int64_t i = 0; i < request->num_sources; i++) {
         run->first_word[i] = run->num_words;
@@ -243,14 +250,15 @@ static void translate(run_t *run) {
         }
     run->row_source = take(run, most_rows * 8);
     run->tokens = take(run, most_rows * 8);
-    run->most_steps = request->longest + (request->guided && request->longest < model->longest_target ? 1 : 0);
+    run->most_steps = at_once ? 1 : request->longest + (request->guided && request->longest < model->longest_target ? 1 : 0);
     run->ancestors = take(run, most_rows * run->most_steps * 4);
     run->new_ancestors = take(run, most_rows * run->most_steps * 4);
     run->caches = take(run, (model->num_caches * run->most_steps + 1) * (int64_t)sizeof(float *));
     run->attended = request->received ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->curves = request->guided ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->agreements = take_zeros(run, most_rows * 4);
-    int64_t most_keys = request->longest_source > run->most_steps ? request->longest_source : run->most_steps;
+    int64_t most_keys = request->longest + 1;
+    if (request->longest_source > most_keys) most_keys = request->longest_source;
     run->most_keys = most_keys + 1;
     run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(float *));
     run->totals = take(run, most_rows * 4);
@@ -258,15 +266,14 @@ static void translate(run_t *run) {
     run->spare = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->rows = most_rows;
     for (int i = 0; i < model->num_buffers; i++) {
-        int64_t bytes = rows_of(run, space_of(run, i)) * width_of(run, i) * 4;
+        int64_t rows = rows_of(run, space_of(run, i));
+        if (request->targets && i == model->logits && rows > SCORED_ROWS) rows = SCORED_ROWS;
+        int64_t bytes = rows * width_of(run, i) * 4;
         run->values[i] = space_of(run, i) == OF_STATES ? take_zeros(run, bytes) : take(run, bytes);
         run->spare[i] = space_of(run, i) == OF_STATES ? take(run, bytes) : NULL;
     }
     if (request->candidates) {
-        const linear_t *whole = NULL;
-        for (int64_t i = 0; i < model->num_operations[1]; i++)
-            if (OUT_OF(model->programs[1] + i) == model->logits)
-                whole = model->linears + model->programs[1][i].slots[LINEAR_map];
+        const linear_t *whole = model->linears + model->head->slots[LINEAR_map];
         run->head.outputs = (long)request->num_candidates;
         run->head.inputs = whole->inputs;
         run->head.int8 = whole->int8;
@@ -275,7 +282,8 @@ static void translate(run_t *run) {
         model->kernels->select(whole, request->candidates, &run->head, memory + (64 - (uintptr_t)memory % 64) % 64);
     }
     run_program(run, 0);
-    decode(run);
+    if (request->targets) force(run, most_positions);
+    else decode(run);
 }
 
 int engine_translate(const model_t *model, const request_t *request) {

@@ -238,6 +238,7 @@ static int check_sizes(model_t *model, const operation_t *op, int which) {
 
 int check_programs(model_t *model) {
     const operation_t *head = NULL;
+    for (int i = 0; i < model->num_buffers; i++) model->has_states |= model->buffers[i].space == OF_STATES;
     model->source_vocabulary = model->longest_source = model->longest_target = INT64_MAX;
     for (int which = 0; which < 2; which++)
         for (int64_t i = 0; i < model->num_operations[which]; i++) {
@@ -248,6 +249,7 @@ int check_programs(model_t *model) {
         }
     if (!head || head->kind != LINEAR || head->slots[LINEAR_fold] != 1)
         return wrong("no linear map of the decoder writes the logits");
+    model->head = head;
     if (model->buffers[model->logits].width != model->vocabulary)
         return wrong("%lld logits for a vocabulary of %lld", (long long)model->buffers[model->logits].width,
                      (long long)model->vocabulary);
@@ -263,9 +265,38 @@ static int check_tokens(const char *name, const int64_t *tokens, int64_t count, 
     return 0;
 }
 
+/* Whether the model has what is to be read. */
+static int check_readings(const model_t *model, const request_t *request) {
+    int has_head = 0, has_guided = 0;
+    for (int64_t i = 0; i < model->num_operations[1]; i++) {
+        const operation_t *op = model->programs[1] + i;
+        if (op->kind == GUIDED_ROUTING) has_guided = 1;
+        if (op->kind == ATTEND_SOURCE && op->slots[ATTEND_SOURCE_layer] == request->layer && request->layer >= 0)
+            has_head = request->head >= 0 && request->head < op->slots[ATTEND_SOURCE_heads];
+    }
+    if (request->received && !has_head)
+        return wrong("the model has no head %lld in layer %lld that attends to the source", (long long)request->head,
+                     (long long)request->layer);
+    return request->guided && !has_guided ? wrong("the model has no PAST and FUTURE") : 0;
+}
+
+/* Tokens of each source, at least `least` of them and at most the limits allow. */
+static int check_lists(const model_t *model, const char *name, const int64_t *tokens, const int64_t *lengths,
+                       const int64_t *limits, int64_t num_sources, int64_t least) {
+    for (int64_t i = 0; i < num_sources; i++) {
+        if (lengths[i] < least || lengths[i] > limits[i])
+            return wrong("%s %lld has %lld tokens, the limit is %lld", name, (long long)i, (long long)lengths[i],
+                         (long long)limits[i]);
+        if (check_tokens(name, tokens, lengths[i], model->vocabulary)) return IS_WRONG;
+        tokens += lengths[i];
+    }
+    return 0;
+}
+
 int check_request(const model_t *model, const request_t *request) {
     int64_t num_words = 0, longest = 0;
-    if (!model->programs[1]) return wrong("the model has no programs");
+    if (!model->head) return wrong("the model has no programs");
+    if (check_readings(model, request)) return IS_WRONG;
     for (int64_t i = 0; i < request->num_sources; i++) {
         if (request->lengths[i] < 1) return wrong("source %lld has no token", (long long)i);
         if (request->limits[i] < 1 || request->limits[i] > request->longest)
@@ -283,6 +314,12 @@ int check_request(const model_t *model, const request_t *request) {
     if (request->num_beams < 1 || request->num_returned < 1 || request->num_returned > request->num_beams)
         return wrong("%lld translations of %lld beams", (long long)request->num_returned,
                      (long long)request->num_beams);
+    if (request->prefixes && check_lists(model, "prefix", request->prefixes, request->prefix_lengths, request->limits,
+                                         request->num_sources, 0))
+        return IS_WRONG;
+    if (request->targets && check_lists(model, "target", request->targets, request->target_lengths, request->limits,
+                                        request->num_sources, 1))
+        return IS_WRONG;
     int64_t end = request->end_token < 0 ? 0 : request->end_token;
     for (int64_t i = 0; i < request->num_suppressed; i++) {
         int64_t token = request->suppressed[i];

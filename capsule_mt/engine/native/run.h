@@ -36,6 +36,8 @@ struct model {
     int num_linears, num_vectors, num_buffers, logits;
     operation_t *programs[2];
     int64_t num_operations[2];
+    const operation_t *head; /* of the decoder's program: writes the logits */
+    int has_states;
     int64_t source_vocabulary, longest_source, longest_target; /* programs.c: the limits of tables and positions */
 };
 
@@ -81,6 +83,7 @@ typedef struct {
 
     int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
     int64_t *tokens;                        /* the last of each hypothesis */
+    int64_t *row_position;                  /* if all positions of given targets are rows of one step, else NULL */
     int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */
     int32_t *ancestors, *new_ancestors;     /* [rows, most_steps]: the row that a hypothesis had at each step */
     float **caches;                         /* [caches, most_steps]: keys and values of each row of a step */
@@ -164,7 +167,18 @@ static inline int64_t source_of(const run_t *run, int space, int64_t row) {
 
 /* operations.c: runs the encoder's program (0) or the decoder's (1) on the current rows. */
 void run_program(run_t *run, int which);
+/* With given targets: the logits of SCORED_ROWS rows at most, from this one on, at the start of their buffer. */
+void score_rows(run_t *run, int64_t first, int64_t count);
+#define SCORED_ROWS 48
 /* search.c: searches for the translations of the sources whose words have been encoded. */
 void decode(run_t *run);
+/* search.c: moves the states and the ancestors of the hypotheses to their new rows. */
+void reorder(run_t *run, const int64_t *parent_rows, int64_t rows);
+/* search.c: `guided` of engine.h for a source, when nothing is read yet; and what a step adds to it. */
+void start_guided(const run_t *run, int64_t source, const float *curves, float *guided);
+void add_guided(const run_t *run, int64_t source, const float *before, const float *after, float agreement,
+                float *guided);
+/* force.c: scores the given targets of the sources, which take at most so many positions. */
+void force(run_t *run, int64_t most_positions);
 
 #endif
