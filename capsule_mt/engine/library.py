@@ -27,7 +27,8 @@ _FIELDS = """
     num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
     least_tokens, no_repeat_ngram, start_token, end_token, pad_token: i; length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
-    list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p; tokens, found_lengths, scores, log_probs, first_logits, received, guided: p
+    list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
+    tokens, found_lengths, scores, log_probs, first_logits, received, guided: p
 """
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
@@ -179,7 +180,7 @@ class Found(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What `Engine.force` found for a target: log-probabilities [T], what its tokens attend to [T][S], and `guided`."""
+    """What `Engine.force` found for a target: log-probabilities [T], attention [T][S], and `guided` as in `Found`."""
 
     log_probs: list[float]
     received: list[list[float]] | None
@@ -408,7 +409,8 @@ class Engine:
         if options.shortlist is not None:
             further = [special["end_token"]] if special["end_token"] >= 0 else []
             own = [options.prefixes[row] if options.prefixes else () for row in rows]
-            lists = [options.shortlist.of_source(*pair) for pair in zip(sources, ([*further, *one] for one in own))]
+            pairs = zip(sources, own, strict=True)
+            lists = [options.shortlist.of_source(source, *further, *prefix) for source, prefix in pairs]
             candidates = array("i", sorted(set(chain.from_iterable(lists))))
             place = {token: place for place, token in enumerate(candidates)}
             list_lengths = array("q", map(len, lists))

@@ -139,6 +139,6 @@ EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
 /* Threads may call it with one model at the same time. */
-EXPORTED int engine_translate(const model_t *model, const request_t *request);
+EXPORTED int engine_translate(model_t *model, const request_t *request);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #if defined(_MSC_VER)
 #define THREAD_LOCAL __declspec(thread)
@@ -234,6 +235,51 @@ static int check_sizes(model_t *model, const operation_t *op, int which) {
         case NUM_KINDS: break;
     }
     return wanted ? wrong("%s: %s does not hold", kinds[op->kind].name, wanted) : 0;
+}
+
+/* Which operation needs each buffer first and last: the encoder's, then the decoder's. What has to stay from one
+ * position to the next, or is read before it is written, is needed by all. */
+static void find_lives(const model_t *model, int64_t *first, int64_t *last) {
+    int64_t encoder = model->num_operations[0], all = encoder + model->num_operations[1];
+    for (int i = 0; i < model->num_buffers; i++) first[i] = last[i] = -1;
+    for (int64_t t = 0; t < all; t++) {
+        const operation_t *op = t < encoder ? model->programs[0] + t : model->programs[1] + t - encoder;
+        for (int i = MOST_SLOTS - 1; i >= 0; i--) { /* what is read, then what is written */
+            int slot = kinds[op->kind].slots[i], buffer = op->slots[i];
+            if ((slot != OUT && slot != BUFFER && slot != MAYBE_BUFFER) || buffer < 0) continue;
+            int stays = model->buffers[buffer].space == OF_STATES || buffer == model->logits ||
+                        (slot == OUT && op->kind == COPY && op->slots[COPY_once]);
+            int is_late = t >= encoder && first[buffer] >= 0 && first[buffer] < encoder;
+            if (first[buffer] < 0 || stays) first[buffer] = stays || slot != OUT ? 0 : t;
+            if (last[buffer] < all) last[buffer] = stays || is_late || op == model->head ? all : t; /* `score_rows` */
+        }
+    }
+}
+
+int plan_memory(model_t *model) {
+    size_t count = (size_t)model->num_buffers + 1;
+    int64_t *first = malloc(count * 8), *last = malloc(count * 8), *free_after = malloc(count * 8);
+    free(model->places);
+    model->places = malloc(count * sizeof(buffer_t));
+    model->num_places = 0;
+    int failed = !first || !last || !free_after || !model->places ? NO_MEMORY : 0;
+    if (!failed) find_lives(model, first, last);
+    for (int64_t t = 0; !failed && t < model->num_operations[0] + model->num_operations[1]; t++)
+        for (int i = 0; i < model->num_buffers; i++) {
+            buffer_t *buffer = model->buffers + i;
+            if (first[i] != t) continue;
+            int place = 0;
+            while (place < model->num_places &&
+                   (free_after[place] >= t || model->places[place].space != buffer->space)) place++;
+            if (place == model->num_places) model->places[model->num_places++] = (buffer_t){buffer->space, 0, place};
+            if (buffer->width > model->places[place].width) model->places[place].width = buffer->width;
+            free_after[place] = last[i];
+            buffer->place = place;
+        }
+    free(first);
+    free(last);
+    free(free_after);
+    return failed;
 }
 
 int check_programs(model_t *model) {
