@@ -135,6 +135,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
         int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
+        if (!run->team) run->totals[first_row + row] = kernels->log_sum_exp(logits, count); /* while it is in the cache */
         total = run->totals[first_row + row];
         if (hypothesis->length < search->prefix_length)
             return follow_prefix(search, logits, total, request->num_beams, best);
@@ -381,7 +382,7 @@ void decode(run_t *run) {
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],
                    (size_t)(num_sources * run->model->vocabulary) * 4);
-        sum_exponentials(run, searches);
+        if (run->team) sum_exponentials(run, searches);
         int64_t active = 0, rows = 0;
         for (int64_t i = 0; i * run->beams < run->rows; i++) {
             search_t search = searches[i];
