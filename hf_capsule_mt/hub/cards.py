@@ -47,52 +47,8 @@ EXAMPLES = {
     "fr": "Le vieil homme achète un chapeau rouge.",
 }
 
-# The same text stands in model_cards/template.md for readers; a test compares the two.
-TEMPLATE = """---
-$metadata
----
-
-# $name
-
-$introduction
-
-## Use
-
-```python
-import transformers
-
-translator = transformers.pipeline("translation", model=$model, trust_remote_code=True)
-print(translator($example$coverage))
-```
-
-After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed.
-
-## Intended use and limits
-
-$limits
-
-## Training
-
-$training
-
-## Scores
-
-$scores
-
-## Speed
-
-$speed
-
-## Environment
-
-$environment
-
-## Papers
-
-Please cite the paper whose method you use.
-
-$papers
-"""
+# in a wheel beside this file, in a clone where readers find it
+TEMPLATES = (Path(__file__).with_name("card_template.md"), Path(__file__).parents[2] / "model_cards" / "template.md")
 
 
 def model_card(
@@ -134,7 +90,8 @@ def model_card(
         metrics=["bleu"] if training or evaluations else None,
         eval_results=_eval_results(languages, corpora, training, evaluations) or None,
     )
-    text = Template(TEMPLATE).substitute(
+    template = next(path for path in TEMPLATES if path.is_file())
+    text = Template(template.read_text(encoding="utf-8")).substitute(
         metadata=data.to_yaml(),
         name=name,
         introduction=_introduction(config, languages, recipe, training),

@@ -1,7 +1,6 @@
 """Model cards: what they say comes from the recipe, the result files and the configuration."""
 
 import re
-from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
@@ -10,7 +9,7 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import corpora_of
-from hf_capsule_mt.hub.cards import TEMPLATE, check_card
+from hf_capsule_mt.hub.cards import check_card
 
 RECIPE = {
     "about": "EM routing of the layers.",
@@ -305,8 +304,3 @@ def test_commands_are_published_without_local_paths(tmp_path):
     assert "`python train.py my.yaml --output_dir=out --data_dir corpora 'a b'`" in text
     assert "/home" not in text
     assert "/data/me" not in text
-
-
-def test_the_template_in_the_repository_is_the_one_that_is_filled():
-    template = Path(__file__).resolve().parents[2] / "model_cards" / "template.md"
-    assert template.read_text(encoding="utf-8") == TEMPLATE
