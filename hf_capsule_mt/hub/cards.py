@@ -47,12 +47,19 @@ EXAMPLES = {
     "fr": "Le vieil homme achète un chapeau rouge.",
 }
 
+WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
+WITHOUT_CODE = "`capsule-mt export` adds code, by which `trust_remote_code=True` loads it without the package."
 # in a wheel beside this file, in a clone where readers find it
 TEMPLATES = (Path(__file__).with_name("card_template.md"), Path(__file__).parents[2] / "model_cards" / "template.md")
 
 
 def model_card(
-    name: str, config: Mapping[str, Any], results: Iterable[Mapping[str, Any]] = (), *, license: str | None = None
+    name: str,
+    config: Mapping[str, Any],
+    results: Iterable[Mapping[str, Any]] = (),
+    *,
+    license: str | None = None,
+    with_code: bool = True,
 ) -> ModelCard:
     """Return the card of a checkpoint.
 
@@ -63,6 +70,7 @@ def model_card(
             evaluate` and `capsule-mt translate`. The first with a recipe describes the training.
         license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use, and
             so do those of the local checkpoints that training started from; otherwise "other".
+        with_code: whether the checkpoint has its own code beside it, as `export` and `push` write it.
     """
     results = list(results)
     training = next((result for result in results if isinstance(result.get("recipe"), Mapping)), None)
@@ -96,6 +104,9 @@ def model_card(
         name=name,
         introduction=_introduction(config, languages, recipe, training),
         model=_quoted(name),
+        imports="import transformers" if with_code else "import hf_capsule_mt  # its models\nimport transformers",
+        trust=", trust_remote_code=True" if with_code else "",
+        code=WITH_CODE if with_code else WITHOUT_CODE,
         example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
         limits=_limits(config, corpora, knows_all=whole is not None),

@@ -219,18 +219,20 @@ def test_capsnmt(config, capsules):
 
 @pytest.mark.parametrize("config", [CONFIG, {"model_type": "capsule_rnmt", "guided_routing": "guided"}])
 @pytest.mark.parametrize("name", ["tester/model", 'a "quoted" name\nof two lines \\'])
-def test_the_code_runs(config, name, results, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", str(model_card(name, config, results)), re.DOTALL)
+@pytest.mark.parametrize("with_code", [True, False])
+def test_the_code_runs(config, name, with_code, results, monkeypatch):
+    card = model_card(name, config, results, with_code=with_code)
+    (code,) = re.findall(r"```python\n(.*?)```", str(card), re.DOTALL)
     calls = []
 
-    def pipeline(task, model, trust_remote_code):
+    def pipeline(task, model, trust_remote_code=False):
         calls.append((task, model, trust_remote_code))
         return lambda text, **options: calls.append((text, options))
 
     monkeypatch.setattr("transformers.pipeline", pipeline)
     exec(code, {})
     options = {"return_coverage": True} if config["model_type"] == "capsule_rnmt" else {}
-    assert calls == [("translation", " ".join(name.split()), True), ("The old man buys a red hat.", options)]
+    assert calls == [("translation", " ".join(name.split()), with_code), ("The old man buys a red hat.", options)]
 
 
 def test_line_breaks_stay_within_their_field(tmp_path):
