@@ -131,7 +131,7 @@ class FastTranslator:
         listed = Shortlist.load(shortlist) if isinstance(shortlist, (str, os.PathLike)) else shortlist
         self.shortlist = listed if isinstance(listed, Shortlist) else None
         if self.shortlist is not None:
-            self.shortlist.check(self.model.get_input_embeddings().num_embeddings, self._vocabulary)
+            self.shortlist.check(len(self.model.get_input_embeddings().weight), self._vocabulary)
         self._engine: Engine | None = None
         self._made_of: list[tuple[int, int]] = []
         self._missing = ""  # why there is no engine
