@@ -5,6 +5,7 @@ FROM python:3.11-slim AS build
 WORKDIR /source
 COPY pyproject.toml hatch_build.py README.md LICENSE constraints.txt capsule_mt.py ./
 COPY hf_capsule_mt hf_capsule_mt
+COPY model_cards model_cards
 # torch without CUDA
 RUN python -m venv /environment \
  && /environment/bin/pip install --no-cache-dir --constraint constraints.txt \

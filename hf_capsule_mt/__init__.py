@@ -7,7 +7,7 @@ Importing the package registers its models with the Auto classes, and the task "
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleMarianConfig, CapsuleRNMTConfig
-from hf_capsule_mt.fast import to_fast
+from hf_capsule_mt.decoding.fast import to_fast
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
     CapsNMTModel,

@@ -24,8 +24,8 @@ import torch
 from tqdm import tqdm
 
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
+from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.fast import to_fast
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
 from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
@@ -55,7 +55,6 @@ def parse_arguments() -> argparse.Namespace:
     for parser_of_models in (models, lengths):
         parser_of_models.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
         parser_of_models.add_argument("--repeats", type=int, default=5, help="counted runs of everything")
-        parser_of_models.add_argument("--int8", action="store_true", help="decode with int8 products, too, on a CPU")
         parser_of_models.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where")
     pipeline = command("pipeline", "the translation pipeline beside a loop over generate()")
     pipeline.add_argument("model", type=checkpoint, help="a checkpoint: a folder, or a name on the hub")
@@ -76,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
     engines = command("engines", "to_fast beside generate() and, where it is installed, CTranslate2; one thread")
     engines.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
     engines.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
-    lengths.add_argument("--backends", nargs="+", choices=["native", "torch"], default=[], help="to_fast in int8, too")
+    lengths.add_argument("--native", action="store_true", help="measure the native engine in int8, too, on a CPU")
     trained = command("trained", "engines on trained checkpoints: speed beside BLEU and chrF; JSON, table and picture")
     trained.add_argument("checkpoints", nargs="+", type=checkpoint, help="folders, or names on the hub")
     trained.add_argument("--input", type=Path, required=True, help="a sentence on a line")
@@ -118,9 +117,10 @@ def measure_models(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
     models: dict[str, Any] = dict(decoding_models({"Marian": "stock", "CapsNMT": "capsnmt"}, arguments))
-    for backend in arguments.backends:
-        for title in ("Marian", "CapsNMT"):
-            models[f"{title}, {backend} int8"] = to_fast(models[title], backend=backend)
+    if arguments.native:
+        models |= {
+            f"{title}, native int8": FastTranslator(model, int8=True, strict=True) for title, model in models.items()
+        }
     with tqdm(total=2 * 2 * len(models) * len(arguments.lengths) * (arguments.repeats + 1)) as bar:
         sweeps = measure_lengths(
             models,

@@ -288,7 +288,7 @@ def hostile_strings(bench: Bench, chance: random.Random) -> int:
 
 def flat_memory(bench: Bench, chance: random.Random) -> int:
     """Translate few lines and ten times as many: the peak of memory must not grow with them."""
-    for backend in ("native", "torch"):
+    for backend in ("native", "transformers"):
         peaks = {}
         for number in LINES_FOR_MEMORY:
             output = bench.new()

@@ -16,8 +16,9 @@ import torch
 from tqdm import tqdm
 from transformers import MarianConfig, MarianMTModel
 
+from capsule_mt.models.shortlist import Shortlist
+from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.fast import Shortlist, to_fast
 from lab.model_speed import SIZES, build, model_sizes
 
 SOURCE_LENGTH, NEW_TOKENS = 32, 40
@@ -28,17 +29,15 @@ CELLS = {
     "batch 16, beam 5": (16, 5),
 }
 STOCK, CTRANSLATE2 = "stock generate()", "CTranslate2 int8, plain"
-# title -> system, backend, int8
-ENGINES: dict[str, tuple[str, str, bool]] = {
-    "native int8, plain": ("stock", "native", True),
-    "native int8, EM routing of layers": ("em_routing", "native", True),
-    "native int8, PAST and FUTURE": ("guided", "native", True),
-    "native int8, PAST and FUTURE, with coverage": ("guided", "native", True),
-    "native int8, plain, with a shortlist": ("stock", "native", True),
-    "native int8, CapsNMT": ("capsnmt", "native", True),
-    "native float32, plain": ("stock", "native", False),
-    "PyTorch int8, plain": ("stock", "torch", True),
-    "PyTorch int8, EM routing of layers": ("em_routing", "torch", True),
+# title -> system, whether in int8
+ENGINES: dict[str, tuple[str, bool]] = {
+    "native int8, plain": ("stock", True),
+    "native int8, EM routing of layers": ("em_routing", True),
+    "native int8, PAST and FUTURE": ("guided", True),
+    "native int8, PAST and FUTURE, with coverage": ("guided", True),
+    "native int8, plain, with a shortlist": ("stock", True),
+    "native int8, CapsNMT": ("capsnmt", True),
+    "native float32, plain": ("stock", False),
 }
 Runner = Callable[[torch.Tensor, int], object]
 
@@ -67,7 +66,7 @@ def measure_engines(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
-    models = {system: build(system, size, "cpu").eval() for system, _, _ in ENGINES.values()}
+    models = {system: build(system, size, "cpu").eval() for system, _ in ENGINES.values()}
     for model in models.values():
         model.generation_config.forced_eos_token_id = None
         model.generation_config.max_length = None
@@ -80,11 +79,10 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
 
     stock: Any = models["stock"]
     runners = {STOCK: generating(stock.generate)}
-    for title, (system, backend, int8) in ENGINES.items():
-        name: Any = backend
+    for title, (system, int8) in ENGINES.items():
         options = {"return_coverage": True, "return_dict_in_generate": True} if "with coverage" in title else {}
         shortlist = _shortlist(size["vocab_size"]) if "with a shortlist" in title else False
-        fast = to_fast(models[system], int8=int8, backend=name, shortlist=shortlist)
+        fast = FastTranslator(models[system], int8=int8, shortlist=shortlist, strict=True)
         runners[title] = generating(fast.generate, **options)
     if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
         runners[CTRANSLATE2] = _ctranslate2(size)

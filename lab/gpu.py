@@ -30,8 +30,6 @@ from transformers import PreTrainedModel
 
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.fast import to_fast
-from hf_capsule_mt.fast.translator import FastTranslator
 from hf_capsule_mt.routing import additive_scores, chunks, dynamic_routing, em_routing
 from lab.core_speed import routing_form
 from lab.gpu_table import SYSTEMS, render_table
@@ -48,7 +46,7 @@ COMPILING_TESTS = "compiled or static"  # these take minutes, and come last
 STATIC_SYSTEMS = sorted(SYSTEMS, key=lambda system: system not in ("stock", "em_routing", "guided", "capsnmt"))
 # the sections, and their shares of the time
 SECTIONS = {
-    "tests": 4, "kernels": 3, "waits": 1, "train": 6, "decode": 4, "fast": 1, "static": 3, "compiling_tests": 3,
+    "tests": 4, "kernels": 3, "waits": 1, "train": 6, "decode": 5, "static": 3, "compiling_tests": 3,
 }  # fmt: skip
 
 
@@ -258,18 +256,6 @@ class Measurements:
                     name = f"{system} {dtype_name(dtype)} {rows} rows {beams} beams"
                     self.keep("decode", name, self.decoding_speed, system, dtype, rows, beams)
 
-    def fast(self) -> None:
-        """The same of `to_fast`, which decodes in float32."""
-        for rows in (2, 1) if self.tiny else (128, 1, 512):
-            for beams in (1, 5):
-                for system in SYSTEMS:
-                    name = f"{system} {rows} rows {beams} beams"
-                    self.keep("fast", name, self.fast_speed, system, rows, beams)
-
-    def fast_speed(self, system: str, rows: int, beams: int) -> dict[str, float]:
-        fast = to_fast(self.build(system).eval(), int8=False, backend="torch")
-        return self.sentences_per_second(fast, rows, beams)
-
     def decoding_speed(
         self, system: str, dtype: torch.dtype, rows: int, beams: int, **settings: Any
     ) -> dict[str, float]:
@@ -294,7 +280,7 @@ class Measurements:
 
 
 def generation(
-    model: PreTrainedModel | FastTranslator, source: torch.Tensor, num_words: int, num_beams: int, **settings: Any
+    model: PreTrainedModel, source: torch.Tensor, num_words: int, num_beams: int, **settings: Any
 ) -> Callable[[], Any]:
     """Return a call of `generate()` that ends after `num_words` words."""
     generate: Any = model.generate

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.fast import FastTranslator
+from hf_capsule_mt.decoding.fast import FastTranslator
 from lab.benchmark_tables import FIXED_LENGTH
 from lab.timing import time_in_turns
 

@@ -19,7 +19,6 @@ from hf_capsule_mt import (
     CapsuleRNMTConfig,
     CapsuleRNMTForConditionalGeneration,
 )
-from hf_capsule_mt.fast import use_fast_linears
 from lab.benchmark_tables import DECODING
 from lab.core_speed import core_runs
 from lab.lengths import generation
@@ -88,18 +87,9 @@ def build(name: str, size: dict[str, int], device: str) -> PreTrainedModel:
 
 
 def decoding_models(systems: dict[str, str], arguments: argparse.Namespace) -> dict[str, PreTrainedModel]:
-    """Return {title: model} of {title: system}, and the same models in int8 with --int8."""
-
-    def models() -> dict[str, PreTrainedModel]:
-        size, device = SIZES[arguments.size], arguments.device
-        return {title: build(system, size, device).eval() for title, system in systems.items()}
-
-    if not arguments.int8:
-        return models()
-    int8: dict[str, Any] = {
-        f"{title} in int8": use_fast_linears(model, int8=True) for title, model in models().items()
-    }
-    return models() | int8
+    """Return {title: model} of {title: system}."""
+    size, device = SIZES[arguments.size], arguments.device
+    return {title: build(system, size, device).eval() for title, system in systems.items()}
 
 
 class TrainingStep:

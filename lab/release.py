@@ -3,9 +3,10 @@
     python -m lab.release outputs/capsule_marian_de_en checkpoints/capsule-marian-de-en --last 5 --corpus tatoeba \\
         --sources test.de --hours 4.5 --results outputs/test.json outputs/word-omissions.json
 
-The folder loads by the Auto classes and by `pipeline`, also where the package is not installed. `translations.json`
-keeps translations of some sources, to which tests/system/test_checkpoints.py holds the folder. Afterwards,
-`capsule-mt calibrate checkpoints/NAME ...` adds the calibration of its coverage. A release is at most 25 MB.
+The folder loads by the Auto classes and by `pipeline` after `import hf_capsule_mt`; `capsule-mt push` and `export` add
+code of its own, with which it needs no package. `translations.json` keeps translations of some sources, to which
+tests/system/test_checkpoints.py holds the folder. Afterwards, `capsule-mt calibrate checkpoints/NAME ...` adds the
+calibration of its coverage. A release is at most 25 MB.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from hf_capsule_mt.command_line import HelpFormatter, folder, positive, run
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_lines
-from hf_capsule_mt.hub import check_export, export, model_card
+from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import CORPORA
 from hf_capsule_mt.modeling.loading import load_tokenizer
 from hf_capsule_mt.pipelines import Translator
@@ -80,14 +81,15 @@ def main() -> None:
     load_weights(model, average_weights(checkpoints))
     if hasattr(model, "drop_guided_losses"):
         model.drop_guided_losses()
-    export(model.half(), load_tokenizer(checkpoints[-1]), arguments.output)
+    with type(model.config).without_loader():
+        model.half().save_pretrained(arguments.output)
+    load_tokenizer(checkpoints[-1]).save_pretrained(arguments.output)
     lines = [line for line in read_lines(arguments.sources) if line.strip()]
     sources = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
     keep_translations(arguments.output, sources, arguments.num_beams)
     name = arguments.output.name
-    card = model_card(name, model.config.to_dict(), results_of(arguments), license=arguments.license)
+    card = model_card(name, model.config.to_dict(), results_of(arguments), license=arguments.license, with_code=False)
     write_output(arguments.output / "README.md", str(card))
-    check_export(arguments.output)
     size = sum(file.stat().st_size for file in arguments.output.rglob("*") if file.is_file())
     if size > LARGEST_FOLDER:
         raise ValueError(f"{arguments.output} has {size:,} bytes, more than the {LARGEST_FOLDER:,} of a release")

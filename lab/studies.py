@@ -105,11 +105,11 @@ def throughput(records: Records) -> str:
 def engines(records: Records, name: str = "benchmark-engines") -> str:
     record = records.named("studies")[name]
     about = f"{record['hardware']['cpu']}, one thread, processor time, median of {record['repeats']} turns."
-    return f"{about}\n\n{render_engines(dict(record))}"
+    return f"{about}\n\n{render_engines({'milliseconds': _milliseconds(record)})}"
 
 
 def engines_amx(records: Records) -> str:
-    """Return the engines on another processor, with the PyTorch backend as it is now."""
+    """Return the engines on another processor."""
     return engines(records, "benchmark-engines-amx")
 
 
@@ -117,7 +117,7 @@ def translation_costs(records: Records) -> str:
     """Return what 10^9 sentences cost by the speeds of the engines, batch 16, and the price of a core-hour."""
     record = records.named("studies")["benchmark-engines"]
     rows = []
-    for cell, taken in record["milliseconds"].items():
+    for cell, taken in _milliseconds(record).items():
         batch, beams = re.match(r"batch (\d+), (.+)", cell).groups()  # type: ignore[union-attr]
         if int(batch) > 1:
             for engine, milliseconds in taken.items():
@@ -138,6 +138,14 @@ def training_costs(records: Records) -> str:
                 cells = [f"{rates['median']:,.0f}", *_core_hours(1e9 / rates["median"])]
                 rows.append([size, precision, *cells, "-"])
     return markdown_table(["layers and width", "precision", "tokens per second and core", *COSTS], rows)
+
+
+def _milliseconds(record: Record) -> dict[str, dict[str, float]]:
+    """Return the milliseconds of the engines that are still there, by cell."""
+    return {
+        cell: {engine: value for engine, value in taken.items() if not engine.startswith("PyTorch")}
+        for cell, taken in record["milliseconds"].items()
+    }
 
 
 def _core_hours(seconds: float) -> tuple[str, str]:

@@ -15,19 +15,14 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
+from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.files.text import read_lines
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
-BACKENDS = {
-    "PyTorch float32": ("torch", False),
-    "PyTorch int8": ("torch", True),
-    "native float32": ("native", False),
-    "native int8": ("native", True),
-}
+NATIVE = {"native float32": False, "native int8": True}  # whether in int8
 PARTS = ("encode", "translate")
 Tokens = list[list[int]]
 # sources, beams, the least and the largest number of new tokens -> tokens after the start token
@@ -134,11 +129,10 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
         return run
 
     engines = {STOCK: generating(model.generate)}
-    for title, (backend, int8) in BACKENDS.items():
-        name: Any = backend
-        engines[title] = generating(to_fast(model, int8=int8, backend=name).generate)
+    for title, int8 in NATIVE.items():
+        engines[title] = generating(FastTranslator(model, int8=int8, strict=True).generate)
     if shortlist is not None:
-        engines[SHORTLISTED] = generating(to_fast(model, backend="native", shortlist=shortlist).generate)
+        engines[SHORTLISTED] = generating(FastTranslator(model, int8=True, shortlist=shortlist, strict=True).generate)
     if importlib.util.find_spec("ctranslate2"):
         marian = as_marian(model)
         if marian is not None:

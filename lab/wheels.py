@@ -17,9 +17,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from capsule_mt.engine.build import SOURCES, TARGETS
 from hf_capsule_mt.command_line import HelpFormatter, run
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.fast.build import SOURCES, TARGETS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -218,7 +218,7 @@ def check_wheel(wheel: Path, target: str) -> Library:
     """Return the one library of a wheel, checked."""
     with zipfile.ZipFile(wheel) as archive:
         libraries = [name for name in archive.namelist() if Path(name).suffix in (".so", ".dylib", ".dll")]
-        if libraries != [f"hf_capsule_mt/fast/native/{TARGETS[target].library}"]:
+        if libraries != [f"capsule_mt/engine/native/{TARGETS[target].library}"]:
             raise ValueError(f"{wheel.name} has the libraries {libraries}")
         (information,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
         tags = re.findall(r"^Tag: py3-none-(.*)$", archive.read(information).decode(), flags=re.MULTILINE)

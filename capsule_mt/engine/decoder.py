@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from capsule_mt.engine.library import Engine
-from capsule_mt.engine.search import GuidedReading, Hypothesis, Ids, SearchOptions
+from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
 
 
 class EngineDecoder:
@@ -28,3 +28,11 @@ class EngineDecoder:
                 hypotheses.append(Hypothesis(ids, answer.log_probs[place], was_cut, received, guided))
             found.append(hypotheses)
         return found
+
+    def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
+        """Score given translations, from the first token after the start token on."""
+        answers = self.engine.force(sources, targets, readings, start=self.start, end=self.end, pad=self.pad)
+        return [
+            Forced(log_probs, received, None if guided is None else GuidedReading(*guided))
+            for log_probs, received, guided in answers
+        ]

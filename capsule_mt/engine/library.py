@@ -6,13 +6,13 @@ import os
 import platform
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import DTYPES, Address, Codes, Operation, Positions, Program, Tensor
-from capsule_mt.engine.search import Ids, SearchOptions
+from capsule_mt.engine.search import Ids, Readings, SearchOptions
 
 VERSION = 7
 MOST_SLOTS = 12
@@ -20,13 +20,15 @@ TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, s
 FOLDER = Path(__file__).parent / "native"
 LIBRARY = FOLDER / f"engine.{ {'Windows': 'dll', 'Darwin': 'dylib'}.get(platform.system(), 'so') }"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
+MOST_ROWS = 80  # of a forced pass: what more rows need leaves the cache
 EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
     least_tokens, no_repeat_ngram, start_token, end_token, pad_token: i; length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
-    list_lengths, list_places, tokens, found_lengths, scores, log_probs, first_logits, received, guided: p
+    list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
+    tokens, found_lengths, scores, log_probs, first_logits, received, guided: p
 """
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
@@ -177,6 +179,14 @@ class Found(NamedTuple):
     first_logits: "array[float] | None"
 
 
+class Scored(NamedTuple):
+    """What `Engine.force` found for a target: log-probabilities [T], attention [T][S], and `guided` as in `Found`."""
+
+    log_probs: list[float]
+    received: list[list[float]] | None
+    guided: list[list[float]] | None
+
+
 class Engine:
     """A program with its weights packed for the kernels. Threads may share it.
 
@@ -260,23 +270,110 @@ class Engine:
         """Search for translations; `end` is -1 where there is no end token. `first_logits`: return those, too."""
         if not sources:
             return []
+        special = {"start_token": start, "end_token": end, "pad_token": pad}
         parts = min(self.num_threads, len(sources))
-        shared = {"start_token": start, "end_token": end, "pad_token": pad}
-        if parts == 1:
-            return self._search(sources, range(len(sources)), options, shared, first_logits, self.num_threads)
-        from concurrent.futures import ThreadPoolExecutor
-
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
-        found: list[Any] = [None] * len(sources)
 
-        def run(number: int) -> None:
-            rows, threads = by_length[number::parts], len(range(number, self.num_threads, parts))
-            some = self._search([sources[row] for row in rows], rows, options, shared, first_logits, threads)
-            for row, one in zip(rows, some, strict=True):
-                found[row] = one
+        def search(rows: list[int], threads: int) -> list[Found]:
+            return self._search([sources[row] for row in rows], rows, options, special, first_logits, threads)
 
-        with ThreadPoolExecutor(parts) as pool:
-            list(pool.map(run, range(parts)))
+        return self._in_parts([by_length[number::parts] for number in range(parts)], search)
+
+    def force(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings, *, start: int, end: int, pad: int
+    ) -> list[Scored]:
+        """Score given targets, one for each source."""
+        if len(sources) != len(targets):
+            raise ValueError(f"`targets` must be as many as the {len(sources)} sources, got {len(targets)}")
+        special = {"start_token": start, "end_token": end, "pad_token": pad}
+        parts: list[list[int]] = []
+        size = MOST_ROWS
+        for row in sorted(range(len(sources)), key=lambda row: -len(targets[row])):
+            longer = max(len(sources[row]), len(targets[row]))
+            if size + longer > MOST_ROWS:
+                parts.append([])
+                size = 0
+            parts[-1].append(row)
+            size += longer
+
+        def force(rows: list[int], threads: int) -> list[Scored]:
+            pairs = [sources[row] for row in rows], [targets[row] for row in rows]
+            return self._force(*pairs, readings, special, threads)
+
+        return self._in_parts(parts, force)
+
+    def _in_parts(self, parts: list[list[int]], run: Callable[[list[int], int], list[Any]]) -> list[Any]:
+        """Run parts, which are rows of a batch, on all threads; return what they give for each row, in order.
+
+        Where there are fewer parts than threads, several share the products of one.
+        """
+        found: list[Any] = [None] * sum(map(len, parts))
+        workers = min(self.num_threads, len(parts))
+
+        def work(number: int) -> None:
+            threads = len(range(number, self.num_threads, workers))
+            for rows in parts[number::workers]:
+                for row, one in zip(rows, run(rows, threads), strict=True):
+                    found[row] = one
+
+        if workers == 1:
+            work(0)
+        elif workers > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(work, range(workers)))
+        return found
+
+    def _force(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        readings: Readings,
+        special: dict[str, int],
+        threads: int,
+    ) -> list[Scored]:
+        """Score these targets in one call."""
+        number, head = len(sources), readings.head or (-1, -1)
+        lengths, target_lengths = array("q", map(len, sources)), array("q", map(len, targets))
+        words, tokens = array("q", chain.from_iterable(sources)), array("q", chain.from_iterable(targets))
+        longest_source = max(lengths)
+        log_probs = _empty("f", len(tokens))
+        received = None if readings.head is None else _empty("f", len(tokens) * longest_source)
+        guided = _empty("f", number * 4 * longest_source) if readings.guided else None
+        request = Request(
+            num_sources=number,
+            words=_at(words),
+            lengths=_at(lengths),
+            limits=_at(target_lengths),
+            num_beams=1,
+            num_returned=1,
+            longest=max(target_lengths),
+            longest_source=longest_source,
+            layer=head[0],
+            head=head[1],
+            num_threads=threads,
+            targets=_at(tokens),
+            target_lengths=_at(target_lengths),
+            target_log_probs=_at(log_probs),
+            received=_at(received),
+            guided=_at(guided),
+            **special,
+        )
+        self._check(self._library.engine_translate(self._model, ctypes.byref(request)))
+        found, first = [], 0
+        for source, (length, steps) in enumerate(zip(lengths, target_lengths, strict=True)):
+            rows = range(first, first + steps)
+            found.append(
+                Scored(
+                    list(log_probs[first : first + steps]),
+                    None if received is None else [_row(received, row, longest_source, length) for row in rows],
+                    None
+                    if guided is None
+                    else [_row(guided, 4 * source + part, longest_source, length) for part in range(4)],
+                )
+            )
+            first += steps
         return found
 
     def _search(
@@ -284,7 +381,7 @@ class Engine:
         sources: Sequence[Ids],
         rows: Sequence[int],
         options: SearchOptions,
-        shared: dict[str, int],
+        special: dict[str, int],
         first_logits: bool,
         threads: int,
     ) -> list[Found]:
@@ -304,10 +401,16 @@ class Engine:
         if readings is not None and readings.guided:
             guided = _empty("f", number * returned * 4 * longest_source)
         logits = _empty("f", number * self.vocabulary) if first_logits else None
+        prefixes = prefix_lengths = None
+        if options.prefixes:
+            prefixes = array("q", chain.from_iterable(options.prefixes[row] for row in rows))
+            prefix_lengths = array("q", [len(options.prefixes[row]) for row in rows])
         candidates = list_lengths = places = None
         if options.shortlist is not None:
-            further = [shared["end_token"]] if shared["end_token"] >= 0 else []
-            lists = [options.shortlist.of_source(source, *further) for source in sources]
+            further = [special["end_token"]] if special["end_token"] >= 0 else []
+            own = [options.prefixes[row] if options.prefixes else () for row in rows]
+            pairs = zip(sources, own, strict=True)
+            lists = [options.shortlist.of_source(source, *further, *prefix) for source, prefix in pairs]
             candidates = array("i", sorted(set(chain.from_iterable(lists))))
             place = {token: place for place, token in enumerate(candidates)}
             list_lengths = array("q", map(len, lists))
@@ -335,6 +438,8 @@ class Engine:
             num_candidates=0 if candidates is None else len(candidates),
             list_lengths=_at(list_lengths),
             list_places=_at(places),
+            prefixes=_at(prefixes),
+            prefix_lengths=_at(prefix_lengths),
             tokens=_at(tokens),
             found_lengths=_at(found_lengths),
             scores=_at(scores),
@@ -342,7 +447,7 @@ class Engine:
             first_logits=_at(logits),
             received=_at(received),
             guided=_at(guided),
-            **shared,
+            **special,
         )
         self._check(self._library.engine_translate(self._model, ctypes.byref(request)))
         found = []

@@ -1,6 +1,7 @@
 """The program of CapsNMT: the source in a fixed number of capsules, before a decoder that does not look back."""
 
 import math
+from typing import Any
 
 from capsule_mt.engine.program import Positions, Program, UnsupportedModelError
 from capsule_mt.models.parts import Parts, Rows, Writers
@@ -53,7 +54,9 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
         if number == 0 and settings.flag("source_attention", False):
             name = "model.decoder.source_attention"
             attended = attend(writers, hidden, top, f"{name}.attention")
-            top = step.normalise(step.apply(attended, f"{name}.output", outputs=width, bias=False), top, f"{name}.norm")
+            top = step.normalise(
+                step.apply(attended, f"{name}.output", outputs=width, bias=False), top, f"{name}.norm"
+            )
     table = parts.tied("lm_head", *(TIED if settings.flag("tie_word_embeddings", True) else ()))
     program.logits = logits(step, top, "output_projection", table, vocabulary, narrow)
     return program, parts
@@ -69,16 +72,14 @@ def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
     width, num_capsules = program.width(hidden), settings.number("num_capsules", 6)
     iterations = settings.number("num_iterations", 3, most=MOST_ITERATIONS)
     sets = 1 if settings.flag("share_iteration_weights", False) else iterations
-    routing: dict[str, object] = {"capsules": num_capsules, "iterations": iterations, "sets": sets}
+    routing: dict[str, Any] = {"capsules": num_capsules, "iterations": iterations, "sets": sets}
     placed = hidden
     if settings.flag("position_aware", True):
         program.longest_source = max(LONGEST_SOURCE, num_capsules)
         placed = words.copy(hidden)
         words.run("ADD_POSITIONS", placed, positions=Positions(program.longest_source, width))
         routing["positions"] = Positions(num_capsules, width)
-    votes = words.apply(
-        placed, f"{name}.votes", outputs=sets * num_capsules * width, bias=False, activation="relu"
-    )
+    votes = words.apply(placed, f"{name}.votes", outputs=sets * num_capsules * width, bias=False, activation="relu")
     if settings.flag("separable_scoring", True):
         inner = words.apply(placed, f"{name}.inner_scoring", outputs=width, activation="relu")
         routing["scores"] = words.apply(inner, f"{name}.outer_scoring", outputs=width)

@@ -66,4 +66,6 @@ def _check_digest(file: str, facts_file: str) -> None:
         while block := stream.read(1 << 20):
             found.update(block)
     if found.hexdigest() != facts.get("sha256"):
-        raise CheckpointError(f"{file}: its SHA-256 is {found.hexdigest()}, but {FACTS_FILE} says {facts.get('sha256')}")
+        raise CheckpointError(
+            f"{file}: its SHA-256 is {found.hexdigest()}, but {FACTS_FILE} says {facts.get('sha256')}"
+        )

@@ -88,7 +88,9 @@ def _tokens(
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, list):
-            raise UnsupportedModelError(f"{os.path.join(folder, place)}: `{name}` {value!r} has no fast form, only one")
+            raise UnsupportedModelError(
+                f"{os.path.join(folder, place)}: `{name}` {value!r} has no fast form, only one"
+            )
         if value is not None and (type(value) is not int or not 0 <= value < vocabulary):
             last = vocabulary - 1
             raise CheckpointError(

@@ -61,7 +61,9 @@ class _Marian:
     def _heads(self, side: str) -> int:
         heads = self.settings.number(f"{side}_attention_heads", 16)
         if self.width % heads:
-            raise UnsupportedModelError(f"`{side}_attention_heads` {heads} has no fast form: it must divide {self.width}")
+            raise UnsupportedModelError(
+                f"`{side}_attention_heads` {heads} has no fast form: it must divide {self.width}"
+            )
         return heads
 
     def _embed(self, writer: Rows, table: Vector) -> int:
@@ -106,15 +108,15 @@ class _Marian:
         added = writer.apply(inner, f"{layer}.fc2", outputs=self.width)
         return writer.normalise(hidden, added, f"{layer}.final_layer_norm")
 
-    def _project_heads(
-        self, writer: Rows, hidden: int, attended: int, attention: str, site: str, number: int
-    ) -> None:
+    def _project_heads(self, writer: Rows, hidden: int, attended: int, attention: str, site: str, number: int) -> None:
         """Add the heads of an attention, mapped by W^O or routed, to the residual stream."""
         method = self.settings.choice("head_aggregation", "concat", HEAD_AGGREGATIONS)
         sites, layers = self.settings["head_aggregation_sites"], self.settings["head_aggregation_layers"]
         is_routed = site in (["encoder_self"] if sites is None else sites) and (layers is None or number in layers)
         aggregate = HEAD_AGGREGATIONS[method if is_routed else "concat"]
-        writer.normalise(hidden, aggregate(self, writer, attended, f"{attention}.out_proj", site), f"{attention}_layer_norm")
+        writer.normalise(
+            hidden, aggregate(self, writer, attended, f"{attention}.out_proj", site), f"{attention}_layer_norm"
+        )
 
     def _map_heads(self, writer: Rows, heads: int, name: str, site: str) -> int:
         return writer.apply(heads, name, outputs=self.width)
@@ -162,9 +164,7 @@ class _Marian:
         if activation == "none":
             return self._route(writer, "layer_aggregation", name, writer.linear(joined, *maps), num_layers)
         outputs = num_capsules if activation == "vector" else 1
-        activate = self._capsule_map(
-            f"{name}.input_activation", "layer_aggregation_vote_input", num_layers, outputs
-        )
+        activate = self._capsule_map(f"{name}.input_activation", "layer_aggregation_vote_input", num_layers, outputs)
         maps.append(_repeated(self._composed(inner, activate, name), num_capsules // outputs))
         mapped = writer.linear(joined, *maps)
         writer.run("ACTIVATE", mapped, column=num_layers * width, activation=ACTIVATIONS["sigmoid"])
@@ -195,9 +195,7 @@ class _Marian:
 
         return Linear(then.outputs, first.inputs, read)
 
-    def _route(
-        self, writer: Rows, seam: str, name: str, votes: int, num_inputs: int, activations: int = -1
-    ) -> int:
+    def _route(self, writer: Rows, seam: str, name: str, votes: int, num_inputs: int, activations: int = -1) -> int:
         """Route votes [inputs, capsules, width] by the method of a seam."""
         num_capsules = self.settings.divisor(f"{seam}_num_capsules", "d_model", self.width)
         iterations = self.settings.number(f"{seam}_num_iterations", 3, most=MOST_ITERATIONS)

@@ -56,7 +56,7 @@ class Parts:
         if name not in self._vectors:
             self.expect(name, *shape)
             self.keep_exact(name)
-            count = Tensor(b"", "F32", shape).count
+            count = Tensor(b"", "F32", shape).size
             self._vectors[name] = Vector(count, lambda: self.tensor(name))
         return self._vectors[name]
 

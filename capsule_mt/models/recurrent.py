@@ -37,7 +37,9 @@ def both_directions(words: Rows, hidden: int, layer: str, norm: str, kind: str, 
     for number, suffix in enumerate(("_l0", "_l0_reverse")):
         from_input, from_state = maps(words.parts, f"{layer}.{kind}", kind, half, inputs, suffix)
         gates = words.linear(hidden, from_input)
-        words.run(f"{kind.upper()}_WORDS", outputs, gates=gates, map=from_state, backwards=number, column=number * half)
+        words.run(
+            f"{kind.upper()}_WORDS", outputs, gates=gates, map=from_state, backwards=number, column=number * half
+        )
     return words.normalise(outputs, hidden if inputs == width else -1, f"{layer}.{norm}")
 
 

@@ -60,12 +60,13 @@ class Shortlist:
         vocabulary = str(stored.metadata.get("vocabulary", ""))
         if not vocabulary.isdecimal() or not all(name in stored for name in NAMES):
             raise CheckpointError(f"{file}: is not a shortlist")
-        lists = []
+        lists: list[array[int]] = []
         for name in NAMES:
             if stored.dtype(name) != "I32" or len(stored.shape(name)) != 1:
                 raise CheckpointError(f"{file}: `{name}` must be a list of I32, got {stored.dtype(name)}")
             lists.append(array("i", bytes(stored.content(name))))
-        return cls(*lists, int(vocabulary))
+        starts, tokens, frequent = lists
+        return cls(starts, tokens, frequent, int(vocabulary))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file of int32."""

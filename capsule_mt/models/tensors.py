@@ -44,13 +44,13 @@ def scaled(tensor: Tensor | Codes, scale: float) -> Tensor | Codes:
 
 
 def _scaled(tensor: Tensor, scale: float) -> Tensor:
-    column = Tensor(tensor.buffer, tensor.dtype, (tensor.count, 1))
+    column = Tensor(tensor.buffer, tensor.dtype, (tensor.size, 1))
     return Tensor(product(of_floats([scale], (1, 1)), column).buffer, "F32", tensor.shape)
 
 
 def repeated(tensor: Tensor, times: int) -> Tensor:
     """Return a tensor whose rows [R, ...] each come `times` times in a row."""
-    content, size = memoryview(tensor.buffer).cast("B"), DTYPES[tensor.dtype] * (tensor.count // tensor.shape[0])
+    content, size = memoryview(tensor.buffer).cast("B"), DTYPES[tensor.dtype] * (tensor.size // tensor.shape[0])
     rows = (bytes(content[start : start + size]) * times for start in range(0, len(content), size))
     return Tensor(b"".join(rows), tensor.dtype, (times * tensor.shape[0], *tensor.shape[1:]))
 

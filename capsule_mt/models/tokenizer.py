@@ -55,7 +55,7 @@ class FileTokenizer:
         return text
 
     @cached_property
-    def language_tokens(self) -> list[str]:
+    def language_tokens(self) -> Sequence[str]:
         return [token for token in self._source.get_vocab() if token.startswith(">>") and token.endswith("<<")]
 
 

@@ -4,7 +4,7 @@ import json
 import os
 from array import array
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models import tensors
@@ -14,8 +14,21 @@ INDEX_FILE = "model.safetensors.index.json"
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
 ITEM_SIZES = {
-    **{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1},
-    **{"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1},
+    "F64": 8,
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U64": 8,
+    "U32": 4,
+    "U16": 2,
+    "U8": 1,
+    "BOOL": 1,
 }
 
 
@@ -171,7 +184,7 @@ def _checked(file: str, name: str, facts: Any, data: int) -> tuple[int, int, _En
     return begin, stop, _Entry(file, dtype, tuple(shape), data + begin, size)
 
 
-def _are_counts(values: Any) -> bool:
+def _are_counts(values: Any) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 

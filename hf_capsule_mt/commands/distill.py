@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 import hf_capsule_mt  # noqa: F401 - registers its models
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
-from hf_capsule_mt.fast import takes_fast, to_fast
+from hf_capsule_mt.decoding.fast import takes_fast, to_fast
 from hf_capsule_mt.files.digests import checkpoint_digests
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.outputs import check_output_folder

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 import hf_capsule_mt
+from capsule_mt.engine.library import NativeUnavailableError, native_tier
 from hf_capsule_mt.command_line import HelpFormatter
 from hf_capsule_mt.evaluation import describe_environment
 from hf_capsule_mt.extras import EXTRAS, install_line, missing_modules
-from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
 
 PACKAGES = ("torch", "transformers", "tokenizers", "huggingface_hub", "accelerate", "sentencepiece", "safetensors")
 # flags of /proc/cpuinfo that decide how fast a product of matrices is

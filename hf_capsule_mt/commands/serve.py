@@ -66,7 +66,7 @@ def main() -> None:
         "--backend",
         choices=BACKENDS,
         default="auto",
-        help="decoder: the C engine, the PyTorch engine or generate(); auto picks the fastest available",
+        help="decoder: the C engine or generate(); auto picks the engine where it can",
     )
     parser.add_argument("--int8", action="store_true", help="multiply in int8: faster, on a CPU")
     parser.add_argument(

@@ -31,9 +31,9 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
+from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
 from hf_capsule_mt.command_line import HelpFormatter, at_least, check_streams, checkpoint, positive, resumable
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.fast.shortlist import FILE_NAME as SHORTLIST
 from hf_capsule_mt.files.digests import file_digest, model_digests, tokenizer_digest
 from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from hf_capsule_mt.files.lock import lock_output
@@ -113,9 +113,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--int8", action="store_true", help="multiply in int8: faster, on a CPU")
     parser.add_argument(
         "--backend",
-        choices=("auto", "native", "torch", "transformers"),
+        choices=("auto", "native", "transformers"),
         default="auto",
-        help="decoder: the C engine, the PyTorch engine or generate(); auto picks the fastest available",
+        help="decoder: the C engine or generate(); auto picks the engine where it can",
     )
     parser.add_argument(
         "--shortlist",

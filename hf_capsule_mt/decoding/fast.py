@@ -129,18 +129,20 @@ class FastTranslator:
         self.int8, self.strict = int8, strict
         shortlist = str(model.name_or_path) if shortlist is True else shortlist
         listed = Shortlist.load(shortlist) if isinstance(shortlist, (str, os.PathLike)) else shortlist
-        self.shortlist: Shortlist | None = listed or None  # type: ignore[assignment]
+        self.shortlist = listed if isinstance(listed, Shortlist) else None
         if self.shortlist is not None:
-            self.shortlist.check(model.get_input_embeddings().num_embeddings, self._vocabulary)  # type: ignore[union-attr]
+            self.shortlist.check(len(self.model.get_input_embeddings().weight), self._vocabulary)
         self._engine: Engine | None = None
         self._made_of: list[tuple[int, int]] = []
+        self._missing = ""  # why there is no engine
         self._reported: set[str] = set()
         try:
             self._refresh()
         except (UnsupportedModelError, NativeUnavailableError) as error:
             if strict:
                 raise
-            self._report(str(error))
+            self._missing = str(error)
+            self._report(f"{error}: transformers' generate() decodes.")
 
     @property
     def backend(self) -> str:
@@ -303,10 +305,12 @@ class FastTranslator:
 
     def _report_unsupported(self, error: "UnsupportedOptionError") -> None:
         """Log that transformers takes over, or raise a ValueError."""
+        if self._engine is None:
+            return  # reported already
         if self.strict:
             raise ValueError(
-                f'`backend="native"` does not take {error}: leave it out, or use `backend="auto"`, which falls back to '
-                "transformers"
+                f'`backend="native"` does not take {error}: leave it out, or use `backend="auto"`, which falls back '
+                "to transformers"
             ) from None
         self._report(f"{error} is left to transformers' generate().")
 
@@ -352,7 +356,7 @@ class FastTranslator:
         limits: torch.Tensor | None,
     ) -> _Request:
         if self._engine is None:
-            raise UnsupportedOptionError(f"a model of type {self.model.config.model_type}")
+            raise UnsupportedOptionError(f"this model ({self._missing})")
         self._refresh()
         settings = self.model.config
         if self.model.training:
@@ -507,4 +511,3 @@ def _placed(keep: torch.Tensor, readings: list[list[list[list[float]]]]) -> torc
     for number, row in enumerate(rows):
         values[number, :, keep[number // copies]] = torch.tensor(row)
     return values
-

@@ -11,8 +11,7 @@ from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import write_program
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-# classes whose weight is all that they compute with; subclasses may do more
-PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm)
+PLAIN = (nn.Parameter, torch.Tensor)  # subclasses may be quantised
 
 
 class StateDict:
@@ -33,10 +32,9 @@ class StateDict:
         return iter(self.tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        place, _, leaf = name.rpartition(".")
-        module, tensor = _module_at(self.model, place), self.tensors.get(name)
-        is_plain = type(tensor) in (nn.Parameter, torch.Tensor) and tensor.is_floating_point()
-        if not is_plain or (isinstance(module, PLAIN) and not _is_plain(module)):
+        module, tensor = _module_at(self.model, name.rpartition(".")[0]), self.tensors.get(name)
+        is_changed = isinstance(module, nn.Linear) and type(module) is not nn.Linear
+        if tensor is None or is_changed or type(tensor) not in PLAIN or not tensor.is_floating_point():
             raise self.problem(name, f"a {type(module).__module__}.{type(module).__name__} has no fast form")
         return tuple(tensor.shape)
 
@@ -57,11 +55,6 @@ def _module_at(model: nn.Module, place: str) -> nn.Module:
             break
         model = found
     return model
-
-
-def _is_plain(module: nn.Module) -> bool:
-    """Whether a layer is PyTorch's own, or a subclass of this package or its exports that only starts otherwise."""
-    return type(module) in PLAIN or not isinstance(module, nn.Linear)
 
 
 def program_of(model: PreTrainedModel) -> tuple[Program, Parts]:

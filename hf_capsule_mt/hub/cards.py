@@ -47,56 +47,19 @@ EXAMPLES = {
     "fr": "Le vieil homme achète un chapeau rouge.",
 }
 
-# The same text stands in model_cards/template.md for readers; a test compares the two.
-TEMPLATE = """---
-$metadata
----
-
-# $name
-
-$introduction
-
-## Use
-
-```python
-import transformers
-
-translator = transformers.pipeline("translation", model=$model, trust_remote_code=True)
-print(translator($example$coverage))
-```
-
-After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed.
-
-## Intended use and limits
-
-$limits
-
-## Training
-
-$training
-
-## Scores
-
-$scores
-
-## Speed
-
-$speed
-
-## Environment
-
-$environment
-
-## Papers
-
-Please cite the paper whose method you use.
-
-$papers
-"""
+WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
+WITHOUT_CODE = "`capsule-mt export` adds code, by which `trust_remote_code=True` loads it without the package."
+# in a wheel beside this file, in a clone where readers find it
+TEMPLATES = (Path(__file__).with_name("card_template.md"), Path(__file__).parents[2] / "model_cards" / "template.md")
 
 
 def model_card(
-    name: str, config: Mapping[str, Any], results: Iterable[Mapping[str, Any]] = (), *, license: str | None = None
+    name: str,
+    config: Mapping[str, Any],
+    results: Iterable[Mapping[str, Any]] = (),
+    *,
+    license: str | None = None,
+    with_code: bool = True,
 ) -> ModelCard:
     """Return the card of a checkpoint.
 
@@ -107,6 +70,7 @@ def model_card(
             evaluate` and `capsule-mt translate`. The first with a recipe describes the training.
         license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use, and
             so do those of the local checkpoints that training started from; otherwise "other".
+        with_code: whether the checkpoint has its own code beside it, as `export` and `push` write it.
     """
     results = list(results)
     training = next((result for result in results if isinstance(result.get("recipe"), Mapping)), None)
@@ -134,11 +98,15 @@ def model_card(
         metrics=["bleu"] if training or evaluations else None,
         eval_results=_eval_results(languages, corpora, training, evaluations) or None,
     )
-    text = Template(TEMPLATE).substitute(
+    template = next(path for path in TEMPLATES if path.is_file())
+    text = Template(template.read_text(encoding="utf-8")).substitute(
         metadata=data.to_yaml(),
         name=name,
         introduction=_introduction(config, languages, recipe, training),
         model=_quoted(name),
+        imports="import transformers" if with_code else "import hf_capsule_mt  # its models\nimport transformers",
+        trust=", trust_remote_code=True" if with_code else "",
+        code=WITH_CODE if with_code else WITHOUT_CODE,
         example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
         limits=_limits(config, corpora, knows_all=whole is not None),

@@ -1,4 +1,4 @@
-"""What decodes in the place of `generate()`: the fast backends of the package."""
+"""What decodes in the place of `generate()`: the native engine of the package."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from transformers import PreTrainedModel
 
 from hf_capsule_mt.modeling.coverage import CoverageScore
 
-BACKENDS = ("auto", "native", "torch", "transformers")
-FAST_ROOM = "hf_capsule_mt.fast"
+BACKENDS = ("auto", "native", "transformers")
+FAST_ROOM = "hf_capsule_mt.decoding.fast"
 
 
 class FastDecoder(Protocol):
-    """What the pipelines need of a `hf_capsule_mt.fast.FastTranslator`."""
+    """What the pipelines need of a `hf_capsule_mt.decoding.fast.FastTranslator`."""
 
     int8: bool
 
@@ -38,11 +38,11 @@ def choose_backend(
 ) -> FastDecoder | None:
     """Return what decodes in the place of `generate()`, if anything does."""
     if backend not in BACKENDS:
-        raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
+        raise ValueError(f"`backend` must be 'auto', 'native' or 'transformers', got {backend!r}")
     fast = _fast_decoder(model, members, int8, backend, shortlist)
     if shortlist and fast is None:
         raise ValueError(
-            "`shortlist` is for one float32 model on a CPU that `to_fast` takes, with another `backend` than "
+            "`shortlist` is for one float32 model on a CPU that the native engine takes, with another `backend` than "
             f'"transformers"; got `backend={backend!r}` and a {type(model).__name__}'
         )
     return fast
@@ -70,16 +70,19 @@ def _fast_decoder(
                 "`int8` and `backend` need hf-capsule-mt, which is not installed: pip install hf-capsule-mt"
             )
         return None
+    translator: FastDecoder | None = None
     if backend != "auto" or (not members and fast.takes_fast(model)):
-        translator: FastDecoder = fast.to_fast(model, int8=int8, backend=backend, shortlist=shortlist)
+        translator = fast.FastTranslator(model, int8=int8, shortlist=shortlist, strict=backend == "native")
+    if translator is not None and translator.backend == "native":
         return translator
-    for member in (model, *members):
-        fast.use_fast_linears(member, int8=int8)
+    if int8:
+        wanted = "an ensemble" if members else f"a {type(model).__name__} where the engine does not take it"
+        raise ValueError(f"`int8=True` is for one model in the native engine, got {wanted}: leave `int8` out")
     return None
 
 
 def _fast_room() -> Any:
-    """Import `hf_capsule_mt.fast`, which an exported checkpoint does not bring along."""
+    """Import `hf_capsule_mt.decoding.fast`, which an exported checkpoint does not bring along."""
     try:
         return importlib.import_module(FAST_ROOM)
     except ImportError:

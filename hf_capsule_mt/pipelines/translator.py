@@ -57,9 +57,8 @@ class Translator:
         tokenizer: its tokenizer.
         ensemble: further models (or paths) of the same vocabulary, whose probabilities are averaged with the model's.
         int8: multiply by int8 copies of the matrices, which is faster on a CPU.
-        backend: what decodes. "native" and "torch" are those of `to_fast`, which copies the weights; "transformers" is
-            `generate()`; "auto" takes the fastest that there is for a float32 model on a CPU. Models that `to_fast`
-            does not take, and ensembles, get faster linear maps in place, which train and save as before.
+        backend: what decodes. "native" is the C engine of `to_fast`, which copies the weights; "transformers" is
+            `generate()`; "auto" takes the engine for one float32 model on a CPU, where it takes it.
         shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt shortlist`
             finds out: its file, or True for the one beside the checkpoint.
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.

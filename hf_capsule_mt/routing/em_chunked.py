@@ -171,13 +171,14 @@ class _EMRouting(torch.autograd.Function):
             values, keep = chunk_values(rows, votes, mask)
             activation = _chunk_of_activation(rows, input_activation, values)
             grad_chunk = grad_capsules[rows].to(values.dtype)
-            grads = _em_backward(grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance)
-            grad_votes[rows] = grads[0]
-            if input_activation is not None and grad_activation is not None:
+            grad_votes[rows], of_activation, of_beta_a, of_beta_u = _em_backward(
+                grad_chunk, values, keep, activation, beta_a, beta_u, lambdas, min_variance
+            )
+            if grad_activation is not None and of_activation is not None:
                 clamped = input_activation[rows].to(values.dtype) < SMALLEST_ACTIVATION
-                grad_activation[rows] = grads[1].masked_fill_(clamped, 0)
-            grad_beta_a += grads[2]
-            grad_beta_u += grads[3]
+                grad_activation[rows] = of_activation.masked_fill_(clamped, 0)
+            grad_beta_a += of_beta_a
+            grad_beta_u += of_beta_u
         return grad_votes, None, grad_activation, grad_beta_a, grad_beta_u, None, None
 
 

@@ -106,11 +106,11 @@ def test_more_words_take_longer():
 
 
 def test_every_engine_is_measured(monkeypatch):
-    monkeypatch.setattr(engine_speed, "ENGINES", {"PyTorch, plain": ("stock", "torch", False)})
+    monkeypatch.setattr(engine_speed, "ENGINES", {"native, plain": ("stock", False)})
     result = measure_engines(argparse.Namespace(size="tiny", repeats=1))
     assert result["milliseconds"].keys() == CELLS.keys()
     for taken in result["milliseconds"].values():
-        assert taken.keys() == {engine_speed.STOCK, "PyTorch, plain"}
+        assert taken.keys() == {engine_speed.STOCK, "native, plain"}
         assert min(taken.values()) > 0
 
 
@@ -201,7 +201,7 @@ def test_cells_and_scores(result):
     ]
     for cell in cells:
         stock = cell["engines"][trained_engines.STOCK]
-        exact = cell["engines"]["PyTorch float32"]
+        exact = cell["engines"]["native float32"]
         assert stock["tokens"] == exact["tokens"]
         assert stock["same"] == exact["same"] == 4
         if cell["ends"] == "real ends":

@@ -153,7 +153,7 @@ def checkpoint(tmp_path_factory):
 
 
 def test_it_finds_the_translations(checkpoint):
-    translator = Translator.from_pretrained(checkpoint, device="cpu", backend="torch")
+    translator = Translator.from_pretrained(checkpoint, device="cpu")
     found = Shortlist.load(checkpoint)
     ids = translator.tokenizer.convert_tokens_to_ids
     for word, translation in TRANSLATION.items():

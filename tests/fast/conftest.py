@@ -1,4 +1,4 @@
-"""Every backend: PyTorch, and the native engine with each tier of kernels that this processor has."""
+"""The native engine, with each tier of kernels that this processor has."""
 
 import pytest
 
@@ -22,9 +22,7 @@ def available_tiers() -> list[str]:
 TIERS = available_tiers()
 
 
-@pytest.fixture(params=["torch", *TIERS])
+@pytest.fixture(params=TIERS)
 def backend(request, monkeypatch):
-    if request.param == "torch":
-        return "torch"
     monkeypatch.setenv("HF_CAPSULE_MT_TIER", request.param)
     return "native"

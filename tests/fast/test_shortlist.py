@@ -76,7 +76,7 @@ def test_files(tmp_path):
         assert torch.equal(loaded.of_source([5, 6], END), SOME.of_source([5, 6], END))
     model = build("plain")
     model.name_or_path = str(tmp_path)
-    assert to_fast(model, backend="torch", shortlist=True).shortlist.vocabulary == VOCABULARY
+    assert to_fast(model, shortlist=True).shortlist.vocabulary == VOCABULARY
     with pytest.raises(FileNotFoundError, match="capsule-mt shortlist CHECKPOINT SOURCE TARGET"):
         to_fast(model, shortlist=tmp_path / "none")
 
@@ -104,4 +104,4 @@ def test_what_is_refused(word_for_word, tmp_path):
         Translator.from_pretrained(word_for_word, device="cpu", shortlist=tmp_path, backend="transformers")
     nothing = Shortlist.of_translations({}, [], SIZES)
     with pytest.raises(ValueError, match="2 beams with a shortlist of 1 tokens"):
-        to_fast(build("plain"), backend="torch", shortlist=nothing).generate(**batch(), num_beams=2)
+        to_fast(build("plain"), backend="native", shortlist=nothing).generate(**batch(), num_beams=2)

@@ -1,4 +1,4 @@
-"""Both backends against `generate()`: every family and seam, every tier of kernels, every setting of the search."""
+"""The engine against `generate()`: every family and seam, every tier of kernels, every setting of the search."""
 
 import json
 import logging
@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
 
-from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.fast import reference, to_fast
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel
+from hf_capsule_mt.fast import takes_fast, to_fast
 from hf_capsule_mt.fast.build import TARGETS, this_platform
 from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
 from tests.fast.conftest import TIERS
@@ -92,7 +92,7 @@ def test_logits_equal(name, backend):
     model = build(name)
     fast = to_fast(model, int8=False, backend=backend)
     request = fast._request(batch()["input_ids"], batch()["attention_mask"], fast._config(None, {}), None)
-    found = fast._backend.translate(request, return_first_logits=True).first_logits
+    found = fast._engine.translate(request, return_first_logits=True).first_logits
     start = torch.full((len(SOURCES), 1), PAD)
     with torch.no_grad():
         expected = model(**batch(), decoder_input_ids=start).logits[:, 0]
@@ -100,8 +100,7 @@ def test_logits_equal(name, backend):
 
 
 @pytest.mark.parametrize("name", ["plain", "em", "guided", "capsules", "rnmt_guided"])
-def test_in_int8_a_batch_equals_its_sentences(name, backend, monkeypatch):
-    monkeypatch.setattr(reference, "SMALLEST_INT8_WEIGHT", 0)  # these models have only small ones
+def test_in_int8_a_batch_equals_its_sentences(name, backend):
     model = build(name)
     fast = to_fast(model, int8=True, backend=backend)
     together = fast.generate(**batch(), num_beams=3, return_dict_in_generate=True)
@@ -110,39 +109,19 @@ def test_in_int8_a_batch_equals_its_sentences(name, backend, monkeypatch):
         length = alone.sequences.shape[1]
         assert torch.equal(together.sequences[number, :length], alone.sequences[0])
         assert bool((together.sequences[number, length:] == PAD).all())
-        if backend == "native":
-            assert together.sequences_scores[number] == alone.sequences_scores[0]
+        assert together.sequences_scores[number] == alone.sequences_scores[0]
 
 
 @pytest.mark.parametrize("name", ["plain", "em", "guided", "capsules", "rnmt_guided"])
-def test_int8_is_close(name, backend, monkeypatch):
-    monkeypatch.setattr(reference, "SMALLEST_INT8_WEIGHT", 0)  # these models have only small ones
+def test_int8_is_close(name, backend):
     model = build(name)
     exact, rounded = (to_fast(model, int8=int8, backend=backend) for int8 in (False, True))
     logits = []
     for fast in (exact, rounded):
         request = fast._request(batch()["input_ids"], batch()["attention_mask"], fast._config(None, {}), None)
-        logits.append(fast._backend.translate(request, return_first_logits=True).first_logits)
+        logits.append(fast._engine.translate(request, return_first_logits=True).first_logits)
     bound = 0.15 if name == "em" else 0.1  # densities of votes that differ little amplify what was rounded
     assert float((logits[1] - logits[0]).norm() / logits[0].norm()) < bound
-
-
-@pytest.mark.parametrize("name", ["plain", "guided"])
-def test_slots_of_no_hypothesis_are_given_up(name, monkeypatch):
-    model, most = build(name), []
-    clear = reference._Run._clear_slots
-
-    def cleared(run):
-        clear(run)
-        most.append(run.ancestors.shape[-1])
-
-    monkeypatch.setattr(reference, "STEPS_BETWEEN_CLEARINGS", 3)
-    monkeypatch.setattr(reference._Run, "_clear_slots", cleared)
-    search = {"num_beams": 4, "max_new_tokens": 45, "min_new_tokens": 45}
-    found = to_fast(model, int8=False, backend="torch").generate(**batch(), **search)
-    assert torch.equal(found, model.generate(**batch(), **search))
-    assert len(most) == 15
-    assert max(most) < 1 + 44 * 4
 
 
 def test_limits_by_source(backend):
@@ -193,7 +172,7 @@ def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
     ],
 )
 def test_an_explicit_backend_names_what_it_does_not_know(options, message):
-    fast = to_fast(build("plain"), int8=False, backend="torch")
+    fast = to_fast(build("plain"), int8=False, backend="native")
     with pytest.raises(ValueError, match=message):
         fast.generate(**batch(), **options)
 
@@ -243,16 +222,21 @@ def test_a_changed_bias_is_noticed_and_an_adapted_head_refused(backend):
         to_fast(model, backend=backend)
 
 
+def test_a_capsnmt_with_scaled_scores_has_no_fast_form():
+    config = CapsNMTConfig(vocab_size=11, hidden_size=8, score_scale=0.5)
+    assert not takes_fast(CapsNMTForConditionalGeneration(config))
+
+
 def test_bad_arguments():
-    with pytest.raises(ValueError, match='"auto", "torch" or "native", got'):
+    with pytest.raises(ValueError, match='"auto" or "native", got'):
         to_fast(build("plain"), backend="fast")
     model = CapsuleMarianMTModel.from_marian(build("plain"), guided_routing="classifier")
     with pytest.raises(ValueError, match="ClassifierGuidance"):
-        to_fast(model, backend="torch")
+        to_fast(model, backend="native")
     wrapped = torch.nn.Sequential(model)  # as peft wraps one
     wrapped.config = model.config
     with pytest.raises(ValueError, match="got a Sequential: merge_and_unload"):
-        to_fast(wrapped, backend="torch")
+        to_fast(wrapped, backend="native")
 
 
 @pytest.mark.parametrize("limits", [[6], [0, 6], [6, 6, 6], [[6, 6]]])
@@ -264,13 +248,17 @@ def test_limits_of_other_sources_are_refused(limits, backend):
         fast.generate(sources, limits=torch.tensor(limits))
 
 
-def test_without_the_engine_it_falls_back_to_torch(monkeypatch):
+def test_without_the_engine_generate_decodes(monkeypatch):
     def missing():
         raise NativeUnavailableError("the native engine was not built")
 
     monkeypatch.setattr("hf_capsule_mt.fast.native.load_library", missing)
     model = build("plain")
-    assert to_fast(model).backend == "torch"
+    fast = to_fast(model)
+    assert fast.backend == "transformers"
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+    with pytest.raises(ValueError, match=r"`limits` is for the native engine, .*was not built"):
+        fast.generate(**batch(), limits=torch.tensor([3, 3, 3, 3]))
     with pytest.raises(NativeUnavailableError):
         to_fast(model, backend="native")
 

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, to_fast
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.routing import common
 from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
 
@@ -105,17 +105,6 @@ def test_generate_equals_the_cpu(case, device, monkeypatch, num_beams):
         patch.setattr(common, "HOST", "cpu")
         expected = model.generate(**source, **settings)
     assert torch.equal(model.to(device).generate(**moved(source, device), **settings).cpu(), expected)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_the_fast_path_equals_the_cpu(case, device, num_beams):
-    model, batch = case
-    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    settings = {"num_beams": num_beams, "max_new_tokens": 12}
-    expected = to_fast(model, int8=False).generate(**source, **settings)
-    fast = to_fast(model.to(device), int8=False, backend="torch")
-    assert torch.equal(fast.generate(**moved(source, device), **settings).cpu(), expected)
 
 
 @torch.no_grad()

@@ -1,7 +1,6 @@
 """Model cards: what they say comes from the recipe, the result files and the configuration."""
 
 import re
-from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
@@ -10,7 +9,7 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import corpora_of
-from hf_capsule_mt.hub.cards import TEMPLATE, check_card
+from hf_capsule_mt.hub.cards import check_card
 
 RECIPE = {
     "about": "EM routing of the layers.",
@@ -220,18 +219,20 @@ def test_capsnmt(config, capsules):
 
 @pytest.mark.parametrize("config", [CONFIG, {"model_type": "capsule_rnmt", "guided_routing": "guided"}])
 @pytest.mark.parametrize("name", ["tester/model", 'a "quoted" name\nof two lines \\'])
-def test_the_code_runs(config, name, results, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", str(model_card(name, config, results)), re.DOTALL)
+@pytest.mark.parametrize("with_code", [True, False])
+def test_the_code_runs(config, name, with_code, results, monkeypatch):
+    card = model_card(name, config, results, with_code=with_code)
+    (code,) = re.findall(r"```python\n(.*?)```", str(card), re.DOTALL)
     calls = []
 
-    def pipeline(task, model, trust_remote_code):
+    def pipeline(task, model, trust_remote_code=False):
         calls.append((task, model, trust_remote_code))
         return lambda text, **options: calls.append((text, options))
 
     monkeypatch.setattr("transformers.pipeline", pipeline)
     exec(code, {})
     options = {"return_coverage": True} if config["model_type"] == "capsule_rnmt" else {}
-    assert calls == [("translation", " ".join(name.split()), True), ("The old man buys a red hat.", options)]
+    assert calls == [("translation", " ".join(name.split()), with_code), ("The old man buys a red hat.", options)]
 
 
 def test_line_breaks_stay_within_their_field(tmp_path):
@@ -305,8 +306,3 @@ def test_commands_are_published_without_local_paths(tmp_path):
     assert "`python train.py my.yaml --output_dir=out --data_dir corpora 'a b'`" in text
     assert "/home" not in text
     assert "/data/me" not in text
-
-
-def test_the_template_in_the_repository_is_the_one_that_is_filled():
-    template = Path(__file__).resolve().parents[2] / "model_cards" / "template.md"
-    assert template.read_text(encoding="utf-8") == TEMPLATE

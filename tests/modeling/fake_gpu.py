@@ -1,4 +1,4 @@
-"""Training, decoding and the fast path on a GPU that is not there: every tensor is on it, and none is read or moved.
+"""Training and decoding on a GPU that is not there: every tensor is on it, and none is read or moved.
 
     python -m tests.modeling.fake_gpu            # a mix or two of each family
     python -m tests.modeling.fake_gpu --all
@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
@@ -21,17 +20,12 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hf_capsule_mt.fast import reference, to_fast
-from hf_capsule_mt.fast.native import NativeUnavailableError
-from hf_capsule_mt.fast.programs import Linear
-from hf_capsule_mt.fast.translator import FastTranslator
 from hf_capsule_mt.modeling import conditional_gru, matrices
 from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
 
 DEVICE = "gpu"
 FAMILIES = (test_capsule_marian.TestCapsuleMarian, test_capsule_rnmt.TestCapsuleRNMT, test_capsnmt.TestCapsNMT)
 FEW = ("everything", "guided", "capsules", "hybrid")
-START = ("__init__",)  # functions in which a search begins, and may move its sources to the device
 
 
 class Device(backend_registration._DummyBackendModule):
@@ -102,8 +96,7 @@ class Copies(TorchDispatchMode):
             frame: Any = sys._getframe()
             while "/torch/" in frame.f_code.co_filename or frame.f_code.co_filename == __file__:
                 frame = frame.f_back
-            if frame.f_code.co_name not in START:
-                self.found[f"{func} in {frame.f_code.co_filename}:{frame.f_lineno}"] += 1
+            self.found[f"{func} in {frame.f_code.co_filename}:{frame.f_lineno}"] += 1
         return result
 
 
@@ -128,56 +121,15 @@ def run_model(model: Any) -> None:
                 cache.reorder_cache(torch.empty(3, dtype=torch.long, device=DEVICE))
 
 
-def run_fast(fast: reference.TorchModel, request: Any) -> None:
-    """Decode by the fast path: its program moved, as `program_of` writes it for a model on the device."""
-    program = fast.program
-    program.linears = [Linear(on_device(one.weight), on_device(one.bias)) for one in program.linears]
-    program.vectors = [on_device(vector) for vector in program.vectors]
-    fast.products = [reference._product(linear, 0) for linear in program.linears]
-    fast.device = torch.device(DEVICE)
-    answer = fast.translate(request)
-    assert answer.tokens.device.type == DEVICE
-
-
-def check_program(model: Any) -> None:
-    """Write the program of a model on the device; the native engine refuses it."""
-    program = FastTranslator.program_of(model)
-    written = [one.weight for one in program.linears] + program.vectors
-    assert {values.device.type for values in written} == {DEVICE}
-    with pytest.raises(NativeUnavailableError, match=DEVICE):
-        to_fast(model, backend="native")
-
-
 def main() -> None:
     cases = [(family, name) for family in FAMILIES for name in family.mixes if "--all" in sys.argv or name in FEW]
-    prepared = []
-    for family, name in cases:
-        checks = family()
-        model = checks.model(family.mixes[name])
-        requests: list[tuple[Any, Any]] = []
-        try:
-            fast = to_fast(model, int8=False, backend="torch")
-        except ValueError:  # no fast form
-            fast = None
-        for num_beams in (1, 3) if fast is not None else ():
-            options = {"num_beams": num_beams, "max_new_tokens": 6, "no_repeat_ngram_size": 2}
-            batch = checks.batch()
-            config = fast._config(None, options)
-            request = fast._request(batch["input_ids"], batch["attention_mask"], config, None)
-            requests.append((reference.TorchModel(fast.program_of(model), int8=False), request))
-        prepared.append((f"{family.__name__[4:]}, {name}", model, requests))
+    models = {f"{family.__name__[4:]}, {name}": family().model(family.mixes[name]) for family, name in cases}
     register()
     failed = False
-    for title, model, requests in prepared:
+    for title, model in models.items():
         with FakeTensorMode(), Copies() as copies:
             run_model(move(model))
-            for backend, request in requests:
-                run_fast(backend, request)
-            if requests:
-                check_program(model)
-        print(
-            title, "fast path too" if requests else "", *copies.found, sep="\n  " if copies.found else " ", flush=True
-        )
+        print(title, *copies.found, sep="\n  ", flush=True)
         failed = failed or bool(copies.found)
     sys.exit("there were copies between host and device" if failed else 0)
 

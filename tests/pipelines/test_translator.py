@@ -22,7 +22,6 @@ from transformers import (
 import hf_capsule_mt
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
 from hf_capsule_mt.evaluation.metrics import compute_metrics
-from hf_capsule_mt.fast.transform import FastLinear
 from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines import PrefixedText, Translation
 from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit, with_limits
@@ -246,39 +245,27 @@ def plain(tmp_path_factory):
     return str(save_tiny_checkpoint(tmp_path_factory.mktemp("plain")))
 
 
-def has_fast_linears(model):
-    return any(isinstance(module, FastLinear) for module in model.modules())
-
-
 def test_backends(plain):
     text = "An old man buys twenty-three red apples at the market."
     fast = Translator.from_pretrained(plain, device="cpu")
     slow = Translator.from_pretrained(plain, device="cpu", backend="transformers")
-    assert fast.fast.backend in ("native", "torch")
+    assert fast.fast.backend == "native"
     assert slow.fast is None
-    assert not has_fast_linears(fast.model)
-    assert not has_fast_linears(slow.model)
-    torch_backend = Translator.from_pretrained(plain, device="cpu", backend="torch")
-    assert torch_backend.fast.backend == "torch"
     for settings in ({}, {"num_beams": 4}):
-        translations = [translator(text, **settings) for translator in (fast, torch_backend, slow)]
-        assert len({translation.text for translation in translations}) == 1
-        scores = [translation.score for translation in translations]
-        assert scores == pytest.approx([scores[0]] * 3, abs=1e-4)
+        one, other = (translator(text, **settings) for translator in (fast, slow))
+        assert one.text == other.text
+        assert one.score == pytest.approx(other.score, abs=1e-4)
     in_bfloat16 = Translator.from_pretrained(plain, device="cpu", dtype=torch.bfloat16)
     assert in_bfloat16.fast is None
-    assert not has_fast_linears(in_bfloat16.model)
     with pytest.raises(ValueError, match="an ensemble needs"):
-        Translator.from_pretrained(plain, device="cpu", backend="torch", ensemble=[plain])
-    with pytest.raises(ValueError, match=r'`backend="torch"` does not take `repetition_penalty=1.5`'):
-        torch_backend(text, repetition_penalty=1.5)
+        Translator.from_pretrained(plain, device="cpu", backend="native", ensemble=[plain])
+    with pytest.raises(ValueError, match="`int8=True` is for one model in the native engine, got an ensemble"):
+        Translator.from_pretrained(plain, device="cpu", int8=True, ensemble=[plain])
+    native = Translator.from_pretrained(plain, device="cpu", backend="native")
+    with pytest.raises(ValueError, match=r'`backend="native"` does not take `repetition_penalty=1.5`'):
+        native(text, repetition_penalty=1.5)
     assert fast(text, repetition_penalty=1.5).text == slow(text, repetition_penalty=1.5).text
-    piped = pipeline("translation", model=plain, device="cpu", backend="transformers", ensemble=[plain])
-    assert not has_fast_linears(piped.model)
-    piped = pipeline("translation", model=plain, device="cpu", ensemble=[plain])
-    assert has_fast_linears(piped.model)
-    assert has_fast_linears(piped.members[0])
-    with pytest.raises(ValueError, match="`backend` must be 'auto', 'native', 'torch' or 'transformers', got 'onnx'"):
+    with pytest.raises(ValueError, match="`backend` must be 'auto', 'native' or 'transformers', got 'onnx'"):
         Translator.from_pretrained(plain, backend="onnx")
     with pytest.raises(ValueError, match="`int8=True` needs another `backend`"):
         Translator.from_pretrained(plain, backend="transformers", int8=True)

@@ -77,7 +77,12 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
     here = ROOT / "hf_capsule_mt"
     wanted = {str(path.relative_to(here)) for path in here.rglob("*") if path.suffix in (".py", ".yaml")}
     assert wanted | {"py.typed"} <= inside
-    assert {"recipes/methods.yaml", "recipes/corpora.yaml", "recipes/papers/baseline.yaml"} <= inside
+    assert {
+        "hub/card_template.md",
+        "recipes/methods.yaml",
+        "recipes/corpora.yaml",
+        "recipes/papers/baseline.yaml",
+    } <= inside
     assert points.split() == ["[console_scripts]", "capsule-mt", "=", "capsule_mt:main"]
 
 

@@ -26,13 +26,8 @@ model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches) {
     return model;
 }
 
-/* Weights lie side by side. The sanitizer gets a block for each linear map, to see where one ends. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define BLOCK_BYTES 0
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) && !defined(BLOCK_BYTES)
+/* Weights lie side by side. */
+#if defined(IS_SANITIZED)
 #define BLOCK_BYTES 0
 #elif !defined(BLOCK_BYTES)
 #define BLOCK_BYTES (16 * LARGE_PAGE)
@@ -78,6 +73,13 @@ static char *keep(model_t *model, int64_t bytes) {
     return memset(block->memory + block->used - bytes, 0, (size_t)bytes);
 }
 
+static void free_chunks(chunk_t *chunk) {
+    for (chunk_t *next; chunk; chunk = next) {
+        next = chunk->next;
+        free_pages(chunk);
+    }
+}
+
 void engine_free(model_t *model) {
     if (!model) return;
     for (block_t *block = model->blocks, *next; block; block = next) {
@@ -86,6 +88,8 @@ void engine_free(model_t *model) {
         free(block);
     }
     for (int i = 0; i < model->num_vectors; i++) free(model->vectors[i].values);
+    for (int i = 0; i < MOST_ARENAS; i++) free_chunks(model->arenas[i]);
+    free(model->places);
     free(model->linears);
     free(model->vectors);
     free(model->buffers);
@@ -205,7 +209,7 @@ int engine_add_buffer(model_t *model, int space, int64_t width) {
     buffer_t *buffers = grow(model->buffers, model->num_buffers, sizeof(buffer_t));
     if (!buffers) return NO_MEMORY;
     model->buffers = buffers;
-    buffers[model->num_buffers] = (buffer_t){space, width};
+    buffers[model->num_buffers] = (buffer_t){space, width, 0};
     return model->num_buffers++;
 }
 
@@ -221,14 +225,39 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
         model->num_operations[i] = counts[i];
     }
     model->logits = logits;
-    return check_programs(model);
+    int failed = check_programs(model);
+    return failed ? failed : plan_memory(model);
 }
 
-/* Encodes the sources and searches. */
+/* Gives the buffers their memory, for as many rows as there may be. */
+static void place_buffers(run_t *run) {
+    const model_t *model = run->model;
+    float **memory = take(run, (model->num_places + 1) * (int64_t)sizeof(float *));
+    for (int place = 0; place < model->num_places; place++) {
+        int64_t rows = rows_of(run, model->places[place].space);
+        if (run->request->targets && place == model->buffers[model->logits].place) rows = SCORED_ROWS;
+        memory[place] = take(run, rows * model->places[place].width * 4);
+    }
+    for (int i = 0; i < model->num_buffers; i++) {
+        int64_t bytes = rows_of(run, space_of(run, i)) * width_of(run, i) * 4;
+        run->values[i] = memory[model->buffers[i].place];
+        run->spare[i] = space_of(run, i) == OF_STATES ? take(run, bytes) : NULL;
+        if (space_of(run, i) == OF_STATES) memset(run->values[i], 0, (size_t)bytes);
+    }
+}
+
+/* Encodes the sources, and searches or scores. */
 static void translate(run_t *run) {
     const request_t *request = run->request;
     const model_t *model = run->model;
-    int64_t most_rows = request->num_sources * request->num_beams;
+    int64_t most_rows = request->num_sources * request->num_beams, most_positions = 0;
+    int at_once = request->targets && !model->has_states;
+    for (int64_t i = 0; request->targets && i < request->num_sources; i++)
+        most_positions += request->target_lengths[i] + 1;
+    if (at_once) {
+        most_rows = most_positions;
+        run->row_position = take(run, most_rows * 8);
+    }
     run->first_word = take(run, request->num_sources * 8);
     for (int64_t i = 0; i < request->num_sources; i++) {
         run->first_word[i] = run->num_words;
@@ -243,30 +272,24 @@ static void translate(run_t *run) {
         }
     run->row_source = take(run, most_rows * 8);
     run->tokens = take(run, most_rows * 8);
-    run->most_steps = request->longest + (request->guided && request->longest < model->longest_target ? 1 : 0);
+    run->most_steps = at_once ? 1 : request->longest + (request->guided && request->longest < model->longest_target ? 1 : 0);
     run->ancestors = take(run, most_rows * run->most_steps * 4);
     run->new_ancestors = take(run, most_rows * run->most_steps * 4);
     run->caches = take(run, (model->num_caches * run->most_steps + 1) * (int64_t)sizeof(float *));
     run->attended = request->received ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->curves = request->guided ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->agreements = take_zeros(run, most_rows * 4);
-    int64_t most_keys = request->longest_source > run->most_steps ? request->longest_source : run->most_steps;
+    int64_t most_keys = request->longest + 1;
+    if (request->longest_source > most_keys) most_keys = request->longest_source;
     run->most_keys = most_keys + 1;
     run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(float *));
     run->totals = take(run, most_rows * 4);
     run->values = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->spare = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->rows = most_rows;
-    for (int i = 0; i < model->num_buffers; i++) {
-        int64_t bytes = rows_of(run, space_of(run, i)) * width_of(run, i) * 4;
-        run->values[i] = space_of(run, i) == OF_STATES ? take_zeros(run, bytes) : take(run, bytes);
-        run->spare[i] = space_of(run, i) == OF_STATES ? take(run, bytes) : NULL;
-    }
+    place_buffers(run);
     if (request->candidates) {
-        const linear_t *whole = NULL;
-        for (int64_t i = 0; i < model->num_operations[1]; i++)
-            if (OUT_OF(model->programs[1] + i) == model->logits)
-                whole = model->linears + model->programs[1][i].slots[LINEAR_map];
+        const linear_t *whole = model->linears + model->head->slots[LINEAR_map];
         run->head.outputs = (long)request->num_candidates;
         run->head.inputs = whole->inputs;
         run->head.int8 = whole->int8;
@@ -275,20 +298,62 @@ static void translate(run_t *run) {
         model->kernels->select(whole, request->candidates, &run->head, memory + (64 - (uintptr_t)memory % 64) % 64);
     }
     run_program(run, 0);
-    decode(run);
+    if (request->targets) force(run, most_positions);
+    else decode(run);
 }
 
-int engine_translate(const model_t *model, const request_t *request) {
+/* Of the memory of a run, a model keeps so much for its next one. */
+#define MOST_KEPT (64 << 20)
+
+chunk_t *more_memory(run_t *run, int64_t bytes) {
+    int64_t size = bytes + (int64_t)sizeof(chunk_t);
+#if !defined(IS_SANITIZED)
+    size = (size + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    if (run->chunks && size < run->chunks->size) size = run->chunks->size; /* at least as much again */
+#endif
+    chunk_t *chunk = bytes < 0 ? NULL : allocate_pages(size);
+    if (!chunk) longjmp(run->out_of_memory, 1);
+    *chunk = (chunk_t){.next = run->chunks, .used = sizeof(chunk_t), .size = size};
+    return run->chunks = chunk;
+}
+
+/* Memory of a former run, or NULL. */
+static chunk_t *take_arena(model_t *model) {
+    chunk_t *chunk = NULL;
+    for (int i = 0; !chunk && i < MOST_ARENAS; i++)
+        if (__atomic_load_n(model->arenas + i, __ATOMIC_RELAXED))
+            chunk = __atomic_exchange_n(model->arenas + i, NULL, __ATOMIC_ACQ_REL);
+    return chunk;
+}
+
+/* Keeps the memory of a run. Where it took several chunks, the next run begins with one as large. */
+static void keep_arena(model_t *model, chunk_t *chunks) {
+    int64_t size = 0;
+    for (chunk_t *chunk = chunks; chunk; chunk = chunk->next) size += chunk->size;
+    if (chunks && (chunks->next || size > MOST_KEPT)) {
+        free_chunks(chunks);
+        chunks = size > MOST_KEPT ? NULL : allocate_pages(size);
+        if (chunks) *chunks = (chunk_t){.size = size};
+    }
+    if (chunks) chunks->used = sizeof(chunk_t);
+#if !defined(IS_SANITIZED)
+    for (int i = 0; chunks && i < MOST_ARENAS; i++) {
+        chunk_t *none = NULL;
+        if (__atomic_compare_exchange_n(model->arenas + i, &none, chunks, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            return;
+    }
+#endif
+    free_chunks(chunks);
+}
+
+int engine_translate(model_t *model, const request_t *request) {
     run_t run = {.model = model, .request = request};
     if (check_request(model, request)) return IS_WRONG;
+    run.chunks = take_arena(model);
     run.team = team_new(request->num_threads);
     int failed = setjmp(run.out_of_memory);
     if (!failed) translate(&run);
     team_free(run.team);
-    for (chunk_t *chunk = run.chunks, *next; chunk; chunk = next) {
-        next = chunk->next;
-        if (chunk->on_pages) free_pages(chunk);
-        else free(chunk);
-    }
+    keep_arena(model, run.chunks);
     return failed ? NO_MEMORY : 0;
 }

@@ -89,6 +89,12 @@ typedef struct {
     int64_t num_candidates;
     const int64_t *list_lengths;
     const int32_t *list_places;
+    /* Tokens that the translations of each source begin with, one source after the other, and how many; or NULL. */
+    const int64_t *prefixes, *prefix_lengths;
+    /* Given translations, or NULL for a search: their tokens after the start token, one target after the other. The
+     * program's states, limits, beams and shortlists are then for nothing. */
+    const int64_t *targets, *target_lengths;
+    float *target_log_probs; /* result [tokens of all targets] */
     /* Results of a search. A length is 0 where there are fewer translations than were asked for. */
     int64_t *tokens;        /* [num_sources, num_returned, longest], padded */
     int64_t *found_lengths; /* [num_sources, num_returned] */
@@ -96,7 +102,8 @@ typedef struct {
     float *log_probs;       /* the mean log-probability of a token, of a forced end too [num_sources, num_returned] */
     float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
     /* With `layer` and `head`: the most that a word is attended to in any step, the end token's included
-     * [num_sources, num_returned, longest_source]. */
+     * [num_sources, num_returned, longest_source]. With `targets`: what each of their tokens attends to
+     * [tokens of all targets, longest_source]. */
     float *received;
     /* Of a program with GUIDED_ROUTING, or NULL: for each word its share of PAST and of FUTURE when the translation has
      * been read, by how much FUTURE fell on the way, and how much of that the model agreed to
@@ -132,6 +139,6 @@ EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
 /* Threads may call it with one model at the same time. */
-EXPORTED int engine_translate(const model_t *model, const request_t *request);
+EXPORTED int engine_translate(model_t *model, const request_t *request);
 
 #endif

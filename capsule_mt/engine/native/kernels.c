@@ -110,10 +110,18 @@ static void gru(const float *from_input, const float *from_state, const float *s
 static float log_sum_exp(const float *values, long count) {
     float top = largest_value(values, count);
     vf total = all(0.f);
-    FOR_VECTORS(i, count) {
-        vf v = exp_of(GET(values, i, count, 0.f) - all(top));
-        if (count - i < LANES)
-            for (long j = count - i; j < LANES; j++) v[j] = 0;
+    long whole = count / LANES * LANES, i = 0;
+    for (; i + 4 * LANES <= whole; i += 4 * LANES) { /* four side by side, added in order */
+        vf four[4];
+        UNROLL_ALL
+        for (long k = 0; k < 4; k++) four[k] = exp_of_low(load(values + i + k * LANES) - all(top));
+        UNROLL_ALL
+        for (long k = 0; k < 4; k++) total += four[k];
+    }
+    for (; i < whole; i += LANES) total += exp_of_low(load(values + i) - all(top));
+    if (whole < count) {
+        vf v = exp_of_low(load_some(values + whole, count - whole, 0.f) - all(top));
+        for (long j = count - whole; j < LANES; j++) v[j] = 0;
         total += v;
     }
     return top + logf(sum_of(total));
@@ -132,14 +140,41 @@ INLINE int any_above(vf values, float threshold) {
 #endif
 }
 
+#define GROUP (8 * LANES)
+#define MOST_GROUPS 1024
+#define MOST_WANTED 64
+
+/* The largest value of each group; returns what as many groups as are wanted reach, below which no value is wanted. */
+static float largest_of_groups(const float *values, long groups, long wanted, float *largest) {
+    long kept = 0;
+    float highest[MOST_WANTED];
+    for (long g = 0; g < groups; g++, values += GROUP) {
+        vf tops[4];
+        for (long k = 0; k < 4; k++) tops[k] = load(values + k * LANES);
+        for (long k = 4; k < GROUP / LANES; k++) tops[k % 4] = max_of(tops[k % 4], load(values + k * LANES));
+        float top = largest[g] = largest_of(max_of(max_of(tops[0], tops[1]), max_of(tops[2], tops[3])));
+        if (kept == wanted && top <= highest[wanted - 1]) continue;
+        long place = kept < wanted ? kept++ : wanted - 1;
+        for (; place > 0 && highest[place - 1] < top; place--) highest[place] = highest[place - 1];
+        highest[place] = top;
+    }
+    return highest[wanted - 1];
+}
+
 static long top(const float *values, long count, long wanted, float *best, int32_t *indices) {
-    long found = 0;
-    float threshold = -INFINITY;
+    long found = 0, groups = count / GROUP;
+    float threshold = -INFINITY, least = -INFINITY, largest[MOST_GROUPS];
+    int is_grouped = groups > 2 * wanted && groups <= MOST_GROUPS && wanted <= MOST_WANTED;
+    if (is_grouped) least = largest_of_groups(values, groups, wanted, largest);
     for (long i = 0; i < count; i += LANES) {
+        if (is_grouped && i % GROUP == 0 && i / GROUP < groups && largest[i / GROUP] < least) {
+            i += GROUP - LANES;
+            continue;
+        }
         long end = count - i < LANES ? count : i + LANES;
         if (found == wanted && end - i == LANES && !any_above(load(values + i), threshold)) continue;
         for (long j = i; j < end; j++) {
-            if (found == wanted && values[j] <= threshold) continue;
+            if (values[j] < least || (found == wanted && values[j] <= threshold)) continue;
             long place = found < wanted ? found++ : wanted - 1;
             for (; place > 0 && best[place - 1] < values[j]; place--) {
                 best[place] = best[place - 1];

@@ -51,7 +51,7 @@ static void embed(run_t *run, const operation_t *op) {
     float scale = op->reals[EMBED_scale];
     for (int64_t row = 0; row < rows; row++) {
         int64_t token = of_words ? run->request->words[row] : run->tokens[row];
-        int64_t position = of_words ? run->word_position[row] : run->step;
+        int64_t position = of_words ? run->word_position[row] : run->row_position ? run->row_position[row] : run->step;
         float *out = row_of(run, OUT_OF(op), row);
         read_vector(run->model, table, token * width, width, out);
         for (int64_t i = 0; i < width; i++) out[i] = scale * out[i] + (positions ? positions[position * width + i] : 0);
@@ -93,7 +93,10 @@ static void attend(void *context, int64_t first, int64_t end, int thread) {
     float *scores = attention->scores + thread * run->most_keys * heads;
     const float **keys = run->keys + thread * run->most_keys;
     for (int64_t row = first / heads, last = -1; row * heads < end; row++) {
-        if (attention->cache >= 0) {
+        if (attention->cache >= 0 && run->row_position) { /* the rows of the positions before, and its own */
+            count = run->row_position[row] + 1;
+            for (int64_t j = 0; j < count; j++) keys[j] = row_of(run, attention->query, row + 1 - count + j) + width;
+        } else if (attention->cache >= 0) {
             const int32_t *ancestors = run->ancestors + row * run->most_steps;
             float **blocks = run->caches + attention->cache * run->most_steps;
             for (int64_t j = 0; j < run->step; j++) keys[j] = blocks[j] + ancestors[j] * 2 * width;
@@ -148,10 +151,12 @@ static void attend_past(run_t *run, const operation_t *op) {
     int64_t width = width_of(run, OUT_OF(op)), cache = op->slots[ATTEND_PAST_cache];
     attention_t attention = {.run = run, .out = OUT_OF(op), .query = joined, .heads = op->slots[ATTEND_PAST_heads],
                              .width = width, .value_offset = width, .cache = cache, .head = -1};
-    float *block = run->caches[cache * run->most_steps + run->step] = take(run, run->rows * 2 * width * 4);
-    for (int64_t row = 0; row < run->rows; row++)
-        memcpy(block + row * 2 * width, row_of(run, joined, row) + width, (size_t)(2 * width) * 4);
-    share_attention(run, &attention, run->step + 1);
+    if (!run->row_position) {
+        float *block = run->caches[cache * run->most_steps + run->step] = take(run, run->rows * 2 * width * 4);
+        for (int64_t row = 0; row < run->rows; row++)
+            memcpy(block + row * 2 * width, row_of(run, joined, row) + width, (size_t)(2 * width) * 4);
+    }
+    share_attention(run, &attention, run->row_position ? run->request->longest / 2 + 1 : run->step + 1);
 }
 
 static void em_rows(void *context, int64_t first, int64_t end, int thread) {
@@ -449,6 +454,7 @@ static void execute(run_t *run, const operation_t *op) {
     switch ((enum kind)op->kind) {
         case EMBED: embed(run, op); break;
         case LINEAR: {
+            if (run->request->targets && OUT_OF(op) == run->model->logits) break; /* see `score_rows` */
             int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
             multiply(run, shortened ? -1 : slots[LINEAR_map], run->values[slots[LINEAR_source]],
                      rows * slots[LINEAR_fold], out, slots[LINEAR_activation]);
@@ -516,4 +522,10 @@ static void execute(run_t *run, const operation_t *op) {
 
 void run_program(run_t *run, int which) {
     for (int64_t i = 0; i < run->model->num_operations[which]; i++) execute(run, run->model->programs[which] + i);
+}
+
+void score_rows(run_t *run, int64_t first, int64_t count) {
+    const int32_t *head = run->model->head->slots;
+    multiply(run, head[LINEAR_map], row_of(run, head[LINEAR_source], first), count, run->values[head[LINEAR_out]],
+             head[LINEAR_activation]);
 }

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #if defined(_MSC_VER)
 #define THREAD_LOCAL __declspec(thread)
@@ -236,8 +237,54 @@ static int check_sizes(model_t *model, const operation_t *op, int which) {
     return wanted ? wrong("%s: %s does not hold", kinds[op->kind].name, wanted) : 0;
 }
 
+/* Which operation needs each buffer first and last: the encoder's, then the decoder's. What has to stay from one
+ * position to the next, or is read before it is written, is needed by all. */
+static void find_lives(const model_t *model, int64_t *first, int64_t *last) {
+    int64_t encoder = model->num_operations[0], all = encoder + model->num_operations[1];
+    for (int i = 0; i < model->num_buffers; i++) first[i] = last[i] = -1;
+    for (int64_t t = 0; t < all; t++) {
+        const operation_t *op = t < encoder ? model->programs[0] + t : model->programs[1] + t - encoder;
+        for (int i = MOST_SLOTS - 1; i >= 0; i--) { /* what is read, then what is written */
+            int slot = kinds[op->kind].slots[i], buffer = op->slots[i];
+            if ((slot != OUT && slot != BUFFER && slot != MAYBE_BUFFER) || buffer < 0) continue;
+            int stays = model->buffers[buffer].space == OF_STATES || buffer == model->logits ||
+                        (slot == OUT && op->kind == COPY && op->slots[COPY_once]);
+            int is_late = t >= encoder && first[buffer] >= 0 && first[buffer] < encoder;
+            if (first[buffer] < 0 || stays) first[buffer] = stays || slot != OUT ? 0 : t;
+            if (last[buffer] < all) last[buffer] = stays || is_late || op == model->head ? all : t; /* `score_rows` */
+        }
+    }
+}
+
+int plan_memory(model_t *model) {
+    size_t count = (size_t)model->num_buffers + 1;
+    int64_t *first = malloc(count * 8), *last = malloc(count * 8), *free_after = malloc(count * 8);
+    free(model->places);
+    model->places = malloc(count * sizeof(buffer_t));
+    model->num_places = 0;
+    int failed = !first || !last || !free_after || !model->places ? NO_MEMORY : 0;
+    if (!failed) find_lives(model, first, last);
+    for (int64_t t = 0; !failed && t < model->num_operations[0] + model->num_operations[1]; t++)
+        for (int i = 0; i < model->num_buffers; i++) {
+            buffer_t *buffer = model->buffers + i;
+            if (first[i] != t) continue;
+            int place = 0;
+            while (place < model->num_places &&
+                   (free_after[place] >= t || model->places[place].space != buffer->space)) place++;
+            if (place == model->num_places) model->places[model->num_places++] = (buffer_t){buffer->space, 0, place};
+            if (buffer->width > model->places[place].width) model->places[place].width = buffer->width;
+            free_after[place] = last[i];
+            buffer->place = place;
+        }
+    free(first);
+    free(last);
+    free(free_after);
+    return failed;
+}
+
 int check_programs(model_t *model) {
     const operation_t *head = NULL;
+    for (int i = 0; i < model->num_buffers; i++) model->has_states |= model->buffers[i].space == OF_STATES;
     model->source_vocabulary = model->longest_source = model->longest_target = INT64_MAX;
     for (int which = 0; which < 2; which++)
         for (int64_t i = 0; i < model->num_operations[which]; i++) {
@@ -248,6 +295,7 @@ int check_programs(model_t *model) {
         }
     if (!head || head->kind != LINEAR || head->slots[LINEAR_fold] != 1)
         return wrong("no linear map of the decoder writes the logits");
+    model->head = head;
     if (model->buffers[model->logits].width != model->vocabulary)
         return wrong("%lld logits for a vocabulary of %lld", (long long)model->buffers[model->logits].width,
                      (long long)model->vocabulary);
@@ -263,9 +311,38 @@ static int check_tokens(const char *name, const int64_t *tokens, int64_t count, 
     return 0;
 }
 
+/* Whether the model has what is to be read. */
+static int check_readings(const model_t *model, const request_t *request) {
+    int has_head = 0, has_guided = 0;
+    for (int64_t i = 0; i < model->num_operations[1]; i++) {
+        const operation_t *op = model->programs[1] + i;
+        if (op->kind == GUIDED_ROUTING) has_guided = 1;
+        if (op->kind == ATTEND_SOURCE && op->slots[ATTEND_SOURCE_layer] == request->layer && request->layer >= 0)
+            has_head = request->head >= 0 && request->head < op->slots[ATTEND_SOURCE_heads];
+    }
+    if (request->received && !has_head)
+        return wrong("the model has no head %lld in layer %lld that attends to the source", (long long)request->head,
+                     (long long)request->layer);
+    return request->guided && !has_guided ? wrong("the model has no PAST and FUTURE") : 0;
+}
+
+/* Tokens of each source, at least `least` of them and at most the limits allow. */
+static int check_lists(const model_t *model, const char *name, const int64_t *tokens, const int64_t *lengths,
+                       const int64_t *limits, int64_t num_sources, int64_t least) {
+    for (int64_t i = 0; i < num_sources; i++) {
+        if (lengths[i] < least || lengths[i] > limits[i])
+            return wrong("%s %lld has %lld tokens, the limit is %lld", name, (long long)i, (long long)lengths[i],
+                         (long long)limits[i]);
+        if (check_tokens(name, tokens, lengths[i], model->vocabulary)) return IS_WRONG;
+        tokens += lengths[i];
+    }
+    return 0;
+}
+
 int check_request(const model_t *model, const request_t *request) {
     int64_t num_words = 0, longest = 0;
-    if (!model->programs[1]) return wrong("the model has no programs");
+    if (!model->head) return wrong("the model has no programs");
+    if (check_readings(model, request)) return IS_WRONG;
     for (int64_t i = 0; i < request->num_sources; i++) {
         if (request->lengths[i] < 1) return wrong("source %lld has no token", (long long)i);
         if (request->limits[i] < 1 || request->limits[i] > request->longest)
@@ -283,6 +360,12 @@ int check_request(const model_t *model, const request_t *request) {
     if (request->num_beams < 1 || request->num_returned < 1 || request->num_returned > request->num_beams)
         return wrong("%lld translations of %lld beams", (long long)request->num_returned,
                      (long long)request->num_beams);
+    if (request->prefixes && check_lists(model, "prefix", request->prefixes, request->prefix_lengths, request->limits,
+                                         request->num_sources, 0))
+        return IS_WRONG;
+    if (request->targets && check_lists(model, "target", request->targets, request->target_lengths, request->limits,
+                                        request->num_sources, 1))
+        return IS_WRONG;
     int64_t end = request->end_token < 0 ? 0 : request->end_token;
     for (int64_t i = 0; i < request->num_suppressed; i++) {
         int64_t token = request->suppressed[i];

@@ -18,6 +18,7 @@ typedef struct {
 typedef struct {
     int space;
     int64_t width;
+    int place; /* which memory of a run it has: see `plan_memory` */
 } buffer_t;
 
 typedef struct block {
@@ -26,16 +27,22 @@ typedef struct block {
     int64_t used, size;
 } block_t;
 
+#define MOST_ARENAS 16
+
 struct model {
     const kernels_t *kernels;
     block_t *blocks; /* where the packed linear maps lie */
     int64_t vocabulary, num_caches;
     linear_t *linears;
     vector_t *vectors;
-    buffer_t *buffers;
+    buffer_t *buffers, *places; /* each place is as wide as the widest buffer in it */
+    int num_places;
+    struct chunk *arenas[MOST_ARENAS]; /* the memory of former runs; taken and put back atomically */
     int num_linears, num_vectors, num_buffers, logits;
     operation_t *programs[2];
     int64_t num_operations[2];
+    const operation_t *head; /* of the decoder's program: writes the logits */
+    int has_states;
     int64_t source_vocabulary, longest_source, longest_target; /* programs.c: the limits of tables and positions */
 };
 
@@ -46,6 +53,9 @@ struct model {
 int wrong(const char *format, ...);
 /* programs.c: checks the programs of a model, and finds its limits; returns 0 or IS_WRONG. */
 int check_programs(model_t *model);
+/* programs.c: buffers that no operation needs at the same time share a place: what a small model works on then stays in
+ * the cache. Returns 0 or NO_MEMORY. */
+int plan_memory(model_t *model);
 /* programs.c: checks that a request stays inside of a model's tables; returns 0 or IS_WRONG. */
 int check_request(const model_t *model, const request_t *request);
 
@@ -64,10 +74,22 @@ void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *co
 #define LEAST_PART 32768
 #endif
 
+/* Memory of a run, taken from the front on. A model keeps it for its next run. */
 typedef struct chunk {
     struct chunk *next;
-    int64_t on_pages; /* as wide as `next`: what follows is aligned to 16 bytes */
+    int64_t used, size; /* `used` counts this header */
+    int64_t padding[5];
 } chunk_t;
+
+/* The sanitizers get a block for all that is taken, to see where it ends. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define IS_SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define IS_SANITIZED
+#endif
 
 typedef struct {
     const model_t *model;
@@ -81,6 +103,7 @@ typedef struct {
 
     int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
     int64_t *tokens;                        /* the last of each hypothesis */
+    int64_t *row_position;                  /* if all positions of given targets are rows of one step, else NULL */
     int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */
     int32_t *ancestors, *new_ancestors;     /* [rows, most_steps]: the row that a hypothesis had at each step */
     float **caches;                         /* [caches, most_steps]: keys and values of each row of a step */
@@ -101,15 +124,17 @@ void *allocate_pages(int64_t bytes);
 void free_pages(void *memory);
 #define LARGE_PAGE (2 << 20)
 
-/* Memory until the end of the translation, which fails where memory is short. */
+/* engine.c: the run fails for want of memory. */
+chunk_t *more_memory(run_t *run, int64_t bytes);
+
+/* Memory until the end of the run, aligned to 64 bytes. */
 static inline void *take(run_t *run, int64_t bytes) {
-    int64_t size = (int64_t)sizeof(chunk_t) + bytes + 64;
-    chunk_t *chunk = bytes < 0 ? NULL : bytes < LARGE_PAGE ? malloc((size_t)size) : allocate_pages(size);
-    if (!chunk) longjmp(run->out_of_memory, 1);
-    chunk->next = run->chunks;
-    chunk->on_pages = bytes >= LARGE_PAGE;
-    run->chunks = chunk;
-    return chunk + 1;
+    bytes = (bytes + 127) / 64 * 64; /* vectors may be read beyond the end */
+    chunk_t *chunk = run->chunks;
+    if (!chunk || chunk->size - chunk->used < bytes) chunk = more_memory(run, bytes);
+    void *memory = (char *)chunk + chunk->used;
+    chunk->used += bytes;
+    return memory;
 }
 
 static inline void *take_zeros(run_t *run, int64_t bytes) { return memset(take(run, bytes), 0, (size_t)bytes); }
@@ -164,7 +189,18 @@ static inline int64_t source_of(const run_t *run, int space, int64_t row) {
 
 /* operations.c: runs the encoder's program (0) or the decoder's (1) on the current rows. */
 void run_program(run_t *run, int which);
+/* With given targets: the logits of SCORED_ROWS rows at most, from this one on, at the start of their buffer. */
+void score_rows(run_t *run, int64_t first, int64_t count);
+#define SCORED_ROWS 48
 /* search.c: searches for the translations of the sources whose words have been encoded. */
 void decode(run_t *run);
+/* search.c: moves the states and the ancestors of the hypotheses to their new rows. */
+void reorder(run_t *run, const int64_t *parent_rows, int64_t rows);
+/* search.c: `guided` of engine.h for a source, when nothing is read yet; and what a step adds to it. */
+void start_guided(const run_t *run, int64_t source, const float *curves, float *guided);
+void add_guided(const run_t *run, int64_t source, const float *before, const float *after, float agreement,
+                float *guided);
+/* force.c: scores the given targets of the sources, which take at most so many positions. */
+void force(run_t *run, int64_t most_positions);
 
 #endif

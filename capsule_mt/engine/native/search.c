@@ -20,6 +20,8 @@ typedef struct {
 
 typedef struct {
     int64_t source, num_finished;
+    const int64_t *prefix; /* what its translations begin with */
+    int64_t prefix_length;
     int only_reads; /* the limit is reached: PAST and FUTURE read the last tokens, and nothing follows */
     list_t list;
     hypothesis_t *running, *next, *finished; /* [num_beams] each; `next` becomes `running` */
@@ -103,6 +105,22 @@ static void sum_exponentials(run_t *run, const search_t *searches) {
     team_share(run->team, run->rows, count * 32, sum_rows, &sums);
 }
 
+/* The log-probability of a token, or 0 where a shortlist is without it. */
+static float log_prob_of(const list_t *list, int64_t token, const float *logits, float total) {
+    int64_t place = place_of(list, token);
+    return place < 0 ? 0 : logits[place] - total;
+}
+
+/* The continuations by the next token of the prefix: one, and others that no search prefers. */
+static int64_t follow_prefix(const search_t *search, const float *logits, float total, int64_t num_beams,
+                             candidate_t *best) {
+    const hypothesis_t *hypothesis = search->running;
+    int32_t token = (int32_t)search->prefix[hypothesis->length];
+    float score = hypothesis->score + log_prob_of(&search->list, token, logits, total);
+    for (int64_t i = 0; i < num_beams; i++) best[i] = (candidate_t){i ? -INFINITY : score, 0, 1, 0, token};
+    return num_beams;
+}
+
 /* The best continuations of the hypotheses of a source, best first; returns how many. */
 static int64_t continuations(run_t *run, const search_t *search, int64_t first_row, candidate_t *best, float *values,
                              int32_t *indices) {
@@ -117,12 +135,15 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
         int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
+        if (!run->team) run->totals[first_row + row] = kernels->log_sum_exp(logits, count); /* while it is in the cache */
         total = run->totals[first_row + row];
+        if (hypothesis->length < search->prefix_length)
+            return follow_prefix(search, logits, total, request->num_beams, best);
         if (run->curves) kernels->top(logits, count, 2, best_two, best_places);
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
             indices[0] = (int32_t)place_of(list, request->end_token);
-            unscored = logits[indices[0]] - total;
+            unscored = log_prob_of(list, request->end_token, logits, total);
         } else {
             forbid(request, list, hypothesis, logits);
             found = kernels->top(logits, count, (long)wanted, values, indices);
@@ -184,7 +205,7 @@ static int advance(run_t *run, search_t *search, int64_t first_row, const candid
     float divisor = powf((float)length, request->length_penalty);
     for (int64_t i = 0; i < count; i++) {
         int ends = at_limit || best[i].token == request->end_token;
-        if (ends && i < num_beams && !full)
+        if (ends && i < num_beams && !full && best[i].score > -INFINITY)
             finish(run, search, first_row, best[i], best[i].score / divisor);
         if (!ends && kept < num_beams) {
             extend(search->next + kept, search->running + best[i].row, best[i]);
@@ -232,8 +253,7 @@ static hypothesis_t *new_hypotheses(run_t *run, int64_t count) {
     return hypotheses;
 }
 
-/* Moves the states and the ancestors of the hypotheses to their new rows. */
-static void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
+void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
     int64_t most_steps = run->most_steps;
     for (int i = 0; i < run->model->num_buffers; i++) {
         if (space_of(run, i) != OF_STATES) continue;
@@ -254,40 +274,52 @@ static void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
     run->new_ancestors = ancestors;
 }
 
-/* The most that the head attends to each word in any step of a hypothesis, or nothing. */
+/* The most that the head attends to each word in any step of a hypothesis; nothing if that is empty. */
 static void write_received(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *received) {
     memset(received, 0, (size_t)run->request->longest_source * 4);
-    for (int64_t t = 0; hypothesis && t < hypothesis->length; t++) {
+    if (!hypothesis || hypothesis->tokens[0] == run->request->end_token) return;
+    for (int64_t t = 0; t < hypothesis->length; t++) {
         const float *attended = attended_by(run, t, hypothesis->rows[t]);
         for (int64_t j = 0; j < run->request->lengths[search->source]; j++)
             received[j] = fmaxf(received[j], attended[j]);
     }
 }
 
+void start_guided(const run_t *run, int64_t source, const float *curves, float *guided) {
+    int64_t longest = run->request->longest_source, num_words = run->request->lengths[source];
+    memset(guided, 0, (size_t)(4 * longest) * 4);
+    memcpy(guided, curves, (size_t)num_words * 4);
+    memcpy(guided + longest, curves + longest, (size_t)num_words * 4);
+}
+
+void add_guided(const run_t *run, int64_t source, const float *before, const float *after, float agreement,
+                float *guided) {
+    int64_t longest = run->request->longest_source;
+    float *future = guided + longest, *fall = future + longest, *agreed = fall + longest;
+    for (int64_t j = 0; j < run->request->lengths[source]; j++) {
+        float step = fmaxf(before[longest + j] - after[longest + j], 0);
+        fall[j] += step;
+        agreed[j] += step * agreement;
+        guided[j] = after[j];
+        future[j] = after[longest + j];
+    }
+}
+
 /* Sums up the curves of a hypothesis, or of none; see `guided` in engine.h. */
-static void write_guided(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *past) {
+static void write_guided(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *guided) {
     const request_t *request = run->request;
-    int64_t num_words = request->lengths[search->source], longest = request->longest_source;
     int64_t last = hypothesis ? hypothesis->length : 0;
     int32_t first_row = (int32_t)search->source;
     const int32_t *rows = hypothesis ? hypothesis->rows : &first_row;
     while (last && (hypothesis->tokens[last - 1] == request->end_token ||
                     hypothesis->tokens[last - 1] == request->pad_token)) last--;
     if (last >= run->most_steps) last = run->most_steps - 1;
-    float *future = past + longest, *fall = future + longest, *agreed = fall + longest;
-    memset(past, 0, (size_t)(4 * longest) * 4);
-    const float *curves = curves_of(run, 0, rows[0]);
+    start_guided(run, search->source, curves_of(run, 0, rows[0]), guided);
     for (int64_t t = 1; t <= last; t++) {
-        const float *next = curves_of(run, t, rows[t]);
-        for (int64_t j = 0; j < num_words; j++) {
-            float step = fmaxf(curves[longest + j] - next[longest + j], 0);
-            fall[j] += step;
-            agreed[j] += step * next[2 * longest];
-        }
-        curves = next;
+        const float *curves = curves_of(run, t, rows[t]);
+        float agreement = curves[2 * request->longest_source];
+        add_guided(run, search->source, curves_of(run, t - 1, rows[t - 1]), curves, agreement, guided);
     }
-    memcpy(past, curves, (size_t)num_words * 4);
-    memcpy(future, curves + longest, (size_t)num_words * 4);
 }
 
 static void write_results(const run_t *run, const search_t *search) {
@@ -328,12 +360,17 @@ void decode(run_t *run) {
     float *values = take(run, (2 * num_beams + 1) * 4);
     int32_t *indices = take(run, (2 * num_beams + 1) * 4);
     int64_t num_listed = 0;
+    const int64_t *prefix = request->prefixes;
     for (int64_t i = 0; i < num_sources; i++) {
         searches[i] = (search_t){.source = i};
         searches[i].running = new_hypotheses(run, num_beams);
         searches[i].next = new_hypotheses(run, num_beams);
         searches[i].finished = new_hypotheses(run, num_beams);
         searches[i].list = list_of(run, i, &num_listed);
+        if (prefix) {
+            searches[i].prefix = prefix;
+            prefix += searches[i].prefix_length = request->prefix_lengths[i];
+        }
         run->row_source[i] = i;
         run->tokens[i] = request->start_token;
     }
@@ -345,7 +382,7 @@ void decode(run_t *run) {
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],
                    (size_t)(num_sources * run->model->vocabulary) * 4);
-        sum_exponentials(run, searches);
+        if (run->team) sum_exponentials(run, searches);
         int64_t active = 0, rows = 0;
         for (int64_t i = 0; i * run->beams < run->rows; i++) {
             search_t search = searches[i];

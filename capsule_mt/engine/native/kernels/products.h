@@ -109,11 +109,26 @@ static long scratch(const linear_t *l, long rows) {
 static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, float *largest) {
     long stride = round_up(inputs, DEPTH);
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
-        vf top = all(1e-30f);
-        FOR_VECTORS(i, inputs) top = max_of(top, abs_of(GET(x, i, inputs, 0.f)));
+        vf top = all(1e-30f), tops[4] = {top, top, top, top};
+        long fours = inputs / (4 * LANES) * (4 * LANES), done = 0;
+        for (long i = 0; i < fours; i += 4 * LANES)
+            for (long k = 0; k < 4; k++) tops[k] = max_of(tops[k], abs_of(load(x + i + k * LANES)));
+        FOR_VECTORS(i, inputs - fours) top = max_of(top, abs_of(GET(x + fours, i, inputs - fours, 0.f)));
+        for (long k = 0; k < 4; k++) top = max_of(top, tops[k]);
         largest[r] = largest_of(top);
         vf factor = all(127 / largest[r]);
-        FOR_VECTORS(i, inputs) {
+#if defined(TIER_AVX512)
+        for (; done < fours; done += 4 * LANES) { /* to the nearest integer, as round_of does */
+            __m512i four[4];
+            for (long k = 0; k < 4; k++)
+                four[k] = _mm512_cvtps_epi32((__m512)(load(x + done + k * LANES) * factor));
+            __m512i low = _mm512_packs_epi32(four[0], four[1]), high = _mm512_packs_epi32(four[2], four[3]);
+            __m512i bytes = _mm512_xor_si512(_mm512_packs_epi16(low, high), _mm512_set1_epi8((char)ZERO_POINT));
+            const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
+        }
+#endif
+        for (long i = done; i < inputs; i += LANES) {
             vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(ZERO_POINT);
             long count = inputs - i < LANES ? inputs - i : LANES;
 #if defined(TIER_AVX512)
@@ -284,16 +299,20 @@ static void round_inputs(const linear_t *l, const float *x, long rows, void *mem
 
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
 
+/* So many rows of the inputs stay in the cache next to the processor while all weights pass. */
+#define CHUNK 48
+
 static void multiply(const linear_t *l, const float *x, long rows, float *y, int activation, const void *memory,
                      long first, long end) {
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
     const float *largest =
         l->int8 ? (const float *)((const char *)memory + round_up(rows * stride * (long)sizeof(rounded_t), 64)) : NULL;
+    for (long chunk = 0; chunk < rows; chunk += CHUNK)
     for (long output = first * BLOCK; output < last; output += BLOCK) {
-        for (long row = 0; row < rows;) {
+        for (long row = chunk, stop = rows - chunk < CHUNK ? rows : chunk + CHUNK; row < stop;) {
             int relu = activation == RELU;
-            long left = rows - row;
+            long left = stop - row;
 #define TILE(n) \
     case n: \
         if (l->int8) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \

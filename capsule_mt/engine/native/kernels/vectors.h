@@ -113,8 +113,9 @@ INLINE vf round_of(vf x) {
     return (x + magic) - magic;
 }
 
-INLINE vf exp_of(vf x) {
-    x = max_of(min_of(x, all(88.f)), all(-87.f));
+/* exp(x) for x <= 88 */
+INLINE vf exp_of_low(vf x) {
+    x = max_of(x, all(-87.f));
     vf k = round_of(x * all(1.44269504088896341f));
     vf r = x - k * all(0.693359375f);
     r = r + k * all(2.12194440e-4f);
@@ -125,9 +126,14 @@ INLINE vf exp_of(vf x) {
     p = p * r + all(1.6666665459e-1f);
     p = p * r + all(5.0000001201e-1f);
     p = p * r * r + r + all(1.f);
+#if defined(TIER_AVX512)
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)k);
+#else
     vi power = (__builtin_convertvector(k, vi) + all_int(127)) << 23;
     return p * (vf)power;
+#endif
 }
+INLINE vf exp_of(vf x) { return exp_of_low(min_of(x, all(88.f))); }
 
 /* For normal positive numbers. */
 INLINE vf log_of(vf x) {
@@ -187,8 +193,12 @@ static float exp_below(float *values, long count, float largest) {
 }
 
 static float largest_value(const float *values, long count) {
-    vf top = all(-INFINITY);
-    FOR_VECTORS(i, count) top = max_of(top, GET(values, i, count, -INFINITY));
+    vf top = all(-INFINITY), tops[4] = {top, top, top, top};
+    long whole = count / (4 * LANES) * (4 * LANES);
+    for (long i = 0; i < whole; i += 4 * LANES)
+        for (long k = 0; k < 4; k++) tops[k] = max_of(tops[k], load(values + i + k * LANES));
+    FOR_VECTORS(i, count - whole) top = max_of(top, GET(values + whole, i, count - whole, -INFINITY));
+    for (long k = 0; k < 4; k++) top = max_of(top, tops[k]);
     return largest_of(top);
 }
 
