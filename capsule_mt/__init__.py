@@ -1,3 +1,49 @@
-"""Translate on a CPU, and see what was left out: the light distribution. It imports neither torch nor transformers."""
+"""Translate on a CPU, and see what was left out: the light distribution. It imports neither torch nor transformers.
+
+>>> from capsule_mt import CoverageOptions, Translator
+>>> translator = Translator.from_pretrained("checkpoints/capsule-marian-de-en", int8=True)
+>>> translator("Die Kinder spielen heute im Garten.", coverage=CoverageOptions()).coverage.untranslated
+()
+"""
+
+from typing import TYPE_CHECKING
 
 __version__ = "0.3.0.dev0"
+
+if TYPE_CHECKING:
+    from capsule_mt.coverage.results import Coverage, CoverageOptions, Word
+    from capsule_mt.engine.program import UnsupportedModelError
+    from capsule_mt.options import TranslationOptions
+    from capsule_mt.text.segments import PrefixedText
+    from capsule_mt.translator import Translation, Translator
+
+# where each public name is; imported at its first use, so that importing the package takes no time
+_HOMES = {
+    "Coverage": "coverage.results",
+    "CoverageOptions": "coverage.results",
+    "PrefixedText": "text.segments",
+    "Translation": "translator",
+    "TranslationOptions": "options",
+    "Translator": "translator",
+    "UnsupportedModelError": "engine.program",
+    "Word": "coverage.results",
+}
+__all__ = [
+    "Coverage",
+    "CoverageOptions",
+    "PrefixedText",
+    "Translation",
+    "TranslationOptions",
+    "Translator",
+    "UnsupportedModelError",
+    "Word",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

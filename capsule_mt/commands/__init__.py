@@ -1,54 +1,58 @@
 """The program `capsule-mt`: list the commands, or run one of them.
 
-This file stands beside the package, because importing anything in the package imports torch, which takes seconds.
+Importing this module imports nothing else of the package: `--help` takes no time. Other distributions add commands by
+entry points of the group "capsule_mt.commands": see `further_commands`.
 """
 
-import difflib
 import sys
 
+GROUP = "capsule_mt.commands"
 COMMANDS = {
-    "Start here": {
-        "quickstart": "translate with a released model, then train two small ones in minutes",
-        "doctor": "print versions, processor features and what each missing extra is for",
-    },
-    "Train": {
-        "train": "train a model by a recipe, or resume a run that was killed",
-        "recipes": "list the recipes, or print one with everything that it inherits",
-        "distill": "translate a training set by a teacher (sequence-level distillation)",
-        "average": "average the weights of several checkpoints",
-    },
-    "Translate": {
-        "translate": "translate files and pipes of any size",
-        "shortlist": "find out what each source word may become, to decode faster",
-        "serve": "answer HTTP requests for translations, as LibreTranslate does",
-        "demo": "serve a page that shows what was translated and what was left out",
-    },
-    "Evaluate": {
-        "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",
-        "compare": "compare systems: scores, significance tests, sentences that differ",
-        "score": "score given translations by a model: log-probabilities and coverage",
-        "calibrate": "make the coverage of a checkpoint a probability, by text with words dropped",
-        "analyze": "show what the routings of a checkpoint do, in numbers and pictures",
-    },
-    "Publish": {
-        "export": "write a checkpoint that loads without this package",
-        "convert": "write ONNX, Marian or CTranslate2, or start capsules from Marian",
-        "push": "publish a checkpoint and its model card on the hub",
-    },
+    "translate": "translate files and pipes of any size",
+    "score": "score given translations by a model: log-probabilities and coverage",
+    "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
+    "doctor": "print versions and processor features, and what runs here",
 }
-NAMES = [name for group in COMMANDS.values() for name in group]
+USAGE = "usage: capsule-mt COMMAND [arguments]"
+FOOTER = "`capsule-mt COMMAND --help` explains a command with an example."
+
+
+def further_commands() -> "dict[str, tuple[str, dict[str, str]]]":
+    """Return the commands of other distributions by their title: the module that starts them, and a line for each.
+
+    An entry point names a dictionary `{title: {command: summary}}` and, beside it in its module, the function `start`.
+    """
+    from importlib.metadata import entry_points
+
+    found = {}
+    for point in entry_points(group=GROUP):
+        for title, commands in point.load().items():
+            found[title] = (point.module, commands)
+    return found
 
 
 def overview() -> str:
     """Return the help of the program: all commands in groups, one line each."""
-    lines = ["usage: capsule-mt COMMAND [arguments]", "", "Translation models with capsule routing."]
-    for title, group in COMMANDS.items():
-        lines += ["", f"{title}:", *(f"  {name:<11} {summary}" for name, summary in group.items())]
-    lines += [
-        "",
-        "`capsule-mt COMMAND --help` explains a command with an example. To begin: capsule-mt quickstart",
-    ]
-    return "\n".join(lines)
+    lines = [USAGE, "", "Translate on a CPU, and see what was left out.", "", "Translate:"]
+    lines += [f"  {name:<11} {summary}" for name, summary in COMMANDS.items()]
+    for title, (_, commands) in further_commands().items():
+        lines += ["", f"{title}:", *(f"  {name:<11} {summary}" for name, summary in commands.items())]
+    return "\n".join([*lines, "", FOOTER])
+
+
+def start(name: str) -> None:
+    """Run one of the commands here with the arguments of the process."""
+    import importlib
+
+    from capsule_mt.commands.console import run
+
+    run(lambda: importlib.import_module(f"{__name__}.{name}").main(), _explain)
+
+
+def _explain(error: ImportError) -> "str | None":
+    if (error.name or "").partition(".")[0] in ("fastapi", "uvicorn"):
+        return f'{error.name} is not installed: pip install "./capsule_mt[serve]" in a clone'
+    return None
 
 
 def main() -> int:
@@ -57,21 +61,30 @@ def main() -> int:
     if name in ("-h", "--help", "help"):
         print(overview())
         return 0
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean `capsule-mt {near[0]}`?" if near else "`capsule-mt --help` lists them"
-        print(f"capsule-mt: no command is called {name!r}; {hint}", file=sys.stderr)
-        return 2
-    try:
-        from hf_capsule_mt.commands import start
-    except KeyboardInterrupt:  # the import takes seconds
-        print("capsule-mt: interrupted", file=sys.stderr)
-        return 130
+    if name == "--version":
+        from capsule_mt import __version__
 
+        print(f"capsule-mt {__version__}")
+        return 0
     sys.argv = [f"capsule-mt {name}", *sys.argv[2:]]
-    start(name)
-    return 0
+    if name in COMMANDS:
+        start(name)
+        return 0
+    known = dict(COMMANDS)
+    for module, commands in further_commands().values():
+        if name in commands:
+            import importlib
 
+            try:
+                importlib.import_module(module).start(name)
+            except KeyboardInterrupt:  # imports may take seconds
+                print(f"capsule-mt {name}: interrupted", file=sys.stderr)
+                return 130
+            return 0
+        known |= commands
+    import difflib
 
-if __name__ == "__main__":
-    sys.exit(main())
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean `capsule-mt {near[0]}`?" if near else "`capsule-mt --help` lists them"
+    print(f"capsule-mt: no command is called {name!r}; {hint}", file=sys.stderr)
+    return 2

@@ -1,8 +1,7 @@
-"""What `commands` and the laboratory share: help with defaults, errors on one line, types of arguments, memory."""
+"""What all commands share: help with defaults, errors on one line, types of arguments."""
 
 import argparse
 import contextlib
-import ctypes
 import os
 import re
 import select
@@ -11,12 +10,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hf_capsule_mt.extras import explain
-
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
 CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
 CODE_OF_SIGINT = 130
-KEEP_EVERYTHING = {-3: 2**30, -1: 2**31 - 1}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, in bytes
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -31,11 +27,11 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{text} (default: {shown.replace('%', '%%')})"
 
 
-def run(main: Callable[[], int | None], command: str | None = None) -> None:
+def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | None] | None = None) -> None:
     """Call the `main` of a command and exit with its code. Errors of the user and Ctrl-C are one line each.
 
     Args:
-        command: its name, for the extra that a missing module belongs to.
+        explain: return the sentence for a module that is missing, if there is a better one than Python's.
     """
     hint: str | None = None
     try:
@@ -56,7 +52,7 @@ def run(main: Callable[[], int | None], command: str | None = None) -> None:
             raise
         _drop_unwritten_output()
         name = Path(sys.argv[0]).name
-        install = explain(error, command) if isinstance(error, ImportError) else None
+        install = explain(error) if explain is not None and isinstance(error, ImportError) else None
         if install is not None:
             raise SystemExit(f"{name}: {install}") from None
         message = " ".join(str(error).split()) or type(error).__name__
@@ -120,32 +116,11 @@ def add_languages(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tgt-lang", help="the language of the translations, for tokenizers that have several")
 
 
-def task_of(arguments: argparse.Namespace) -> str:
-    """Return the task of a `Translator` for these languages."""
-    source, target = arguments.src_lang, arguments.tgt_lang
-    if (source is None) != (target is None):
-        raise ValueError(f"--src-lang and --tgt-lang belong together, got {source} and {target}")
-    return "translation" if source is None else f"translation_{source.strip('_')}_to_{target.strip('_')}"
-
-
 def check_streams(given_input: Path | None, given_output: Path | None) -> None:
     """Raise an error where stdin or stdout stands in for a file that is not given, and is closed."""
     for name, path, stream in (("input", given_input, sys.stdin), ("output", given_output, sys.stdout)):
         if path is None and stream is None:
             raise ValueError(f"{'stdin' if name == 'input' else 'stdout'} is closed: name a file with --{name}")
-
-
-def keep_freed_memory() -> bool:
-    """Let glibc keep freed memory for the next tensors; return whether it does.
-
-    A training step frees what the next one allocates. glibc returns large blocks to the system and pays a page fault
-    for each page of the next allocation; docs/training.md has the cost.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # macOS, musl; Windows
-        return False
-    return all(mallopt(option, value) for option, value in KEEP_EVERYTHING.items())
 
 
 def folder(text: str) -> Path:
@@ -160,20 +135,6 @@ def checkpoint_folder(text: str) -> Path:
     if not (folder(text) / "config.json").is_file():
         raise argparse.ArgumentTypeError(f"{text}: no checkpoint (a folder with a config.json)")
     return Path(text)
-
-
-def checkpoint(text: str) -> str:
-    """An `argparse` type: a folder with a saved model, or a name on the hub."""
-    if Path(text).exists():
-        return str(checkpoint_folder(text))
-    from hf_capsule_mt.modeling.loading import check_place  # as late as this: imports take seconds
-
-    try:
-        check_place(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    print(f"{text}: no such folder, looked for on the hub", file=sys.stderr)
-    return text
 
 
 def at_least(least: int) -> Callable[[str], int]:

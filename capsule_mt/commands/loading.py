@@ -1,0 +1,74 @@
+"""Load the `Translator` of a command, by the engine or by another distribution."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from capsule_mt.commands.console import checkpoint_folder
+
+GROUP = "capsule_mt.translators"
+BACKENDS = ("auto", "native", "transformers")
+
+
+def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
+    """Add the checkpoint and what decodes it."""
+    help = "the folder of a checkpoint" + ("" if nargs is None else ", or several of one vocabulary that decode together")
+    parser.add_argument("model", nargs=nargs, help=help)
+    parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
+    parser.add_argument(
+        "--shortlist",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="FILE",
+        help="score only the likely targets of each source word: a file of `capsule-mt shortlist` (default: the one "
+        "beside the checkpoint)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="auto",
+        help="native is the engine in C, transformers generate(), on a GPU if there is one, which needs hf-capsule-mt; "
+        "auto is native where it takes the model",
+    )
+    parser.add_argument("--cpu", action="store_true", help="with --backend transformers: stay off a GPU")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="with --backend transformers: dtype of the weights",
+    )
+
+
+def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = "") -> Any:
+    """Return a `Translator`, of this distribution or, where that cannot do it, of one with transformers.
+
+    needs_transformers: why the engine cannot do it, if it cannot.
+    """
+    models = arguments.model if isinstance(arguments.model, list) else [arguments.model]
+    if len(models) > 1:
+        needs_transformers = f"an ensemble of {len(models)} models"
+    if not Path(models[0]).exists():
+        needs_transformers = needs_transformers or f"{models[0]} is no folder here, and a name on the hub"
+    else:
+        checkpoint_folder(models[0])
+    reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
+    if reason and arguments.backend == "native":
+        raise ValueError(f"--backend native cannot do it: {reason}")
+    if not reason:
+        from capsule_mt.engine.library import NativeUnavailableError
+        from capsule_mt.engine.program import UnsupportedModelError
+        from capsule_mt.translator import Translator
+
+        try:
+            return Translator.from_pretrained(models[0], int8=arguments.int8, shortlist=arguments.shortlist)
+        except (UnsupportedModelError, NativeUnavailableError) as error:
+            if arguments.backend == "native" or arguments.int8 or arguments.shortlist:
+                raise ValueError(str(error)) from None
+            reason = str(error)
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        load = point.load()
+        return load(models, backend=arguments.backend, cpu=arguments.cpu, dtype=arguments.dtype, int8=arguments.int8)
+    raise ValueError(f"{reason}: this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt")
