@@ -1,0 +1,161 @@
+"""Score given translations, such as another system's: how probable they are, and what they leave out.
+
+    capsule-mt score MODEL --sources test.en --translations test.de --output scores.tsv
+    capsule-mt score MODEL --sources test.en --translations test.de --coverage --output scores.jsonl
+    paste test.en test.de | capsule-mt score MODEL > scores.tsv
+
+A line of the output has the number of its pair from 0, the mean log-probability of a token of the translation, and the
+number of its tokens, end token included. With --coverage it also has the coverage, the untranslated words and what is
+repeated; .jsonl has every word. Each text is taken as one sentence. With --output, the same command again resumes an
+interrupted run. A pair that cannot be scored has no score, its reason is on stderr and in a .jsonl, and the exit code
+is 3.
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+from capsule_mt.commands.console import HelpFormatter, check_streams, positive, resumable
+from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.commands.translate import count_lines
+from capsule_mt.coverage.results import METHODS, CoverageOptions
+from capsule_mt.text.digests import checkpoint_digests
+from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
+from capsule_mt.text.lines import WindowLines, coverage_record, scored_json, scored_tsv
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import check_outputs, is_stream, open_output
+from capsule_mt.text.progress import Progress
+from capsule_mt.text.reading import decode_lines, iterate_lines, open_text
+from capsule_mt.text.windows import Window, WindowedOutput
+
+WINDOW = 2048
+COLUMN = "\t"
+Pair = tuple[str, str]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add_model(parser)
+    parser.add_argument("--sources", type=Path, help="the sources, one on a line, also as .gz")
+    parser.add_argument("--translations", type=Path, help="a translation of each, line by line")
+    parser.add_argument("--input", type=Path, help="both in one file, SOURCE<tab>TRANSLATION a line (default: stdin)")
+    parser.add_argument("--output", type=Path, help="where the scores go, as .tsv or .jsonl (default: stdout, as TSV)")
+    parser.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
+    parser.add_argument("--strict", action="store_true", help="stop at the first pair that cannot be scored")
+    parser.add_argument(
+        "--coverage",
+        nargs="?",
+        const="auto",
+        choices=METHODS,
+        help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
+        "routings of a guided model, deletion takes any model; auto (without a value) is the first that the model has",
+    )
+    parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
+    parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
+    arguments = parser.parse_args()
+    files = (arguments.sources, arguments.translations)
+    if (None in files and files != (None, None)) or (arguments.input is not None and files != (None, None)):
+        parser.error("pairs come from --sources and --translations, or from --input, or from stdin")
+    is_file = arguments.output is not None and not is_stream(arguments.output)
+    if is_file and arguments.output.suffix not in (".jsonl", ".tsv"):
+        parser.error(f"--output writes .jsonl or .tsv, got {arguments.output}")
+    return arguments
+
+
+def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
+    """Yield the pairs; raise `ValueError` that names the file and the line for one that is none."""
+    if arguments.sources is not None:
+        sides = (arguments.sources, arguments.translations)
+        for source, translation in zip_longest(*map(iterate_lines, sides)):
+            if source is None or translation is None:
+                short, long = sides if source is None else sides[::-1]
+                number = sum(1 for _ in iterate_lines(short))
+                raise ValueError(f"{short}: has {number} lines, but {long} has more")
+            yield source, translation
+        return
+    name = arguments.input or "stdin"
+    with sys.stdin.buffer if arguments.input is None else open_text(arguments.input) as stream:
+        for number, line in enumerate(decode_lines(stream, name), start=1):
+            columns = line.split(COLUMN)
+            if len(columns) != 2:
+                raise ValueError(f"{name}, line {number}: {len(columns)} columns, but SOURCE<tab>TRANSLATION has 2")
+            yield columns[0], columns[1]
+
+
+def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window, list[Pair]]]:
+    """Yield windows whose lines tell them apart, and their pairs."""
+    remaining, number = iter(pairs), 0
+    while found := list(islice(remaining, size)):
+        yield Window(number, number * size, [COLUMN.join(pair) for pair in found]), found
+        number += 1
+
+
+def record_of(translation: Any) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "score": translation.score,
+        "tokens": sum(len(segment.target_ids) - 1 for segment in translation.segments),
+        "cut": translation.was_cut,
+    }
+    if translation.coverage is not None:
+        record["coverage"] = coverage_record(translation.coverage)
+    return record
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    check_streams(arguments.sources or arguments.input, arguments.output)
+    check_outputs([arguments.output], [arguments.sources, arguments.translations, arguments.input])
+    for path in (arguments.sources, arguments.translations, arguments.input):
+        if path is not None and not is_stream(path):
+            open_text(path).close()
+    resumes = arguments.output is not None and not is_stream(arguments.output)
+    with contextlib.ExitStack() as stack:
+        if resumes:
+            stack.enter_context(resumable())
+            stack.enter_context(lock_output(arguments.output))
+        translator = load_translator(arguments)
+        coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
+        is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
+        line_of = scored_json if is_json else scored_tsv
+
+        def score(pairs: list[Pair]) -> list[dict[str, Any]]:
+            sources, translations = zip(*pairs, strict=True)
+            found = translator.score(sources, translations, coverage=coverage, batch_tokens=arguments.batch_tokens)
+            return [record_of(translation) for translation in found]
+
+        def columns(number: int, record: dict[str, Any] | Failure) -> list[list[str]]:
+            return [[line_of(number, record)]]
+
+        scored = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
+        output, stream = None, sys.stdout.buffer
+        if resumes:
+            names = ("coverage", "batch_tokens", "window", "int8", "backend", "dtype")
+            described = {name: getattr(arguments, name) for name in names}
+            described["model"] = checkpoint_digests(arguments.model)
+            output = WindowedOutput([arguments.output], described, arguments.restart)
+        elif arguments.output is not None:
+            stream = stack.enter_context(open_output(arguments.output))
+        total = count_lines(arguments.sources or arguments.input)
+        progress = stack.enter_context(Progress(total, "pairs"))
+        num_pairs = 0
+        for window, pairs in windows_of_pairs(read_pairs(arguments), arguments.window):
+            if output is None:
+                stream.write("".join(f"{line}\n" for line in scored(window.first_line, pairs)[0][0]).encode())
+                stream.flush()
+            else:
+                output.begin(window)
+                if not output.is_done(arguments.strict):
+                    output.write(*scored(window.first_line, pairs))
+            num_pairs += len(pairs)
+            progress.update(len(pairs))
+        if output is not None:
+            scored.report(output.finish())
+    if not num_pairs:
+        raise ValueError("there are no pairs to score: the input is empty")
+    if scored.failures:
+        print(f"{len(scored.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
+    return CODE_OF_FAILED_LINES if scored.failures else 0
