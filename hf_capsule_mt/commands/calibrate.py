@@ -27,6 +27,8 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from capsule_mt.text.outputs import check_output_folder, write_output
+from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.command_line import HelpFormatter, add_languages, checkpoint, positive, task_of
 from hf_capsule_mt.evaluation.calibration import (
     Curve,
@@ -38,8 +40,6 @@ from hf_capsule_mt.evaluation.calibration import (
 )
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.files.outputs import check_output_folder, write_output
-from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
 from hf_capsule_mt.pipelines.attention import all_heads, cross_attentions
 from hf_capsule_mt.pipelines.results import CoveredBy

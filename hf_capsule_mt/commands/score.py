@@ -17,11 +17,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  registers the models
+from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
+from capsule_mt.text.lines import WindowLines, scored_json, scored_tsv
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import check_outputs, is_stream, open_output
+from capsule_mt.text.reading import decode_lines, iterate_lines, open_text
+from capsule_mt.text.windows import Window, WindowedOutput
 from hf_capsule_mt.command_line import (
     HelpFormatter,
     add_languages,
@@ -33,14 +39,9 @@ from hf_capsule_mt.command_line import (
 )
 from hf_capsule_mt.commands.translate import count_lines
 from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
-from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE
-from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
-from hf_capsule_mt.files.text import decode_lines, iterate_lines, open_text
 from hf_capsule_mt.pipelines import CoverageOptions, Translator
-from hf_capsule_mt.pipelines.files import Window, WindowedOutput
-from hf_capsule_mt.pipelines.lines import WindowLines, scored_json, scored_tsv
-from hf_capsule_mt.pipelines.results import CoverageMethod
+from hf_capsule_mt.pipelines.results import CoverageMethod, Translation
+from hf_capsule_mt.pipelines.translation import coverage_record
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -105,6 +106,15 @@ def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window,
         number += 1
 
 
+def _record(result: Translation | Failure) -> dict[str, Any] | Failure:
+    """Return the numbers of a given translation: the score is the mean of so many tokens, the end token included."""
+    if isinstance(result, Failure):
+        return result
+    tokens = sum(len(segment.target_ids) - 1 for segment in result.segments)
+    record = {"score": result.score, "tokens": tokens, "cut": result.was_cut}
+    return record if result.coverage is None else {**record, "coverage": coverage_record(result.coverage)}
+
+
 def main() -> int:
     arguments = parse_arguments()
     check_streams(arguments.sources or arguments.input, arguments.output)
@@ -128,7 +138,7 @@ def main() -> int:
             lambda pairs: translator.score(
                 *zip(*pairs, strict=True), coverage=coverage, batch_tokens=arguments.batch_tokens
             ),
-            lambda number, result: [[line_of(number, result)]],
+            lambda number, result: [[line_of(number, _record(result))]],
             "pair",
             arguments.strict,
             (PROBE, PROBE),

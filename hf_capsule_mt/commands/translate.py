@@ -31,18 +31,19 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
+from capsule_mt.text.digests import file_digest
+from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.text.lines import LineFormat, WindowLines
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import check_outputs, is_stream, open_output
+from capsule_mt.text.reading import decode_lines, open_text
+from capsule_mt.text.windows import Window, WindowedOutput, windows_of
 from hf_capsule_mt.command_line import HelpFormatter, at_least, check_streams, checkpoint, positive, resumable
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.fast.shortlist import FILE_NAME as SHORTLIST
-from hf_capsule_mt.files.digests import file_digest, model_digests, tokenizer_digest
-from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
-from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
-from hf_capsule_mt.files.text import decode_lines, open_text
+from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
 from hf_capsule_mt.pipelines.ensemble import check_same_vocabulary
-from hf_capsule_mt.pipelines.files import Window, WindowedOutput, windows_of
-from hf_capsule_mt.pipelines.lines import LineFormat, WindowLines
 from hf_capsule_mt.pipelines.results import KEPT, CoverageMethod
 from hf_capsule_mt.pipelines.segments import PrefixedText
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from capsule_mt.text.sentences import Span, split_sentences
 from hf_capsule_mt.pipelines.results import KEPT, Segment, Translation
-from hf_capsule_mt.pipelines.sentences import Span, split_sentences
 from hf_capsule_mt.pipelines.words import WORDS, is_mark
 
 KEPT_PATTERNS = {

@@ -10,8 +10,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
 from hf_capsule_mt.pipelines.decoding import Hypotheses
-from hf_capsule_mt.pipelines.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
 from hf_capsule_mt.pipelines.words import (
     NO_LISTS,
     SourceWord,

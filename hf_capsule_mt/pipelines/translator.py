@@ -10,6 +10,7 @@ from typing import Any, cast, overload
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from capsule_mt.text.sentences import Span
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
 from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines.backends import choose_backend
@@ -35,7 +36,6 @@ from hf_capsule_mt.pipelines.segments import (
     join_translations,
     pipeline_logger,
 )
-from hf_capsule_mt.pipelines.sentences import Span
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens, sequence_log_probs
 from hf_capsule_mt.pipelines.word_coverage import coverage_method, word_lists_of
 from hf_capsule_mt.pipelines.words import target_ends, token_offsets, words_of

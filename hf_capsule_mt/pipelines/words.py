@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from capsule_mt.text.sentences import Span
 from hf_capsule_mt.modeling.vocabulary import decode_target
-from hf_capsule_mt.pipelines.sentences import Span
 
 # words, and each mark by itself
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")

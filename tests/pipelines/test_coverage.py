@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import pipeline
 
+from capsule_mt.text.sentences import Span
 from hf_capsule_mt.pipelines.coverage import repeated_phrases
-from hf_capsule_mt.pipelines.sentences import Span
 from hf_capsule_mt.pipelines.words import token_offsets, words_of
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer

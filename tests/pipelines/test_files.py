@@ -14,8 +14,8 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt.pipelines.files import WindowedOutput, windows_of
-from hf_capsule_mt.pipelines.lines import one_line
+from capsule_mt.text.lines import one_line
+from capsule_mt.text.windows import WindowedOutput, windows_of
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 

@@ -5,8 +5,8 @@ import random
 import pytest
 from transformers import pipeline
 
+from capsule_mt.text.sentences import Span, language_code, split_sentences, split_to_fit
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.pipelines.sentences import Span, language_code, split_sentences, split_to_fit
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 
