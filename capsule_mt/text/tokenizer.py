@@ -19,9 +19,14 @@ class Tokenizer(Protocol):
     language_tokens: of a multilingual OPUS-MT model, such as ">>deu<<"; empty for any other.
     """
 
-    unknown_id: int | None
-    special_ids: frozenset[int]
-    language_tokens: Sequence[str]
+    @property
+    def unknown_id(self) -> int | None: ...
+
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+
+    @property
+    def language_tokens(self) -> Sequence[str]: ...
 
     def encode(self, text: str) -> Encoded:
         """Encode a source."""

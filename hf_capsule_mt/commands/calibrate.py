@@ -29,6 +29,7 @@ from transformers import PreTrainedModel
 
 from capsule_mt.text.outputs import check_output_folder, write_output
 from capsule_mt.text.reading import read_parallel
+from capsule_mt.text.words import is_mark
 from hf_capsule_mt.command_line import HelpFormatter, add_languages, checkpoint, positive, task_of
 from hf_capsule_mt.evaluation.calibration import (
     Curve,
@@ -44,7 +45,6 @@ from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
 from hf_capsule_mt.pipelines.attention import all_heads, cross_attentions
 from hf_capsule_mt.pipelines.results import CoveredBy
 from hf_capsule_mt.pipelines.word_coverage import CALIBRATED_THRESHOLD, evidence_of, word_lists_of
-from hf_capsule_mt.pipelines.words import is_mark
 
 METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
 CHECKED_SHARE = 0.3  # of the sentences are for the check

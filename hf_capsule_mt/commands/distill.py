@@ -21,11 +21,12 @@ import hf_capsule_mt  # noqa: F401 - registers its models
 from capsule_mt.text.digests import checkpoint_digests
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.outputs import check_output_folder
+from capsule_mt.text.segments import LANGUAGE_TOKEN
 from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, resumable
 from hf_capsule_mt.fast import takes_fast, to_fast
 from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.pipelines.limits import max_source_tokens, max_target_tokens
-from hf_capsule_mt.pipelines.segments import LANGUAGE_TOKEN, language_tokens
+from hf_capsule_mt.pipelines.tokenizer import language_tokens
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus

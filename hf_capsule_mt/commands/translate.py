@@ -37,6 +37,7 @@ from capsule_mt.text.lines import LineFormat, WindowLines
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.reading import decode_lines, open_text
+from capsule_mt.text.segments import PrefixedText
 from capsule_mt.text.windows import Window, WindowedOutput, windows_of
 from hf_capsule_mt.command_line import HelpFormatter, at_least, check_streams, checkpoint, positive, resumable
 from hf_capsule_mt.evaluation import write_result
@@ -45,7 +46,6 @@ from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, load_tokenizer
 from hf_capsule_mt.pipelines.ensemble import check_same_vocabulary
 from hf_capsule_mt.pipelines.results import KEPT, CoverageMethod
-from hf_capsule_mt.pipelines.segments import PrefixedText
 
 WINDOW = 2048
 TASK: Any = "translation"  # the types of transformers 5 do not have it
@@ -137,13 +137,6 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
     if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
         parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
-    others = {
-        "--coverage": arguments.coverage,
-        "--target-prefix": arguments.target_prefix,
-        "--n-best": arguments.n_best > 1,
-    }
-    for name in [name for name, given in others.items() if given and arguments.keep]:
-        parser.error(f"--keep does not go with {name}")
     return arguments
 
 

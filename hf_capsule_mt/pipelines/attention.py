@@ -53,6 +53,19 @@ def received_attention(
         lengths: how many tokens after the start token count [B * R].
         place: the layer and the head.
     """
+    log_probs, attention = attention_of_head(model, batch, sequences, lengths, place)
+    given = torch.arange(attention.shape[1], device=attention.device) < lengths.to(attention.device)[:, None]
+    ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
+    given &= ~torch.isin(sequences[:, 1:], ends)
+    received = attention.masked_fill(~given[..., None], 0.0).amax(dim=1)
+    return log_probs / lengths.clamp(min=1).to(log_probs.device), received
+
+
+@torch.no_grad()
+def attention_of_head(
+    model: PreTrainedModel, batch: SourceBatch, sequences: torch.Tensor, lengths: torch.Tensor, place: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the log-probability of translations [B * R], and the attention of each of their steps [B * R, T, S]."""
     layer, head = place
     with _queries_and_keys(cross_attentions(model)[layer]) as found:
         log_probs = sequence_log_probs(model, batch, sequences, lengths)
@@ -61,12 +74,7 @@ def received_attention(
     queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
     scores = queries @ keys.transpose(1, 2) * width**-0.5  # [B * R, T, S]
     keep = batch.attention_mask.bool().repeat_interleave(len(sequences) // len(batch.input_ids), dim=0)
-    attention = scores.masked_fill(~keep[:, None], -torch.inf).softmax(dim=-1)
-    given = torch.arange(scores.shape[1], device=scores.device) < lengths.to(scores.device)[:, None]
-    ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
-    given &= ~torch.isin(sequences[:, 1:], ends)
-    received = attention.masked_fill(~given[..., None], 0.0).amax(dim=1)
-    return log_probs / lengths.clamp(min=1).to(log_probs.device), received
+    return log_probs, scores.masked_fill(~keep[:, None], -torch.inf).softmax(dim=-1)
 
 
 @contextmanager
