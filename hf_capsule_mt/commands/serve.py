@@ -16,7 +16,8 @@ import signal
 import sys
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from capsule_mt.commands.console import HelpFormatter, positive
+from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.pipelines.backends import BACKENDS
 from hf_capsule_mt.pipelines.translator import Translator
 from hf_capsule_mt.serve import Limits, bind, language_pairs, path_of, run_server

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from hf_capsule_mt.files.line_failures import Failure
+from capsule_mt.text.line_failures import Failure
 from hf_capsule_mt.pipelines.translation import coverage_record
 from hf_capsule_mt.serve.batching import Batcher, QueueFullError, StoppingError
 from hf_capsule_mt.serve.languages import LanguagePair, describe_languages

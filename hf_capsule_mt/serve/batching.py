@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import ceil
 
-from hf_capsule_mt.files.line_failures import Failure, translate_lines
+from capsule_mt.text.line_failures import Failure, translate_lines
 from hf_capsule_mt.pipelines.results import CoverageOptions, Translation
 from hf_capsule_mt.pipelines.translator import Translator
 
