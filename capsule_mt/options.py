@@ -32,6 +32,7 @@ IGNORED = frozenset(
     {
         *("transformers_version", "cache_implementation", "output_attentions", "output_hidden_states"),
         *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+        "clean_up_tokenization_spaces",
         *("temperature", "top_k", "top_p", "typical_p", "epsilon_cutoff", "eta_cutoff"),  # they need `do_sample`
     }
 )

@@ -14,6 +14,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
 
+from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine, Found, NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
@@ -85,20 +86,6 @@ def takes_fast(model: PreTrainedModel) -> bool:
     except UnsupportedModelError:
         return False
     return True
-
-
-class Decoded(NamedTuple):
-    """What `FastTranslator.decode` returns.
-
-    sequences: [B * returned, T].
-    log_probs: [B * returned], the mean log-probability of a token.
-    coverage: of the B * returned translations, if it was asked for and the model has PAST and FUTURE; or the most that
-        the head attends to each source token, [B * returned, S].
-    """
-
-    sequences: torch.Tensor
-    log_probs: torch.Tensor
-    coverage: CoverageScore | torch.Tensor | None
 
 
 class _Request(NamedTuple):
@@ -203,39 +190,46 @@ class FastTranslator:
             output["coverage"] = self._coverage(cast(torch.Tensor, inputs), keep, sequences, found)
         return output
 
-    def decode(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        limits: torch.Tensor | None,
-        options: Mapping[str, Any],
-        *,
-        coverage: bool | Sequence[int] = False,
-    ) -> Decoded | None:
-        """Generate with scores and, if asked for, coverage: that of the model, or of a layer and a head.
-
-        The other arguments are those of `generate`. The result is `None`, with a line in the log, where an option is
-        left to transformers.
-        """
-        settings = dict(options)
+    def decoder_for(self, asked: SearchOptions | Readings) -> EngineDecoder | None:
+        """Return a decoder over the model's present weights; `None`, with a line in the log, where it cannot do it."""
+        if self._engine is None:
+            return None
         try:
-            config = self._config(settings.pop("generation_config", None), settings)
-            request = self._request(input_ids, attention_mask, config, limits)
-            readings = self._readings(request, coverage=coverage)
-            found = self._search(request, readings)
+            if isinstance(asked, SearchOptions):
+                self._check_search(asked)
+            readings = asked.readings if isinstance(asked, SearchOptions) else asked
+            if readings is not None and not self._reads(readings):
+                return None
+            config = generation_settings(self.model, None)
+            if self.model.training:
+                raise UnsupportedOptionError("a model in training mode")
+            end, start = _single(config.eos_token_id), config.decoder_start_token_id
+            start = self.model.config.decoder_start_token_id if start is None else start
+            self._refresh()
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
             return None
-        sequences = _sequences(found, request)
-        log_probs = torch.tensor([log_prob for one in found for log_prob in one.log_probs])
-        covered: CoverageScore | torch.Tensor | None = None
-        if readings is not None:
-            keep = self._keep(input_ids, attention_mask, config)
-            if readings.head is None:
-                covered = self._coverage(input_ids, keep, sequences, found)
-            else:
-                covered = _placed(keep, [[[row] for row in one.received or ()] for one in found])[:, 0]
-        return Decoded(sequences, log_probs, covered)
+        self._engine.num_threads = torch.get_num_threads()
+        return EngineDecoder(self._engine, start=int(start), end=end, pad=max(end, 0))
+
+    def _check_search(self, options: SearchOptions) -> None:
+        """Refuse what the engine does not obey."""
+        for name, value in options.further.items():
+            raise UnsupportedOptionError(f"`{name}`" if name == "logits_processor" else f"`{name}={value!r}`")
+        beams, returned, most = options.num_beams, options.num_return_sequences, self._engine.longest_target
+        if returned > beams or 2 * beams > self._vocabulary:
+            raise UnsupportedOptionError(f"{beams} beams and {returned} returned sequences")
+        if most is not None and max(options.limits) > most:
+            raise UnsupportedOptionError(f"a length beyond the model's {most} positions")
+        self._check_targets("suppress_tokens", options.suppress_tokens)
+
+    def _reads(self, readings: Readings) -> bool:
+        """Whether the engine can read a head, or PAST and FUTURE."""
+        engine = cast(Engine, self._engine)
+        if readings.head is not None:
+            layer, head = readings.head
+            return 0 <= layer < engine.head_shape[0] and 0 <= head < engine.head_shape[1]
+        return not readings.guided or engine.follows_past_and_future
 
     @torch.no_grad()
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -1,0 +1,243 @@
+"""`Translator` for any sequence-to-sequence model of transformers, ours or any other."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+import capsule_mt.translator
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.options import TranslationOptions
+from capsule_mt.text.segments import Segmenter
+from capsule_mt.translator import Translation
+from hf_capsule_mt.decoding.attention import cross_attentions
+from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
+from hf_capsule_mt.decoding.fast import FastTranslator, takes_fast
+from hf_capsule_mt.decoding.generate import GenerateDecoder
+from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer
+from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
+
+BACKENDS = ("auto", "native", "transformers")
+TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
+# a tokenizer's `model_max_length` above this says that it knows none
+NO_LIMIT = 1_000_000
+# where transformers has moved constrained beam search
+CONSTRAINED_SEARCH = "transformers-community/constrained-beam-search"
+
+
+class Translator(capsule_mt.translator.Translator):
+    """`capsule_mt.Translator` with a model and a tokenizer of transformers.
+
+        >>> translator = Translator.from_pretrained("Helsinki-NLP/opus-mt-de-en")
+        >>> translator("Der alte Mann kauft einen roten Hut.", coverage=CoverageOptions(), num_beams=4)
+
+    A call takes further options of `generate()`, such as `do_sample`, and `clean_up_tokenization_spaces` for the
+    tokenizer.
+
+    Args:
+        model: the model, which is put into evaluation mode.
+        tokenizer: its tokenizer.
+        ensemble: further models (or paths) of the same vocabulary, whose probabilities are averaged with the model's.
+        int8: multiply by int8 copies of the matrices, in the native engine.
+        backend: what decodes: "native" is the engine, "transformers" `generate()`, "auto" the engine for a float32
+            model on a CPU, as far as it knows the model and the options.
+        shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt shortlist`
+            finds out: its file, or True for the one beside the checkpoint.
+        task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        ensemble: Iterable[PreTrainedModel | str | os.PathLike[str]] = (),
+        int8: bool = False,
+        backend: str = "auto",
+        shortlist: bool | str | os.PathLike[str] = False,
+        task: str = "translation",
+    ) -> None:
+        self.model: Any = model.eval()
+        check_weights(model)
+        check_tokenizer(model, tokenizer)
+        self.tokenizer, self.task = tokenizer, task
+        members = load_members(model, tokenizer, ensemble)
+        fast = _engine_of(model, members, int8=int8, backend=backend, shortlist=shortlist)
+        self._decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls,
+        name_or_path: str | os.PathLike[str],
+        *,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype = "auto",
+        ensemble: Iterable[PreTrainedModel | str | os.PathLike[str]] = (),
+        int8: bool = False,
+        backend: str = "auto",
+        shortlist: bool | str | os.PathLike[str] = False,
+        task: str = "translation",
+    ) -> "Translator":
+        """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
+
+        Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
+        `dtype="auto"` computes in float32 with weights that are stored in half precision.
+        """
+        model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
+        tokenizer = load_tokenizer(name_or_path)
+        device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
+        if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
+            model = model.float()
+        return cls(
+            model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, shortlist=shortlist, task=task
+        )
+
+    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
+        """Translate these texts, sorted by length into batches, and return the best translations of each."""
+        return super().translate(texts, self._completed(options))
+
+    @property
+    def members(self) -> list[PreTrainedModel]:
+        """The other models of the ensemble."""
+        return self._decoder.members
+
+    @property
+    def fast(self) -> FastTranslator | None:
+        """The engine, where it decodes."""
+        return self._decoder.fast
+
+    @property
+    def backend(self) -> str:
+        """What decodes: "native" or "transformers"."""
+        return "transformers" if self.fast is None else self.fast.backend
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The model as it is now: its configurations may be changed between two calls."""
+        model, decoder = self.model, self._decoder
+        positions = getattr(model.config, "max_position_embeddings", None)
+        limits = (positions, getattr(self.tokenizer, "model_max_length", None))
+        layers = len(cross_attentions(model))
+        own = model.generation_config.to_dict()
+        return LoadedModel(
+            decoder=decoder,
+            tokenizer=TransformersTokenizer(self.tokenizer),
+            name=f"a {type(model).__name__}",
+            start=decoder.start,
+            end=decoder.ends[0] if decoder.ends else -1,
+            pad=decoder.pad,
+            generation={name: value for name, value in own.items() if value is not None},
+            calibration=getattr(model.config, "coverage_calibration", None) or {},
+            longest_source=min((n for n in limits if n is not None and 0 < n < NO_LIMIT), default=None),
+            longest_target=positions,
+            follows_past_and_future=bool(getattr(model, "has_coverage", False)),
+            head_shape=(layers, model.config.decoder_attention_heads) if layers else (0, 0),
+            shortlist=None if self.fast is None else self.fast.shortlist,
+        )
+
+    @loaded.setter
+    def loaded(self, model: LoadedModel) -> None:
+        raise AttributeError("`loaded` follows `model` and `tokenizer`")
+
+    # ---- the steps of `translate`
+    def _completed(self, options: TranslationOptions) -> TranslationOptions:
+        """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
+        given = dict(options.generate_kwargs)
+        _check_constraints(given)
+        config = given.pop("generation_config", None)
+        if config is not None:
+            given = {**cast(GenerationConfig, config).to_diff_dict(), **given}
+            given.pop("transformers_version", None)
+        of_task = dict(self._task_settings)
+        of_task.pop("prefix", None)
+        tokenizer = self._tokenizer(options)
+        tokenizer.encode("")
+        source, target = self._languages(options)
+        settings = {**of_task, **tokenizer.settings, **given}
+        return replace(options, src_lang=source, tgt_lang=target, generate_kwargs=settings)
+
+    def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
+        if options.src_lang is None and options.tgt_lang is None:
+            return languages_of_task(self.task)
+        return options.src_lang, options.tgt_lang
+
+    def _tokenizer(self, options: TranslationOptions) -> TransformersTokenizer:
+        clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))
+        return TransformersTokenizer(self.tokenizer, *self._languages(options), clean_up)
+
+    def _segmenter(self, options: TranslationOptions) -> Segmenter:
+        segmenter = super()._segmenter(options)
+        segmenter.src_lang, segmenter.tgt_lang = self._languages(options)
+        segmenter.prefix = str(self._task_settings.get("prefix") or getattr(self.model.config, "prefix", None) or "")
+        return segmenter
+
+    @property
+    def _task_settings(self) -> Mapping[str, Any]:
+        """What a T5 checkpoint says of the task "translation_en_to_de": a prefix and settings of `generate()`."""
+        of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
+        return of_tasks.get(self.task) or {}
+
+
+def languages_of_task(task: str) -> tuple[str | None, str | None]:
+    """Return the languages of a task such as "translation_en_to_de", if it names any."""
+    languages = TASK_WITH_LANGUAGES.fullmatch(task)
+    return (None, None) if languages is None else (languages["source"], languages["target"])
+
+
+def load_translator(models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool) -> Translator:
+    """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`."""
+    tokenizer = load_tokenizer(models[0])
+    for path in models[1:]:
+        check_same_vocabulary(tokenizer, path)
+    device = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    place = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
+    return Translator.from_pretrained(
+        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend
+    )
+
+
+def _engine_of(
+    model: PreTrainedModel,
+    members: list[PreTrainedModel],
+    *,
+    int8: bool,
+    backend: str,
+    shortlist: bool | str | os.PathLike[str],
+) -> FastTranslator | None:
+    """Return the engine that decodes for a model, if any does."""
+    if backend not in BACKENDS:
+        raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
+    weight = next(model.parameters())
+    is_plain = weight.is_cpu and weight.dtype == torch.float32 and not members
+    wanted = "`int8=True`" if int8 else "`shortlist`" if shortlist else f"`backend={backend!r}`"
+    if backend == "transformers" or not is_plain:
+        if int8 or shortlist or backend == "native":
+            raise ValueError(
+                f'{wanted} is for one float32 model on a CPU, decoded by another `backend` than "transformers"; got '
+                f"`backend={backend!r}`, {1 + len(members)} models, {weight.dtype} on {weight.device}"
+            )
+        return None
+    if backend == "auto" and not (int8 or shortlist) and not takes_fast(model):
+        return None
+    fast = FastTranslator(model, int8=int8, shortlist=shortlist, strict=backend == "native")
+    if fast.backend != "native" and (int8 or shortlist):
+        raise ValueError(f"{wanted} needs the native engine, which does not take a {type(model).__name__}")
+    return fast
+
+
+def _check_constraints(given: Mapping[str, Any]) -> None:
+    """Refuse words that a translation must contain, which transformers leaves to code from the Hub."""
+    for name in ("force_words_ids", "constraints"):
+        value = given.get(name) or getattr(given.get("generation_config"), name, None)
+        if value and given.get("custom_generate") is None:
+            raise ValueError(
+                f"`{name}` is no longer a part of transformers: with a network, add "
+                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. '
+                "What a translation begins with needs no such code: give a `PrefixedText`"
+            )
+
+
