@@ -27,15 +27,14 @@ NEUTRAL: dict[str, Any] = {
     "diversity_penalty": 0.0,
     "guidance_scale": 1.0,
 }
-# settings of a generation config that say nothing about the search, or are read elsewhere
+# what a generation config says beside the search, and what is read elsewhere
 IGNORED = frozenset(
     {
         *("transformers_version", "cache_implementation", "output_attentions", "output_hidden_states"),
         *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
-        "clean_up_tokenization_spaces",
-        *("temperature", "top_k", "top_p", "typical_p", "epsilon_cutoff", "eta_cutoff"),  # they need `do_sample`
     }
 )
+SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 SEARCHED = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
     *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
@@ -105,12 +104,12 @@ def search_options(
 
     limits, forces_end = _limits(model, lengths, given)
     bad_words = [words for words in get("bad_words_ids", []) if list(words) != [model.end]]
+    samples = bool(get("do_sample", False))
+    own = {name: value for name, value in model.generation.items() if name not in IGNORED and not name.startswith("_")}
     further = {
         name: value
-        for name, value in {**model.generation, **given}.items()
-        if name not in SEARCHED
-        and name not in IGNORED
-        and not name.startswith("_")
+        for name, value in {**own, **given}.items()
+        if not (name in SEARCHED or (name in SAMPLED and not samples) or name == "clean_up_tokenization_spaces")
         and value is not None
         and value is not False
         and value != NEUTRAL.get(name, ())

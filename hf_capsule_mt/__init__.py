@@ -6,8 +6,11 @@ Importing the package registers its models with the Auto classes, and the task "
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
+from capsule_mt import CoverageOptions, __version__
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleMarianConfig, CapsuleRNMTConfig
 from hf_capsule_mt.decoding.fast import to_fast
+from hf_capsule_mt.decoding.pipeline import TranslationPipeline, restore_translation_task
+from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
     CapsNMTModel,
@@ -16,9 +19,6 @@ from hf_capsule_mt.modeling import (
     CapsuleRNMTForConditionalGeneration,
     CapsuleRNMTModel,
 )
-from hf_capsule_mt.pipelines import CoverageOptions, TranslationPipeline, Translator, restore_translation_task
-
-__version__ = "0.2.0"
 
 AutoConfig.register(CapsuleMarianConfig.model_type, CapsuleMarianConfig, exist_ok=True)
 AutoModel.register(CapsuleMarianConfig, CapsuleMarianModel, exist_ok=True)

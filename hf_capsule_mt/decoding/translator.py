@@ -122,7 +122,7 @@ class Translator(capsule_mt.translator.Translator):
         positions = getattr(model.config, "max_position_embeddings", None)
         limits = (positions, getattr(self.tokenizer, "model_max_length", None))
         layers = len(cross_attentions(model))
-        own = model.generation_config.to_dict()
+        own = model.generation_config.to_diff_dict()
         return LoadedModel(
             decoder=decoder,
             tokenizer=TransformersTokenizer(self.tokenizer),

@@ -76,6 +76,20 @@ class CoverageScore:
     log_prob: torch.Tensor
 
 
+class PastFutureReading(NamedTuple):
+    """What a forced pass sees of the source words [B, S], and the mean log-probability of a token [B].
+
+    `past` and `future` when the whole translation has been read, 0 for padding; the sum of the falls of FUTURE; the
+    same, each times the agreement of its step.
+    """
+
+    past: torch.Tensor
+    future: torch.Tensor
+    fall: torch.Tensor
+    agreed: torch.Tensor
+    log_prob: torch.Tensor
+
+
 class PastFutureModel(TranslationModel):
     """Base of the generation models with guidance: coverage of given translations, and dropping the guided losses."""
 
@@ -116,6 +130,21 @@ class PastFutureModel(TranslationModel):
             threshold: words whose coverage is less count as untranslated.
             encoder_outputs: of these sources, where they are already there.
         """
+        if attention_mask is None:
+            attention_mask = input_ids.ne(self.config.pad_token_id).long()
+        found = self.past_future_reading(input_ids, attention_mask, labels=labels, encoder_outputs=encoder_outputs)
+        return self.coverage_of_falls(input_ids, attention_mask, **found._asdict(), threshold=threshold)
+
+    @torch.no_grad()
+    def past_future_reading(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        *,
+        labels: torch.Tensor,
+        encoder_outputs: BaseModelOutput | None = None,
+    ) -> PastFutureReading:
+        """Return how each source word left FUTURE, by forced decoding: see `score_coverage`."""
         config = self._guided_config
         if not self.has_coverage:
             raise ValueError(
@@ -153,15 +182,9 @@ class PastFutureModel(TranslationModel):
         agreement = (of_read - of_another).sigmoid()
         falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0)  # [B, S, T - 1]
         falls = falls * was_read.unsqueeze(1)
-        return self.coverage_of_falls(
-            input_ids,
-            attention_mask,
-            *(curve.gather(-1, steps).squeeze(-1) for curve in (curves.past, curves.future)),
-            fall=falls.sum(dim=-1),
-            agreed=(falls * agreement.unsqueeze(1)).sum(dim=-1),
-            log_prob=log_prob,
-            threshold=threshold,
-        )
+        past, future = (curve.gather(-1, steps).squeeze(-1) for curve in (curves.past, curves.future))
+        agreed = (falls * agreement.unsqueeze(1)).sum(dim=-1)
+        return PastFutureReading(past, future, falls.sum(dim=-1), agreed, log_prob)
 
     def coverage_of_falls(
         self,

@@ -1,0 +1,185 @@
+"""The translation pipeline of transformers, as an adapter of `Translator`, and the task that transformers 5 removed."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+import transformers.pipelines
+from torch.utils.data import Dataset
+from transformers import Pipeline, PreTrainedModel
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.options import TranslationOptions
+from capsule_mt.text.lines import coverage_record
+from capsule_mt.text.segments import TranslationIterator
+from capsule_mt.translator import Translation
+from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator
+from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM
+
+TASK = "translation"
+CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist")
+OF_RECORDS = ("return_tensors", "return_text", "return_scores", "return_coverage")
+OF_COVERAGE = {
+    "coverage_threshold": "threshold",
+    "coverage_retry": "retry_beams",
+    "coverage_weight": "weight",
+    "coverage_method": "method",
+}
+OF_TEXTS = ("batch_tokens", "split_sentences", "max_source_tokens", "truncation", "src_lang", "tgt_lang", "copy", "keep")
+Records = list[dict[str, object]]
+
+
+class TranslationPipeline(Pipeline):
+    """Translates strings, with the interface that transformers' own pipeline had until version 5.
+
+        >>> translator = pipeline("translation", model=path)
+        >>> translator("Hello!")
+        [{'translation_text': 'Hallo!'}]
+
+    A string gives a list of one dictionary, a list of strings a list of dictionaries; any other iterable of strings (a
+    generator, a `KeyDataset`) is translated as it is read. With `num_return_sequences` above one, each string has a
+    list of its own. Results come in the order of the texts.
+
+    Parameters are those of `Translator` and of its call, at construction or at a call, and further:
+
+    - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
+    - `return_scores`: add `score`, the mean log-probability of a token of the translation;
+    - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.text.lines.coverage_record`);
+    - `coverage_threshold`, `coverage_retry`, `coverage_weight`, `coverage_method`: `threshold`, `retry_beams`, `weight`
+      and `method` of `CoverageOptions`.
+    """
+
+    _load_processor: Any = False
+    _load_image_processor: Any = False
+    _load_feature_extractor: Any = False
+    _load_tokenizer: Any = True
+
+    def __init__(self, model: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
+        settings = {name: kwargs.pop(name) for name in CONSTRUCTION if name in kwargs}
+        super().__init__(model, *args, **kwargs)
+        if self.tokenizer is None:
+            raise ValueError("the translation pipeline needs a `tokenizer`, got None")
+        self.translator = Translator(self.model, self.tokenizer, task=self.task or TASK, **settings)
+
+    def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        given = {name: value for name, value in parameters.items() if value is not None}
+        if given.get("return_tensors") is not None and given["return_tensors"] == given.get("return_text"):
+            shown = given["return_tensors"]
+            raise ValueError(f"`return_tensors` and `return_text` exclude each other, got {shown} for both")
+        records = {name: given.pop(name) for name in OF_RECORDS if name in given}
+        return {}, given, records
+
+    def __call__(self, inputs: object, *args: object, **kwargs: object) -> Any:
+        """Translate a string or a list of strings into a list of dictionaries, and any other iterable lazily."""
+        texts = list(inputs) if isinstance(inputs, (list, tuple)) else inputs
+        if isinstance(texts, list) and not texts:
+            return []
+        if isinstance(texts, Iterable) and not isinstance(texts, (str, bytes, dict, list, Dataset)):
+            texts = (text for text in texts) if not hasattr(texts, "__len__") else _Sized(texts)
+        results = super().__call__(texts, *args, **kwargs)
+        if isinstance(texts, list) and all(len(result) == 1 for result in results):
+            return [result[0] for result in results]
+        return results
+
+    def run_single(self, inputs: object, *parameters: dict[str, Any]) -> Records:
+        """Return the records of one text."""
+        return next(iter(self.get_iterator([inputs], 0, 1, *parameters)))
+
+    def get_iterator(
+        self,
+        inputs: object,
+        num_workers: int,
+        batch_size: int,
+        preprocess_params: dict[str, Any],
+        forward_params: dict[str, Any],
+        postprocess_params: dict[str, Any],
+    ) -> TranslationIterator[Records]:
+        """Return the records of each text, lazily, in order."""
+        options = _options(batch_size, forward_params, postprocess_params)
+
+        def translate(texts: list[str]) -> list[Records]:
+            found = self.forward([self.preprocess(text) for text in texts], options=options)
+            return [self.postprocess(one, options=options, **postprocess_params) for one in found]
+
+        return TranslationIterator(inputs, translate, options.window)
+
+    def preprocess(self, input_: str) -> str:  # type: ignore[override]
+        """Check that a text is one."""
+        if not isinstance(input_, str):
+            raise ValueError(f"the pipeline translates strings and lists of strings, got a {type(input_).__name__}")
+        return input_
+
+    def _forward(  # type: ignore[override]
+        self, input_tensors: list[str], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        """Translate a window of texts."""
+        return self.translator.translate(input_tensors, options)
+
+    def postprocess(  # type: ignore[override]
+        self, model_outputs: list[Translation], options: TranslationOptions, **asked: Any
+    ) -> Records:
+        """Return the records of the translations of one text."""
+        is_text = asked.get("return_text", not asked.get("return_tensors", False))
+        threshold = None if options.coverage is None else options.coverage.threshold
+        records: Records = []
+        for translation in model_outputs:
+            record: dict[str, object] = {"translation_text": translation.text}
+            if not is_text:
+                record = {"translation_token_ids": torch.tensor(translation.token_ids, dtype=torch.long)}
+            if asked.get("return_scores") and translation.score is not None:
+                record["score"] = translation.score
+            if translation.coverage is not None and (asked.get("return_coverage") or threshold is not None):
+                record["coverage"] = coverage_record(translation.coverage, threshold)
+            records.append(record)
+        return records
+
+
+class _Sized(Dataset[str]):
+    """A sized iterable, as what transformers' base class reads lazily."""
+
+    def __init__(self, texts: Any) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Any:
+        return iter(self.texts)
+
+
+def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, Any]) -> TranslationOptions:
+    """Return the options of a `Translator` that the parameters of a pipeline stand for."""
+    given = dict(settings)
+    of_coverage = {name: given.pop(old) for old, name in OF_COVERAGE.items() if old in given}
+    of_texts = {name: given.pop(name) for name in OF_TEXTS if name in given}
+    covers = asked.get("return_coverage") or of_coverage.keys() & {"threshold", "retry_beams", "weight"}
+    coverage = CoverageOptions(**of_coverage) if covers else None
+    scores = bool(asked.get("return_scores"))
+    return TranslationOptions(batch_size, coverage=coverage, scores=scores, generate_kwargs=given, **of_texts)
+
+
+class _AliasesWithLanguages(dict[str, str]):
+    """The registry's aliases, in which `translation_en_to_de` and its like stand for `translation`."""
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) or (
+            isinstance(task, str) and TASK_WITH_LANGUAGES.fullmatch(task) is not None
+        )
+
+    def __missing__(self, task: str) -> str:
+        if TASK_WITH_LANGUAGES.fullmatch(task) is None:
+            raise KeyError(task)
+        return TASK
+
+
+def restore_translation_task() -> None:
+    """Register `pipeline("translation")` where transformers has removed it, and touch nothing where it is there."""
+    registry: Any = PIPELINE_REGISTRY
+    if TASK in registry.supported_tasks:
+        return
+    registry.register_pipeline(TASK, pipeline_class=TranslationPipeline, pt_model=(CheckedSeq2SeqLM,), type="text")
+    # otherwise saving a pipeline would copy our file beside the model and demand `trust_remote_code` to load it
+    delattr(TranslationPipeline, "_registered_impl")
+    getattr(transformers.pipelines, "REMOVED_TASKS", {}).pop(TASK, None)
+    registry.task_aliases = _AliasesWithLanguages(registry.task_aliases)
