@@ -224,7 +224,7 @@ class FastTranslator:
             config = self._config(settings.pop("generation_config", None), settings)
             request = self._request(input_ids, attention_mask, config, limits)
             readings = self._readings(request, coverage=coverage)
-            found = self._search(request, readings)
+            found = self._search(request, readings if readings and readings.guided else None)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
             return None
@@ -236,7 +236,7 @@ class FastTranslator:
             if readings.head is None:
                 covered = self._coverage(input_ids, keep, sequences, found)
             else:
-                covered = _placed(keep, [[[row] for row in one.received or ()] for one in found])[:, 0]
+                covered = _placed(keep, self._received(request, found, readings))[:, 0]
         return Decoded(sequences, log_probs, covered)
 
     @torch.no_grad()
@@ -275,6 +275,19 @@ class FastTranslator:
         engine.num_threads = torch.get_num_threads()
         options = request.options if readings is None else replace(request.options, readings=readings)
         return engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
+
+    def _received(self, request: _Request, found: list[Found], readings: Readings) -> list[list[list[list[float]]]]:
+        """The most that a head attends to each word, but for the end token's step: [returned][1][words] by source."""
+        pairs = [(source, ids) for source, one in zip(request.sources, found, strict=True) for ids in one.tokens]
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        special = {"start": request.start, "end": request.end, "pad": request.pad}
+        scored = cast(Engine, self._engine).force(sources, targets, readings, **special)
+        rows = []
+        for (source, ids), one in zip(pairs, scored, strict=True):
+            steps = zip(*(one.received or [])[: len(ids) - (ids[-1] == request.end)], strict=True)
+            rows.append([[max(column) for column in steps] or [0.0] * len(source)])
+        copies = request.options.num_return_sequences
+        return [rows[first : first + copies] for first in range(0, len(rows), copies)]
 
     def _readings(self, request: _Request, *, coverage: bool | Sequence[int]) -> Readings | None:
         """What to read to the end of this request's translations, as far as the engine can."""
