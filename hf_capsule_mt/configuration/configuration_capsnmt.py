@@ -74,7 +74,7 @@ class CapsNMTConfig(CapsuleConfig):
     """
 
     model_type = "capsnmt"
-    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "routing_weights"]
+    keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "routing_weights"]
     attribute_map = {"num_hidden_layers": "encoder_layers"}
 
     vocab_size: int = 50000

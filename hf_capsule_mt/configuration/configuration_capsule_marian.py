@@ -103,7 +103,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     model_type = "capsule_marian"
     removed_fields: ClassVar[dict[str, str]] = GuidedConfig.removed_fields | {"em_density": "product"}
-    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
+    keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {
         "num_attention_heads": "encoder_attention_heads",
         "hidden_size": "d_model",

@@ -53,7 +53,7 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
     """
 
     model_type = "capsule_rnmt"
-    keys_to_ignore_at_inference = ["past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
+    keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {"num_hidden_layers": "encoder_layers", "d_model": "hidden_size"}
 
     vocab_size: int = 32000

@@ -10,6 +10,7 @@ from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBa
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.utils import ModelOutput
 
+from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_weights, load_tokenizer
 from hf_capsule_mt.modeling.vocabulary import vocabularies_of
 
@@ -90,10 +91,10 @@ class EnsembleLogits(LogitsProcessor):
                 encoder_outputs=self.encoded[number],
                 attention_mask=self.attention_mask,
                 decoder_input_ids=input_ids if self.caches[number] is None else input_ids[:, -1:],
-                past_key_values=self.caches[number],
                 use_cache=True,
+                **cache_field(self.caches[number]),
             )
-            self.caches[number] = output.past_key_values
+            self.caches[number] = getattr(output, CACHE_NAME)
             logs.append(output.logits[:, -1].float().log_softmax(dim=-1))
         average = torch.stack(logs).logsumexp(dim=0) - math.log(len(logs))
         return average.masked_fill(scores == -torch.inf, -torch.inf).to(scores.dtype)  # what is forbidden stays so

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from huggingface_hub import save_torch_state_dict
+from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
@@ -118,7 +119,8 @@ class FastTranslator:
         listed = Shortlist.load(shortlist) if isinstance(shortlist, (str, os.PathLike)) else shortlist
         self.shortlist = listed if isinstance(listed, Shortlist) else None
         if self.shortlist is not None:
-            self.shortlist.check(len(self.model.get_input_embeddings().weight), self._vocabulary)
+            embeddings = cast(nn.Embedding, model.get_input_embeddings())
+            self.shortlist.check(embeddings.num_embeddings, self._vocabulary)
         self._engine: Engine | None = None
         self._made_of: list[tuple[int, int]] = []
         self._missing = ""  # why there is no engine

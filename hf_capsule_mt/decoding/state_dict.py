@@ -1,6 +1,8 @@
 """The weights of a live model, for the writers of `capsule_mt.models`."""
 
+import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -8,9 +10,11 @@ from transformers import PreTrainedModel
 
 from capsule_mt.engine.program import Program, Tensor, UnsupportedModelError
 from capsule_mt.models.parts import Parts
-from capsule_mt.models.registry import write_program
+from capsule_mt.models.registry import WRITERS, write_program
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+ROOTS = ("hf_capsule_mt", "transformers", "transformers_modules")  # whose models are known
+TRAINING = ("training", "gradient_checkpointing", "name_or_path", "dropout", "layerdrop")  # ends of attributes
 PLAIN = (nn.Parameter, torch.Tensor)  # subclasses may be quantised
 
 
@@ -32,10 +36,11 @@ class StateDict:
         return iter(self.tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        module, tensor = _module_at(self.model, name.rpartition(".")[0]), self.tensors.get(name)
-        is_changed = isinstance(module, nn.Linear) and type(module) is not nn.Linear
-        if tensor is None or is_changed or type(tensor) not in PLAIN or not tensor.is_floating_point():
-            raise self.problem(name, f"a {type(module).__module__}.{type(module).__name__} has no fast form")
+        if name not in self.tensors:
+            raise self.problem(name, f"lacks `{name}`, which the configuration asks for")
+        tensor = self.tensors[name]
+        if type(tensor) not in PLAIN or not tensor.is_floating_point():
+            raise self.problem(name, f"a {type(tensor).__name__} of {tensor.dtype} has no fast form")
         return tuple(tensor.shape)
 
     def read(self, name: str) -> Tensor:
@@ -47,14 +52,37 @@ class StateDict:
         return UnsupportedModelError(f"{message} (`{name}` of the model)")
 
 
-def _module_at(model: nn.Module, place: str) -> nn.Module:
-    """Return the module of this name, or the last one on the way to it that there is."""
-    for child in filter(None, place.split(".")):
-        found = getattr(model, child, None)
-        if not isinstance(found, nn.Module):
-            break
-        model = found
-    return model
+def _check_modules(model: PreTrainedModel) -> None:
+    """Refuse a model whose modules are not those that its configuration describes, which the program is written by."""
+    if type(model).__module__.partition(".")[0] not in ROOTS:
+        raise UnsupportedModelError(f"{_name_of(model)} has no fast form")
+    if model.config.model_type not in WRITERS:
+        return  # the error names it
+    with torch.device("meta"):
+        described = dict(type(model)(copy.deepcopy(model.config)).named_modules(remove_duplicate=False))
+    for place, module in model.named_modules(remove_duplicate=False):
+        other = described.pop(place, None)
+        if type(module) is not type(other):
+            raise UnsupportedModelError(f"{_name_of(module)} has no fast form (`{place}` of the model)")
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            continue  # their weights say all
+        ours, theirs = vars(module), vars(other)
+        for name in [name for name in ours if name in theirs or callable(ours[name])]:
+            if not name.startswith("_") and not name.endswith(TRAINING) and _differ(ours[name], theirs.get(name)):
+                setting = getattr(ours[name], "__name__", repr(ours[name]))
+                raise UnsupportedModelError(f"`{place}.{name}` {setting} is none of the configuration's: no fast form")
+    for place, module in described.items():
+        raise UnsupportedModelError(f"a model without `{place}`, a {_name_of(module)}, has no fast form")
+
+
+def _differ(value: Any, other: Any) -> bool:
+    """Whether two attributes differ, if they are of a kind that changes what a module computes."""
+    is_setting = callable(value) or isinstance(value, (bool, int, float, str, tuple, dict))
+    return is_setting and not isinstance(value, nn.Module) and bool(value != other)
+
+
+def _name_of(module: nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__name__}"
 
 
 def program_of(model: PreTrainedModel) -> tuple[Program, Parts]:
@@ -70,4 +98,5 @@ def program_of(model: PreTrainedModel) -> tuple[Program, Parts]:
         )
     if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
         raise UnsupportedModelError("a model with forward hooks has no fast form")
+    _check_modules(model)
     return write_program(model.config.to_dict(), StateDict(model))

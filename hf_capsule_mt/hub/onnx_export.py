@@ -96,7 +96,7 @@ def _export_graph(model: TranslationModel, name: str) -> ir.Model:
     shapes = {"encoder_attention_mask": mask_shape, "input_ids": {0: batch, 1: target}}
     with torch.no_grad():
         first = model(input_ids=ids, attention_mask=mask, decoder_input_ids=inputs["input_ids"], use_cache=True)
-    entries = cache_entries(model, first.past_key_values, states)
+    entries = cache_entries(model, first.cache, states)
     if name == "first step":
         inputs["encoder_hidden_states"], shapes["encoder_hidden_states"] = states, mask_shape
         outputs = [f"{PRESENT}{entry}" for entry in entries]
@@ -177,7 +177,9 @@ def _spell_out_sigmoid(node: ir.Node) -> None:
     new = [one, negative, power, below, result]
     for number, inner in enumerate(new):  # a body of a loop shares its names with the graph around it
         inner.outputs[0].name = f"{node.outputs[0].name}/{number}"
-    ir.convenience.replace_nodes_and_values(node.graph, node, [node], new, node.outputs, result.outputs)
+    ir.convenience.replace_nodes_and_values(
+        cast(ir.Graph, node.graph), node, [node], new, node.outputs, result.outputs
+    )
 
 
 def _quantized(model: ir.Model) -> ir.Model:

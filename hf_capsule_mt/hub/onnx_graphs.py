@@ -117,7 +117,7 @@ class FirstStepGraph(nn.Module):
             decoder_input_ids=input_ids,
             use_cache=True,
         )
-        return output.logits, cache_entries(self.model, output.past_key_values, encoder_hidden_states)
+        return output.logits, cache_entries(self.model, output.cache, encoder_hidden_states)
 
 
 class NextStepGraph(nn.Module):
@@ -139,10 +139,10 @@ class NextStepGraph(nn.Module):
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=encoder_attention_mask,
             decoder_input_ids=input_ids,
-            past_key_values=restore_cache(self.model, past, encoder_attention_mask),
+            cache=restore_cache(self.model, past, encoder_attention_mask),
             use_cache=True,
         )
-        entries = cache_entries(self.model, output.past_key_values, states)
+        entries = cache_entries(self.model, output.cache, states)
         return output.logits, {name: tensor for name, tensor in entries.items() if ".decoder." in name}
 
 

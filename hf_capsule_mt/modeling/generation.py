@@ -8,6 +8,7 @@ from torch import nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.utils import ModelOutput
 
+from hf_capsule_mt.modeling.cache_names import rename_cache
 from hf_capsule_mt.modeling.losses import decoder_inputs_from_labels
 
 
@@ -49,7 +50,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         return decoder_inputs_from_labels(labels, self.config)
 
     @torch.no_grad()
-    def generate(  # type: ignore[override]
+    def generate(
         self,
         inputs: torch.Tensor | None = None,
         *args: Any,
@@ -66,7 +67,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         decoding step computed there. They follow the winning beam, sampling and speculative decoding by themselves,
         and decoding keeps its speed.
         """
-        output = super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+        rename_cache(kwargs)
+        output = super().generate(inputs, *args, **kwargs)
         if not output_routing_weights:
             return output
         if not isinstance(output, ModelOutput):

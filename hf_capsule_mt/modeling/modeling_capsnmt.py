@@ -26,6 +26,7 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
@@ -280,6 +281,7 @@ class CapsNMTDecoder(RecurrentStack):
         self.post_init()
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -287,7 +289,7 @@ class CapsNMTDecoder(RecurrentStack):
         capsules: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
@@ -307,8 +309,8 @@ class CapsNMTDecoder(RecurrentStack):
         if use_cache is None:
             use_cache = self.config.use_cache
         if self.gradient_checkpointing and self.training:
-            use_cache, past_key_values = False, None
-        cache = self._checked_cache(past_key_values)
+            use_cache, cache = False, None
+        cache = self._checked_cache(cache)
         if cache is None and use_cache:
             cache = RecurrentCache(len(self.layers))
         hidden = self.embed(input_ids, inputs_embeds)
@@ -323,7 +325,7 @@ class CapsNMTDecoder(RecurrentStack):
         one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
         if cache is not None and one_by_one and mask is None and not shown:
             top = self.decoding_step(self, hidden[:, 0], cache, memory).unsqueeze(1)
-            return CapsuleDecoderOutput(last_hidden_state=top, past_key_values=cache)
+            return CapsuleDecoderOutput(last_hidden_state=top, **cache_field(cache))
         # while the cache records its past, it needs the state after every single word
         spans = [slice(None)]
         if cache is not None and cache.record_past:
@@ -340,7 +342,7 @@ class CapsNMTDecoder(RecurrentStack):
             attentions = (torch.cat(of_parts, dim=1).unsqueeze(1),)  # [B, 1, T, S]
         return CapsuleDecoderOutput(
             last_hidden_state=states[-1],
-            past_key_values=cache,
+            **cache_field(cache),
             hidden_states=tuple(states) if output_hidden_states else None,
             cross_attentions=attentions,
         )
@@ -410,7 +412,7 @@ class CapsNMTDecoder(RecurrentStack):
     def _checked_cache(self, cache: Cache | None) -> RecurrentCache | None:
         if cache is not None and (not isinstance(cache, RecurrentCache) or len(cache) != len(self.layers)):
             raise ValueError(
-                f"`past_key_values` must be a RecurrentCache of {len(self.layers)} layers, got "
+                f"`cache` must be a RecurrentCache of {len(self.layers)} layers, got "
                 f"{type(cache).__name__} of {len(cache)}"
             )
         return cache
@@ -455,6 +457,7 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
         return self.encoder.embed_tokens
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -462,7 +465,7 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
@@ -475,7 +478,7 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
         Args:
             attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
             encoder_outputs: of the same source, with or without its `capsules`; the encoder is then not run.
-            past_key_values: the cache of the tokens before `decoder_input_ids`.
+            cache: the cache of the tokens before `decoder_input_ids`.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
         """
         if encoder_outputs is None:
@@ -497,7 +500,7 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
             capsules=encoded.capsules,
             encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             output_attentions=output_attentions,
@@ -538,6 +541,7 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
         return embeddings
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -545,7 +549,7 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
@@ -575,7 +579,7 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,

@@ -21,6 +21,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.initial_std import get_initial_std
@@ -206,13 +207,14 @@ class CapsuleMarianDecoder(TransformerStack):
         self.post_init()
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
@@ -227,14 +229,14 @@ class CapsuleMarianDecoder(TransformerStack):
         if use_cache is None:
             use_cache = self.config.use_cache
         if self.gradient_checkpointing and self.training:
-            use_cache, past_key_values = False, None
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
-        if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
-        if past_key_values is not None and self.config.guided_routing != "none":
-            past_key_values = guided_cache(past_key_values)
-        self_attention_cache = None if past_key_values is None else past_key_values.self_attention_cache
+            use_cache, cache = False, None
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
+        if cache is not None and not isinstance(cache, EncoderDecoderCache):
+            cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
+        if cache is not None and self.config.guided_routing != "none":
+            cache = guided_cache(cache)
+        self_attention_cache = None if cache is None else cache.self_attention_cache
         start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
         hidden = self.embed(input_ids, inputs_embeds, start)
         implementation = "eager" if output_attentions else self.config._attn_implementation
@@ -251,7 +253,7 @@ class CapsuleMarianDecoder(TransformerStack):
                     mask,
                     encoder_hidden_states,
                     encoder_mask,
-                    past_key_values=past_key_values,
+                    cache=cache,
                     output_attentions=output_attentions,
                     output_routing_weights=output_routing_weights,
                 )
@@ -266,7 +268,7 @@ class CapsuleMarianDecoder(TransformerStack):
             hidden,
             encoder_hidden_states,
             encoder_attention_mask,
-            past_key_values,
+            cache,
             output_routing_weights,
             begins,
         )
@@ -274,7 +276,7 @@ class CapsuleMarianDecoder(TransformerStack):
         has_cross = output_attentions and encoder_hidden_states is not None
         return CapsuleDecoderOutput(
             last_hidden_state=guided.state,
-            past_key_values=past_key_values,
+            **cache_field(cache),
             hidden_states=(*states[:-1], guided.state) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
             cross_attentions=tuple(cross_attentions) if has_cross else None,
@@ -288,7 +290,7 @@ class CapsuleMarianDecoder(TransformerStack):
         hidden: torch.Tensor,
         encoder_hidden_states: torch.Tensor | None,
         encoder_attention_mask: torch.Tensor | None,
-        past_key_values: EncoderDecoderCache | None,
+        cache: EncoderDecoderCache | None,
         output_routing_weights: bool,
         begins: bool,
     ) -> GuidanceOutput:
@@ -297,7 +299,7 @@ class CapsuleMarianDecoder(TransformerStack):
         if isinstance(guidance, NoGuidance):
             return guidance(hidden)
         mask = source_mask(encoder_attention_mask, ask=begins)
-        cache = None if past_key_values is None else guided_cache(past_key_values)
+        cache = None if cache is None else guided_cache(cache)
         sources = guidance.prepare(encoder_hidden_states, mask, cache)
         return guidance(hidden, sources, mask, output_routing_weights)
 
@@ -330,6 +332,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         self.post_init()
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -337,7 +340,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
@@ -351,7 +354,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         Args:
             attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
             encoder_outputs: of the same source; the encoder is then not run.
-            past_key_values: the cache of the tokens before `decoder_input_ids`.
+            cache: the cache of the tokens before `decoder_input_ids`.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
             output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
         """
@@ -372,7 +375,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             output_attentions=output_attentions,
@@ -409,6 +412,7 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
         self.post_init()
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -416,7 +420,7 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
@@ -447,7 +451,7 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,

@@ -24,6 +24,7 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
+from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.gru import FusedGRU, GRULayer
@@ -227,13 +228,14 @@ class CapsuleRNMTDecoder(RNMTStack):
         self.post_init()
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
@@ -252,7 +254,7 @@ class CapsuleRNMTDecoder(RNMTStack):
             self.config, output_attentions, output_hidden_states
         )
         source = encoder_hidden_states
-        cache = self.cache_for(past_key_values, use_cache)
+        cache = self.cache_for(cache, use_cache)
         begins = cache is None or cache.states is None  # a sentence; its mask is not asked again at each step
         keep = source_mask(
             self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]), ask=begins
@@ -279,7 +281,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         routing_weights = {} if guided.weights is None else {"decoder.guidance": guided.weights}
         return CapsuleDecoderOutput(
             last_hidden_state=guided.state,
-            past_key_values=cache,
+            **cache_field(cache),
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             cross_attentions=(compaction.restore(attentions)[:, None],) if output_attentions else None,
             routing_weights=routing_weights if output_routing_weights else None,
@@ -300,18 +302,15 @@ class CapsuleRNMTDecoder(RNMTStack):
             return self.guidance(state)
         return self.guidance(state, self.guidance.prepare(source, mask, cache), mask, output_routing_weights)
 
-    def cache_for(self, past_key_values: object, use_cache: bool | None) -> RecurrentCache | None:
+    def cache_for(self, cache: object, use_cache: bool | None) -> RecurrentCache | None:
         """Return the cache to read and to write."""
-        if past_key_values is not None and not isinstance(past_key_values, RecurrentCache):
-            raise TypeError(
-                f"`past_key_values` of {type(self).__name__} must be a RecurrentCache, got "
-                f"{type(past_key_values).__name__}"
-            )
+        if cache is not None and not isinstance(cache, RecurrentCache):
+            raise TypeError(f"`cache` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}")
         if self.training and self.attention_layer.gradient_checkpointing:
             return None
-        if past_key_values is None and (self.config.use_cache if use_cache is None else use_cache):
+        if cache is None and (self.config.use_cache if use_cache is None else use_cache):
             return RecurrentCache(self.config.decoder_layers)
-        return past_key_values
+        return cache
 
     def begin(
         self, source: torch.Tensor, mask: torch.Tensor | None, cache: RecurrentCache | None
@@ -377,6 +376,7 @@ class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
         self.post_init()
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -384,7 +384,7 @@ class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
@@ -398,7 +398,7 @@ class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
         Args:
             attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
             encoder_outputs: of the same source; the encoder is then not run.
-            past_key_values: the cache of the tokens before `decoder_input_ids`.
+            cache: the cache of the tokens before `decoder_input_ids`.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
             output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
         """
@@ -419,7 +419,7 @@ class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             output_attentions=output_attentions,
@@ -458,6 +458,7 @@ class CapsuleRNMTForConditionalGeneration(
         self.post_init()
 
     @can_return_tuple
+    @takes_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -465,7 +466,7 @@ class CapsuleRNMTForConditionalGeneration(
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
@@ -496,7 +497,7 @@ class CapsuleRNMTForConditionalGeneration(
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,

@@ -1,17 +1,18 @@
 """The models' outputs: transformers' output classes with routing weights and the parts of the loss."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
-from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
+
+from hf_capsule_mt.modeling.cache_names import cache_field, gives_both_cache_names
 
 # The assignment probabilities [..., N, M] of one routing, one tensor per iteration
 IterationWeights = tuple[torch.Tensor, ...]
@@ -36,6 +37,7 @@ class SourceCapsulesOutput(CapsuleEncoderOutput):
     capsules: torch.Tensor | None = None
 
 
+@gives_both_cache_names
 @dataclass
 class CapsuleDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     """The decoder output of transformers and, if asked for, `routing_weights` and what guided losses are made of.
@@ -49,6 +51,7 @@ class CapsuleDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     unguided_state: torch.Tensor | None = None
 
 
+@gives_both_cache_names
 @dataclass
 class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
     """[`~transformers.modeling_outputs.Seq2SeqModelOutput`] and, if asked for, `routing_weights` of both stacks and
@@ -59,6 +62,7 @@ class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
     unguided_state: torch.Tensor | None = None
 
 
+@gives_both_cache_names
 @dataclass
 class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
     """[`~transformers.modeling_outputs.Seq2SeqLMOutput`], the parts of `loss`, and `routing_weights`, if asked for.
@@ -102,7 +106,7 @@ def join_stacks(
         routing_weights = (getattr(encoded, "routing_weights", None) or {}) | (decoded.routing_weights or {})
     return CapsuleSeq2SeqModelOutput(
         last_hidden_state=decoded.last_hidden_state,
-        past_key_values=cast(EncoderDecoderCache | None, decoded.past_key_values),
+        **cache_field(decoded.cache),
         decoder_hidden_states=decoded.hidden_states,
         decoder_attentions=decoded.attentions,
         cross_attentions=decoded.cross_attentions,
@@ -129,7 +133,7 @@ def translation_output(
     return CapsuleSeq2SeqLMOutput(
         loss=loss,
         logits=logits,
-        past_key_values=outputs.past_key_values,
+        **cache_field(outputs.cache),
         decoder_hidden_states=outputs.decoder_hidden_states,
         decoder_attentions=outputs.decoder_attentions,
         cross_attentions=outputs.cross_attentions,

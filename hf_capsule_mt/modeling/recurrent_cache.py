@@ -13,6 +13,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from hf_capsule_mt.modeling.cache_names import CACHE_NAME
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
 
 RecurrentState = tuple[torch.Tensor, ...]  # (h, c) or (h,), each [B, d]
@@ -225,18 +226,16 @@ class RecurrentGeneration(GenerationMixin):
         """Raise for a cache of another kind or another number of layers."""
         num_layers = self._num_layers
         if not isinstance(cache, RecurrentCache):
-            raise TypeError(
-                f"`past_key_values` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}"
-            )
+            raise TypeError(f"`cache` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}")
         if len(cache) != num_layers:
-            raise ValueError(f"`past_key_values` has {len(cache)} layers, but `decoder_layers` is {num_layers}")
+            raise ValueError(f"`cache` has {len(cache)} layers, but `decoder_layers` is {num_layers}")
         return cache
 
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """As in transformers, which writes the cache into `model_kwargs`."""
-        implementation, given = generation_config.cache_implementation, model_kwargs.get("past_key_values")
+        implementation, given = generation_config.cache_implementation, model_kwargs.get(CACHE_NAME)
         if implementation not in CACHE_IMPLEMENTATIONS:
             raise ValueError(
                 f'`cache_implementation` "{implementation}" is not for a recurrent model, whose cache has a fixed '
@@ -244,9 +243,9 @@ class RecurrentGeneration(GenerationMixin):
             )
         if given is not None:
             if implementation is not None:
-                raise ValueError("give `cache_implementation` or `past_key_values`, not both")
+                raise ValueError("give `cache_implementation` or `cache`, not both")
             self.check_cache(given)._is_user_defined = True
         elif generation_config.use_cache is not False:
-            cache = model_kwargs["past_key_values"] = self.new_cache(static=implementation == "static")
+            cache = model_kwargs[CACHE_NAME] = self.new_cache(static=implementation == "static")
             if generation_config.is_assistant:
                 cache.activate_past_recording()

@@ -73,7 +73,7 @@ def guided_cache(cache: Cache) -> GuidedCache:
     if isinstance(cache, GuidedCache):
         return cache
     if not isinstance(cache, EncoderDecoderCache):
-        raise TypeError(f"`past_key_values` must be an EncoderDecoderCache, got {type(cache).__name__}")
+        raise TypeError(f"`cache` must be an EncoderDecoderCache, got {type(cache).__name__}")
     guided = GuidedCache(cache.self_attention_cache, cache.cross_attention_cache)
     guided.is_updated = cache.is_updated
     if getattr(cache, "_is_user_defined", False):

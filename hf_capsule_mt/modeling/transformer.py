@@ -118,20 +118,20 @@ class MultiHead(nn.Module):
         return hidden.unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
 
     def keys_and_values(
-        self, source: torch.Tensor, past_key_values: EncoderDecoderCache | None
+        self, source: torch.Tensor, cache: EncoderDecoderCache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Project keys and values [B, H, K, d / H]: the encoder's once per sentence, the decoder's into the cache."""
-        if past_key_values is None:
+        if cache is None:
             return self.split_heads(self.k_proj(source)), self.split_heads(self.v_proj(source))
-        if self.is_cross and past_key_values.is_updated.get(self.layer):
-            cached: Any = past_key_values.cross_attention_cache.layers[self.layer]
+        if self.is_cross and cache.is_updated.get(self.layer):
+            cached: Any = cache.cross_attention_cache.layers[self.layer]
             return cached.keys, cached.values
-        cache: Cache = past_key_values.cross_attention_cache if self.is_cross else past_key_values.self_attention_cache
-        keys, values = cache.update(
+        half: Cache = cache.cross_attention_cache if self.is_cross else cache.self_attention_cache
+        keys, values = half.update(
             self.split_heads(self.k_proj(source)), self.split_heads(self.v_proj(source)), self.layer
         )
         if self.is_cross:
-            past_key_values.is_updated[self.layer] = True
+            cache.is_updated[self.layer] = True
         return keys, values
 
     def forward(
@@ -139,13 +139,13 @@ class MultiHead(nn.Module):
         hidden: torch.Tensor,
         mask: torch.Tensor | None = None,
         encoder_hidden: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         output_attentions: bool = False,
         output_routing_weights: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None, IterationWeights | None]:
         """Queries [B, T, d] -> output [B, T, d], attention weights [B, H, T, K] and routing weights, if asked for."""
         queries = self.split_heads(self.q_proj(hidden))
-        keys, values = self.keys_and_values(hidden if encoder_hidden is None else encoder_hidden, past_key_values)
+        keys, values = self.keys_and_values(hidden if encoder_hidden is None else encoder_hidden, cache)
         dropout = self.config.attention_dropout if self.training else 0.0
         heads, attention_weights = self.attend(queries, keys, values, mask, dropout, output_attentions)
         heads = heads.transpose(1, 2).flatten(-2)  # [B, T, d]
@@ -253,18 +253,18 @@ class DecoderLayer(TransformerLayer):
         mask: torch.Tensor | None,
         encoder_hidden: torch.Tensor | None,
         encoder_mask: torch.Tensor | None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         output_attentions: bool = False,
         output_routing_weights: bool = False,
     ) -> DecoderLayerOutput:
         """[B, T, d] and the encoder's states [B, S, d] -> [B, T, d]."""
         asked = {"output_attentions": output_attentions, "output_routing_weights": output_routing_weights}
-        attended, attentions, weights = self.self_attn(hidden, mask, None, past_key_values, **asked)
+        attended, attentions, weights = self.self_attn(hidden, mask, None, cache, **asked)
         hidden = self.self_attn_layer_norm(hidden + self.dropout(attended))
         cross_attentions = cross_weights = None
         if encoder_hidden is not None:
             attended, cross_attentions, cross_weights = self.encoder_attn(
-                hidden, encoder_mask, encoder_hidden, past_key_values, **asked
+                hidden, encoder_mask, encoder_hidden, cache, **asked
             )
             hidden = self.encoder_attn_layer_norm(hidden + self.dropout(attended))
         hidden = self.final_layer_norm(hidden + self.dropout(self.feed_forward(hidden)))

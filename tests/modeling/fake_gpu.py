@@ -114,10 +114,10 @@ def run_model(model: Any) -> None:
         for cache in caches:
             for word in batch["labels"][:, :3].split(1, dim=1):
                 output = model(
-                    attention_mask=mask, encoder_outputs=encoded, decoder_input_ids=word, past_key_values=cache,
+                    attention_mask=mask, encoder_outputs=encoded, decoder_input_ids=word, cache=cache,
                     use_cache=True,
                 )  # fmt: skip
-                cache = output.past_key_values
+                cache = output.cache
                 cache.reorder_cache(torch.empty(3, dtype=torch.long, device=DEVICE))
 
 

@@ -21,6 +21,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileConfig
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
+from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
+
 TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
 PAD, EOS, START = 1, 2, 3
 
@@ -152,10 +154,10 @@ class ModelChecks:
                     encoder_outputs=encoder_outputs,
                     attention_mask=batch["attention_mask"],
                     decoder_input_ids=batch["decoder_input_ids"][:, start : start + size],
-                    past_key_values=cache,
+                    cache=cache,
                     use_cache=True,
                 )
-                cache, start = output.past_key_values, start + size
+                cache, start = output.cache, start + size
                 assert cache.get_seq_length() == start
                 logits.append(output.logits)
             torch.testing.assert_close(torch.cat(logits, dim=1), expected, **TOLERANCE)
@@ -269,9 +271,9 @@ class ModelChecks:
             **source,
             decoder_input_ids=begun.sequences,
             decoder_attention_mask=torch.ones_like(begun.sequences),
-            past_key_values=begun.past_key_values,
             max_new_tokens=5,
             min_new_tokens=5,
+            **cache_field(getattr(begun, CACHE_NAME)),
         )
         assert torch.equal(continued, whole)
 
@@ -302,12 +304,12 @@ class ModelChecks:
         if not self.family.has_keys_and_values:
             pytest.skip("a recurrent decoder has no keys and values")
         model, batch = self.model(mix), self.batch()
-        self.check_cache(model, model(**batch, use_cache=True).past_key_values, 3, 6)
+        self.check_cache(model, model(**batch, use_cache=True).cache, 3, 6)
         for settings, rows in (({}, 3), ({"do_sample": True}, 3), ({"num_beams": 2}, 6)):
             output = model.generate(
                 **self.source(batch), **settings, max_new_tokens=5, min_new_tokens=5, return_dict_in_generate=True
             )
-            self.check_cache(model, output.past_key_values, rows, 5)
+            self.check_cache(model, getattr(output, CACHE_NAME), rows, 5)
 
     def compiled_decoding(self, model: Any, source: dict[str, torch.Tensor], **settings: Any) -> Any:
         """Decode with a static cache, compiled without a code generator, once for all steps."""
@@ -340,9 +342,31 @@ class ModelChecks:
         for steps in ("decoder_hidden_states", "cross_attentions"):
             torch.testing.assert_close(getattr(actual, steps), getattr(expected, steps), **TOLERANCE)
         if self.family.has_keys_and_values:
-            self.check_cache(model, actual.past_key_values, 3, actual.past_key_values.get_max_length())
+            cache = getattr(actual, CACHE_NAME)
+            self.check_cache(model, cache, 3, cache.get_max_length())
             assert [len(layers) for layers in actual.cross_attentions] == [model.config.decoder_layers] * 5
             assert [len(states) for states in actual.decoder_hidden_states] == [model.config.decoder_layers + 1] * 5
+
+    @pytest.mark.parametrize("name", ["cache", "past_key_values"])
+    def test_the_cache_goes_by_both_names(self, mix, name):
+        """In `forward`, in outputs and in `generate()`, whichever name the installed transformers has."""
+        model, batch = self.model(mix), self.batch()
+        source, tokens = self.source(batch), batch["decoder_input_ids"]
+        expected = model(**batch, use_cache=False).logits[:, 3]
+        for module in (model, model.model):
+            cache = getattr(module(**source, decoder_input_ids=tokens[:, :3], use_cache=True), name)
+            assert cache.get_seq_length() == 3
+            output = module(**source, decoder_input_ids=tokens[:, 3:4], **{name: cache})
+            assert output.cache.get_seq_length() == output.past_key_values.get_seq_length() == 4
+            if module is model:
+                torch.testing.assert_close(output.logits[:, 0], expected, **TOLERANCE)
+        whole = model.generate(**source, max_new_tokens=6, min_new_tokens=6)
+        cache = model(**source, decoder_input_ids=whole[:, :3], use_cache=True).cache
+        prefix = {"decoder_input_ids": whole[:, :4], "decoder_attention_mask": torch.ones_like(whole[:, :4])}
+        continued = model.generate(**source, **prefix, max_new_tokens=3, min_new_tokens=3, **{name: cache})
+        assert torch.equal(continued, whole)
+        with pytest.raises(ValueError, match="not both"):
+            model(**source, decoder_input_ids=tokens, cache=cache, past_key_values=cache)
 
     def test_a_cache_of_transformers_is_taken(self, mix):
         """A plain cache that a user makes has no place for what a family keeps beside keys and values."""
@@ -354,15 +378,15 @@ class ModelChecks:
         for make in (lambda: DynamicCache(), lambda: EncoderDecoderCache(DynamicCache(), DynamicCache())):
             given, returned = make(), []
             for position in range(3):
-                step = model(**source, decoder_input_ids=tokens[:, position : position + 1], past_key_values=given)
+                step = model(**source, decoder_input_ids=tokens[:, position : position + 1], cache=given)
                 torch.testing.assert_close(step.logits[:, 0], expected[:, position], **TOLERANCE)
                 assert given.get_seq_length() == position + 1
-                returned.append(step.past_key_values)
-            following = model(**source, decoder_input_ids=tokens[:, 3:4], past_key_values=returned[-1]).logits
+                returned.append(step.cache)
+            following = model(**source, decoder_input_ids=tokens[:, 3:4], cache=returned[-1]).logits
             torch.testing.assert_close(following[:, 0], expected[:, 3], **TOLERANCE)
         greedy = model.generate(**source, max_new_tokens=6, min_new_tokens=6)
         given = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        assert torch.equal(model.generate(**source, max_new_tokens=6, min_new_tokens=6, past_key_values=given), greedy)
+        assert torch.equal(model.generate(**source, max_new_tokens=6, min_new_tokens=6, cache=given), greedy)
 
     def test_generates_from_embeddings_and_from_encoder_outputs(self, mix):
         model, source = self.model(mix), self.source(self.batch())

@@ -85,10 +85,10 @@ class TestCapsNMT(ModelChecks):
                 attention_mask=batch["attention_mask"],
                 decoder_input_ids=padded[:, start:end],
                 decoder_attention_mask=keep[:, :end],
-                past_key_values=cache,
+                cache=cache,
                 use_cache=True,
             )
-            cache = output.past_key_values
+            cache = output.cache
             parts.append(output.logits)
         torch.testing.assert_close(torch.cat(parts, dim=1)[keep.bool()], expected.flatten(0, 1), **TOLERANCE)
 
@@ -163,7 +163,7 @@ class TestCapsNMT(ModelChecks):
         with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
             model(**self.source(batch))
         with pytest.raises(ValueError, match=r"must be a RecurrentCache of \d layers"):
-            model(**batch, past_key_values=RecurrentCache(7))
+            model(**batch, cache=RecurrentCache(7))
         with pytest.raises(ValueError, match=r"`capsules` must be \[B, "):
             model.get_decoder()(input_ids=batch["decoder_input_ids"], capsules=torch.zeros(3, 2, 16))
         with pytest.raises(ValueError, match="the decoder needs the source"):
@@ -176,7 +176,7 @@ class TestCapsNMT(ModelChecks):
         torch.manual_seed(3)
         model = self.family.generation_class(self.config(mix, hidden_size=64, vocab_size=100, embedding_size=64))
         source = torch.randint(4, 100, (8, 9))
-        cache = model(source, decoder_input_ids=source, use_cache=True).past_key_values
+        cache = model(source, decoder_input_ids=source, use_cache=True).cache
         assert 0.5 < cache.constants["source"].std() < 2  # that of normalised states, and of scaled embeddings
         loss = model(source, labels=torch.randint(4, 100, (8, 9))).loss
         assert loss < 2 * torch.tensor(100.0).log()

@@ -86,14 +86,14 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         if record_past:
             cache.activate_past_recording()
         source = self.source(batch)
-        model(**source, decoder_input_ids=prefix, decoder_attention_mask=mask, past_key_values=cache)
+        model(**source, decoder_input_ids=prefix, decoder_attention_mask=mask, cache=cache)
         following = torch.stack([batch["decoder_input_ids"][row, length] for row, length in enumerate(lengths)])
         for _ in range(2):  # the second time after it was taken back
             output = model(
                 **source,
                 decoder_input_ids=following[:, None],
                 decoder_attention_mask=torch.cat([mask, torch.ones(3, 1)], dim=1),
-                past_key_values=cache,
+                cache=cache,
             )
             for row, length in enumerate(lengths):
                 torch.testing.assert_close(output.logits[row, 0], expected[row, length], **TOLERANCE)
@@ -169,7 +169,7 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
     def test_other_caches_are_errors(self, mix):
         model, batch = self.model(mix), self.batch()
         with pytest.raises(TypeError, match=r"must be a RecurrentCache, got DynamicCache"):
-            model(**batch, past_key_values=DynamicCache())
+            model(**batch, cache=DynamicCache())
         with pytest.raises(ValueError, match='`cache_implementation` "quantized"'):
             model.generate(**self.source(batch), cache_implementation="quantized")
 
@@ -326,9 +326,9 @@ def test_what_is_known_of_a_sentence_follows_its_row(batch, method):
             attention_mask=batch["attention_mask"],
             decoder_input_ids=tokens[:, :1],
             use_cache=True,
-        ).past_key_values
+        ).cache
         getattr(cache, move)(order)
-        logits = model(**in_order, decoder_input_ids=tokens[order, 1:], past_key_values=cache).logits
+        logits = model(**in_order, decoder_input_ids=tokens[order, 1:], cache=cache).logits
         torch.testing.assert_close(logits, expected[order, 1:], **TOLERANCE)
 
 

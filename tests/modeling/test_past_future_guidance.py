@@ -159,7 +159,7 @@ def test_what_a_sentence_costs_once_is_in_the_cache(batch, method, monkeypatch):
         calls.clear()
         output = model.generate(**source, **settings, max_new_tokens=6, min_new_tokens=6, return_dict_in_generate=True)
         assert calls == [1]
-        cache = output.past_key_values
+        cache = output.cache
         rows = 3 * max(settings.get("num_beams", 1), settings.get("num_return_sequences", 1))
         assert [cache.constants[name].shape[::2] for name in SOURCE_NAMES] == [(rows, 7)] * 2
         assert len(cache.cross_attention_cache) == model.config.decoder_layers
@@ -174,14 +174,14 @@ def test_a_cache_of_other_sentences_is_not_used(batch):
     expected = model(**inputs, decoder_input_ids=tokens, use_cache=False).logits
     order = torch.tensor([2, 0, 0])
     for move in ("reorder_cache", "batch_select_indices"):
-        cache = model(**inputs, decoder_input_ids=tokens[:, :1], use_cache=True).past_key_values
+        cache = model(**inputs, decoder_input_ids=tokens[:, :1], use_cache=True).cache
         getattr(cache, move)(order)
         encoded_in_order = type(encoded)(last_hidden_state=encoded.last_hidden_state[order])
         logits = model(
             encoder_outputs=encoded_in_order,
             attention_mask=batch["attention_mask"][order],
             decoder_input_ids=tokens[order, 1:],
-            past_key_values=cache,
+            cache=cache,
         ).logits
         torch.testing.assert_close(logits, expected[order, 1:], **TOLERANCE)
 

@@ -7,6 +7,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from hf_capsule_mt.modeling.cache_names import CACHE_NAME
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.sentence_cache import GuidedCache, guided_cache
 
@@ -128,7 +129,7 @@ class Model(RecurrentGeneration):
 def prepare(model_kwargs=None, **settings):
     model_kwargs = model_kwargs or {}
     Model()._prepare_cache_for_generation(GenerationConfig(**settings), model_kwargs, None, 1, 20)
-    return model_kwargs.get("past_key_values")
+    return model_kwargs.get(CACHE_NAME)
 
 
 def test_generate_gets_a_cache():
@@ -180,7 +181,7 @@ def test_the_mask_of_a_compiled_step_is_that_of_the_new_tokens():
 
 def test_generate_takes_the_cache_it_is_given():
     cache = RecurrentCache(NUM_LAYERS)
-    assert prepare({"past_key_values": cache}) is cache
+    assert prepare({CACHE_NAME: cache}) is cache
     assert cache._is_user_defined
 
 
@@ -189,18 +190,18 @@ def test_an_assistant_records_its_past():
     generation_config.is_assistant = True
     model_kwargs = {}
     Model()._prepare_cache_for_generation(generation_config, model_kwargs, None, 1, 20)
-    assert model_kwargs["past_key_values"].record_past
+    assert model_kwargs[CACHE_NAME].record_past
 
 
 def test_generate_refuses_other_caches():
     with pytest.raises(ValueError, match='`cache_implementation` "offloaded" is not for a recurrent model'):
         prepare(cache_implementation="offloaded")
     with pytest.raises(ValueError, match="not both"):
-        prepare({"past_key_values": RecurrentCache(NUM_LAYERS)}, cache_implementation="dynamic")
+        prepare({CACHE_NAME: RecurrentCache(NUM_LAYERS)}, cache_implementation="dynamic")
     with pytest.raises(TypeError, match="must be a RecurrentCache, got DynamicCache"):
-        prepare({"past_key_values": DynamicCache()})
+        prepare({CACHE_NAME: DynamicCache()})
     with pytest.raises(ValueError, match="has 3 layers, but `decoder_layers` is 2"):
-        prepare({"past_key_values": RecurrentCache(3)})
+        prepare({CACHE_NAME: RecurrentCache(3)})
 
 
 def test_beams_leave_the_constants_of_their_sentence_where_they_are():

@@ -101,10 +101,10 @@ def decode(model, batch):
             attention_mask=batch["attention_mask"],
             encoder_outputs=encoded,
             decoder_input_ids=word,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
-        cache = output.past_key_values
+        cache = output.cache
         cache.reorder_cache(torch.tensor([0, 1, 2]))
         logits.append(output.logits)
     return torch.cat(logits, dim=1)

@@ -80,7 +80,8 @@ static int check_sizes(model_t *model, const operation_t *op, int which) {
 #define WANT(condition) \
     if (!wanted && !(condition)) wanted = #condition
     WANT(width > 0);
-    WANT(of_step == which);
+    if (of_step != which)
+        return wrong("%s: rows of the %s", kinds[op->kind].name, of_step ? "decoder, in the encoder" : "encoder, in the decoder");
     if (wanted) return wrong("%s: %s does not hold", kinds[op->kind].name, wanted);
     switch ((enum kind)op->kind) {
         case EMBED: {
@@ -345,7 +346,7 @@ int check_request(const model_t *model, const request_t *request) {
     if (check_readings(model, request)) return IS_WRONG;
     for (int64_t i = 0; i < request->num_sources; i++) {
         if (request->lengths[i] < 1) return wrong("source %lld has no token", (long long)i);
-        if (request->limits[i] < 1 || request->limits[i] > request->longest)
+        if ((request->limits[i] < 1 && !request->targets) || request->limits[i] > request->longest)
             return wrong("the limit of source %lld is %lld", (long long)i, (long long)request->limits[i]);
         if (request->lengths[i] > longest) longest = request->lengths[i];
         num_words += request->lengths[i];

@@ -7,15 +7,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.fast.build import SOURCES, compile_objects
-from hf_capsule_mt.fast.native import LIBRARY, VERSION, _Operation, _Request
+from capsule_mt.engine.build import SOURCES, compile_objects
+from capsule_mt.engine.library import LIBRARY, VERSION, Request
 
 FOLDER = Path(__file__).parent / "c"
+SIZES = (4, 2, 2, 1)  # bytes of a number of each type
 ZIG = [sys.executable, "-m", "ziglang", "cc"]
 
 
 def build_driver(source: str, folder: Path, command: list[str], *options: str) -> Path:
-    """Compile a program of `tests/fast/c` with what `options` add to the command; return its path."""
+    """Compile a program of `tests/light/engine/c` with what `options` add to the command; return its path."""
     program = folder / Path(source).stem
     flags = ["-std=gnu11", "-O1", "-g", "-I", str(SOURCES), str(FOLDER / source), "-o", str(program)]
     made = subprocess.run([*command, *flags, *options, "-lm"], capture_output=True, text=True, check=False)
@@ -35,7 +36,7 @@ def build_whole(source: str, folder: Path, target: str, command: list[str], sani
 
 
 class EmulatedLibrary:
-    """What `load_library` returns, for an engine that a program runs: `command` starts tests/fast/c/replay.c.
+    """What `load_library` returns, for an engine that a program runs: `command` starts tests/light/engine/c/replay.c.
 
     A model is the calls that made it, which every translation carries out anew.
     """
@@ -43,6 +44,7 @@ class EmulatedLibrary:
     def __init__(self, command: list[str], folder: Path) -> None:
         self.command, self.folder = command, folder
         self.models: list[bytes] = []
+        self.inputs: list[int] = []  # of each linear map of the last model
 
     def engine_version(self) -> int:
         return VERSION
@@ -51,36 +53,59 @@ class EmulatedLibrary:
         return subprocess.run([*self.command, "--tier", name.decode()], capture_output=True, check=True).stdout
 
     def engine_new(self, tier: bytes, vocabulary: int, num_caches: int) -> int:
+        self.inputs = []
         self.models.append(_call("m", vocabulary, num_caches, 0, len(tier)) + tier)
         return len(self.models)
 
     def engine_free(self, model: int) -> None:
         self.models[model - 1] = b""
 
-    def engine_add_linear(
-        self, model: int, outputs: int, inputs: int, weight: int, bias: int | None, int8: int
+    def engine_error(self) -> bytes:
+        return b"see what the program printed"
+
+    def engine_add_linear(self, model: int, outputs: int, inputs: int, int8: int) -> int:
+        self.inputs.append(inputs)
+        self._add(model, _call("l", outputs, inputs, int8))
+        return len(self.inputs) - 1
+
+    def engine_pack(
+        self,
+        model: int,
+        linear: int,
+        first: int,
+        outputs: int,
+        weight: int,
+        kind: int,
+        largest: int | None,
+        bias: int | None,
+        bias_kind: int,
     ) -> int:
-        written = _call("l", outputs, inputs, int8) + ctypes.string_at(weight, 4 * outputs * inputs)
-        written += _number(bias is not None) + (b"" if bias is None else ctypes.string_at(bias, 4 * outputs))
+        sizes = {weight: outputs * self.inputs[linear] * SIZES[kind], largest: 4 * outputs}
+        sizes[bias] = outputs * SIZES[bias_kind]
+        written = _call("w", linear, first, outputs) + _number(kind) + _number(bias_kind)
+        for place in (weight, largest, bias):
+            size = -1 if place is None else sizes[place]
+            written += _number(size) + (b"" if place is None else ctypes.string_at(place, size))
         return self._add(model, written)
 
-    def engine_add_vector(self, model: int, values: int, count: int) -> int:
-        return self._add(model, _call("v", count, 0, 0) + ctypes.string_at(values, 4 * count))
+    def engine_add_vector(self, model: int, values: int, count: int, kind: int, as_stored: int) -> int:
+        written = _call("v", count, kind, as_stored) + ctypes.string_at(values, SIZES[kind] * count)
+        return self._add(model, written)
+
+    def engine_add_positions(self, model: int, count: int, width: int) -> int:
+        return self._add(model, _call("s", count, width, 0))
 
     def engine_add_buffer(self, model: int, space: int, width: int) -> int:
         return self._add(model, _call("b", space, width, 0))
 
     def engine_set_programs(
-        self, model: int, encoder: Any, num_encoder: int, decoder: Any, num_decoder: int, logits: int
+        self, model: int, encoder: bytes, num_encoder: int, decoder: bytes, num_decoder: int, logits: int
     ) -> int:
-        programs = b"".join(
-            bytes(operations)[: count * ctypes.sizeof(_Operation)]
-            for operations, count in ((encoder, num_encoder), (decoder, num_decoder))
-        )
-        return self._add(model, _call("p", num_encoder, num_decoder, logits) + programs)
+        written = _call("p", num_encoder, num_decoder, logits) + _number(len(encoder)) + encoder
+        return self._add(model, written + _number(len(decoder)) + decoder)
 
     def engine_translate(self, model: int, reference: Any) -> int:
-        request: _Request = reference._obj
+        request: Request = reference._obj
         number, returned = request.num_sources, request.num_returned
         lengths = (ctypes.c_int64 * number).from_address(request.lengths)
         inputs = {
@@ -91,25 +116,31 @@ class EmulatedLibrary:
             "suppressed": 4 * request.num_suppressed,
             "candidates": 4 * request.num_candidates,
             "list_lengths": 8 * number,
-            "list_places": 0,
+            "list_places": 4 * _sum(request.list_lengths, number),
+            "prefixes": 8 * _sum(request.prefix_lengths, number),
+            "prefix_lengths": 8 * number,
+            "targets": 8 * _sum(request.target_lengths, number),
+            "target_lengths": 8 * number,
         }
-        if request.list_lengths is not None:
-            inputs["list_places"] = 4 * sum((ctypes.c_int64 * number).from_address(request.list_lengths))
+        received = number * returned if request.targets is None else _sum(request.target_lengths, number)
         vocabulary = int.from_bytes(self.models[model - 1][1:9], sys.byteorder)
         outputs = {
             "tokens": 8 * number * returned * request.longest,
             "scores": 4 * number * returned,
             "first_logits": 4 * number * vocabulary,
-            "coverage": 4 * number * returned * 4 * request.longest_source,
+            "received": 4 * received * request.longest_source,
+            "guided": 4 * number * returned * 4 * request.longest_source,
+            "found_lengths": 8 * number * returned,
+            "target_log_probs": 4 * _sum(request.target_lengths, number),
             "log_probs": 4 * number * returned,
         }
-        pointers = {name for name, kind in _Request._fields_ if kind is ctypes.c_void_p}
+        pointers = {name for name, kind in Request._fields_ if kind is ctypes.c_void_p}
         assert pointers == inputs.keys() | outputs.keys(), "a pointer of which this does not know how far it reaches"
         given = [(name, size) for name, size in (inputs | outputs).items() if getattr(request, name) is not None]
         calls = self.models[model - 1] + _call("t", 0, 0, 0) + _number(ctypes.sizeof(request)) + bytes(request)
         calls += _number(len(given))
         for name, size in given:
-            calls += _number(getattr(_Request, name).offset) + _number(size) + _number(name in outputs)
+            calls += _number(getattr(Request, name).offset) + _number(size) + _number(name in outputs)
             calls += ctypes.string_at(getattr(request, name), size)
         paths = [self.folder / f"{name}-{threading.get_ident()}" for name in ("calls", "results")]
         paths[0].write_bytes(calls)
@@ -125,6 +156,10 @@ class EmulatedLibrary:
     def _add(self, model: int, written: bytes) -> int:
         self.models[model - 1] += written
         return 0
+
+
+def _sum(numbers: int | None, count: int) -> int:
+    return 0 if numbers is None else sum((ctypes.c_int64 * count).from_address(numbers))
 
 
 def _number(value: int) -> bytes:

@@ -1,4 +1,4 @@
-/* Carry out calls of the engine that were written to a file: see EmulatedLibrary in tests/fast/drivers.py.
+/* Carry out calls of the engine that were written to a file: see EmulatedLibrary in tests/light/engine/drivers.py.
  *
  *     replay --tier NAME      print the tier that the engine would take
  *     replay CALLS RESULTS    numbers are 64 bits; the result is what the last call wrote through its pointers
@@ -23,7 +23,13 @@ static int64_t number(void) {
     return value;
 }
 
-static int translate(const model_t *model, FILE *results) {
+/* Bytes after their number, or NULL. */
+static void *some_bytes(void) {
+    int64_t count = number();
+    return count < 0 ? NULL : bytes(count);
+}
+
+static int translate(model_t *model, FILE *results) {
     request_t *request = bytes(number());
     int64_t num_pointers = number();
     struct {
@@ -39,7 +45,10 @@ static int translate(const model_t *model, FILE *results) {
         outputs[num_outputs].memory = memory;
         outputs[num_outputs++].count = count;
     }
-    if (engine_translate(model, request)) return 3;
+    if (engine_translate(model, request)) {
+        printf("%s\n", engine_error());
+        return 3;
+    }
     for (int i = 0; i < num_outputs; i++) fwrite(outputs[i].memory, 1, (size_t)outputs[i].count, results);
     return 0;
 }
@@ -56,15 +65,18 @@ int main(int count, char **arguments) {
     for (int call; !failed && (call = fgetc(calls)) != EOF;) {
         int64_t a = number(), b = number(), c = number();
         if (call == 'm') model = engine_new(bytes(number()), a, b);
-        if (call == 'l') {
-            float *weight = bytes(4 * a * b);
-            failed = engine_add_linear(model, a, b, weight, number() ? bytes(4 * a) : NULL, (int)c) < 0;
+        if (call == 'l') failed = engine_add_linear(model, a, b, (int)c) < 0;
+        if (call == 'w') {
+            int type = (int)number(), bias_type = (int)number();
+            void *weight = some_bytes(), *largest = some_bytes(), *bias = some_bytes();
+            failed = engine_pack(model, (int)a, b, c, weight, type, largest, bias, bias_type) < 0;
         }
-        if (call == 'v') failed = engine_add_vector(model, bytes(4 * a), a) < 0;
+        if (call == 'v') failed = engine_add_vector(model, bytes(a * (b ? 2 : 4)), a, (int)b, (int)c) < 0;
+        if (call == 's') failed = engine_add_positions(model, a, b) < 0;
         if (call == 'b') failed = engine_add_buffer(model, (int)a, b) < 0;
         if (call == 'p') {
-            operation_t *encoder = bytes(a * (int64_t)sizeof(operation_t));
-            failed = engine_set_programs(model, encoder, a, bytes(b * (int64_t)sizeof(operation_t)), b, (int)c) < 0;
+            operation_t *encoder = some_bytes();
+            failed = engine_set_programs(model, encoder, a, some_bytes(), b, (int)c) < 0;
         }
         if (call == 't') failed = translate(model, results);
     }

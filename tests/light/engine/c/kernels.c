@@ -113,7 +113,10 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
         }
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
-    tier->pack(&linear, memset(guarded((long)bytes), 0, (size_t)bytes), weight, bias);
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    tier->pack(&linear, weight + outputs / 2 * inputs, outputs / 2, outputs); /* in two parts */
+    tier->pack(&linear, weight, 0, outputs / 2);
+    if (bias) memcpy(linear.bias, bias, 4 * (size_t)outputs);
     memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
     void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
     long blocks = tier->num_blocks(&linear), middle = blocks / 3;
@@ -134,6 +137,7 @@ static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
     for (int int8 = 0; int8 < 2; int8++) {
         for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
+        for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, int8, 0, NO_ACTIVATION); /* several chunks */
         for (int i = 0; i < COUNT(few); i++)
             for (int o = 0; o < COUNT(few); o++)
                 for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], int8, 0, NO_ACTIVATION);
@@ -330,6 +334,7 @@ static void everything(void) {
     norms(0, 5, 1, 0);
     vectors(0, 1);
     vectors(100003, 20);
+    for (int kind = 0; kind < 4; kind++) largest(4100 + kind, 9, kind); /* by groups */
     attention(400, 8, 64, 1);
     for (int kind = 0; kind < 4; kind++) largest(100003, kind ? 10 : 1, kind);
 }

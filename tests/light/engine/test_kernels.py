@@ -1,0 +1,117 @@
+"""Every tier of kernels against plain loops: on this processor, under sanitizers, and on arm64 under emulation."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from capsule_mt.engine.build import this_platform
+from tests.light.engine import test_program, test_search
+from tests.light.engine.conftest import TIERS, needs_engine
+from tests.light.engine.drivers import ZIG, EmulatedLibrary, build_whole, build_with_the_library
+from tests.light.engine.programs import PROGRAMS
+
+pytest.importorskip("ziglang", reason="ziglang compiles the programs")
+QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+needs_emulator = pytest.mark.skipif(
+    QEMU is None, reason="qemu-aarch64-static runs arm64: apt install qemu-user-static"
+)
+needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc has the sanitizers")
+links = pytest.mark.skipif("windows" in this_platform(), reason="the library is linked as on Linux and macOS")
+# a processor with the dot product, and one without it
+PROCESSORS = {"dotprod": "max", "portable": "cortex-a72"}
+
+
+def checks_of(*command) -> dict[str, int]:
+    """Run the driver of the kernels; return how many checks it made of each tier."""
+    result = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    lines = [line.partition(": ") for line in result.stdout.splitlines()]
+    return {tier: int(count.removesuffix(" checks")) for tier, _, count in lines}
+
+
+def replaying(command: list[str], folder, monkeypatch) -> None:
+    """Let `Engine` run in a program of its own."""
+    library = EmulatedLibrary(command, folder)
+    monkeypatch.setattr("capsule_mt.engine.library.load_library", lambda: library)
+
+
+def check_programs(num_threads: int = 1) -> None:
+    """Every program, searched and forced, with the numbers of plain loops."""
+    for name in PROGRAMS:
+        test_search.check_plain(name)
+        decoder = test_search.decoder_of(PROGRAMS[name], num_threads=num_threads)
+        test_search.everything(decoder, limit=5)
+        test_search.test_translations_begin_with_their_prefixes(name)
+        test_search.test_only_listed_tokens_are_written(name)
+
+
+@needs_engine
+@links
+def test_every_tier_computes_what_plain_loops_do(tmp_path):
+    checks = checks_of(build_with_the_library("kernels.c", tmp_path))
+    assert set(checks) == set(TIERS)
+    assert all(count > 2000 for count in checks.values())
+
+
+@needs_engine
+@links
+def test_a_replayed_engine_has_the_numbers_of_plain_loops(tmp_path, monkeypatch):
+    """What arm64 is tested with below, on this processor."""
+    replaying([str(build_with_the_library("replay.c", tmp_path))], tmp_path, monkeypatch)
+    test_search.check_plain("guided")
+    test_search.test_forcing_what_a_search_found_reads_the_same_bit_for_bit("recurrent", 3, True, None)
+
+
+@pytest.mark.slow
+@needs_gcc
+def test_the_kernels_under_sanitizers(tmp_path):
+    program = build_whole("kernels.c", tmp_path, this_platform(), ["gcc"], "address,undefined")
+    assert set(checks_of(program)) == set(TIERS)
+
+
+@pytest.mark.slow
+@needs_gcc
+@pytest.mark.parametrize("sanitize", ["thread", "address,undefined"])
+def test_threads_under_sanitizers(sanitize, tmp_path, monkeypatch):
+    """Three threads share even the smallest loop of each program, and two each source of a batch."""
+    program = build_whole("replay.c", tmp_path, this_platform(), ["gcc", "-DLEAST_PART=1"], sanitize)
+    replaying([str(program)], tmp_path, monkeypatch)
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # the program keeps all that it reads
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    for threads in (3, 8):
+        check_programs(threads)
+    for dtype in ("F16", "BF16"):
+        test_program.test_half_precision_gives_the_numbers_of_its_floats(dtype, True, None)
+    test_program.test_codes_are_packed_as_the_weights_that_they_stand_for(True)
+
+
+@pytest.fixture(scope="module", params=PROCESSORS)
+def arm64(request, tmp_path_factory):
+    """A function that builds a program for arm64, and the command that runs it."""
+    folder = tmp_path_factory.mktemp("arm64")
+    command = [*ZIG, "-target", "aarch64-linux-musl", "-static"]
+
+    def build_command(source: str) -> list[str]:
+        program = build_whole(source, folder, "aarch64-linux", command)
+        return [str(QEMU), "-cpu", PROCESSORS[request.param], str(program)]
+
+    return request.param, build_command, folder
+
+
+@pytest.mark.slow
+@needs_emulator
+def test_the_kernels_of_arm64(arm64):
+    tier, build_command, _ = arm64
+    checks = checks_of(*build_command("kernels.c"))
+    assert set(checks) == {tier, "portable"}  # the best one of this processor, and the one that every processor has
+
+
+@pytest.mark.slow
+@needs_emulator
+def test_the_engine_on_arm64_has_the_numbers_of_plain_loops(arm64, monkeypatch):
+    tier, build_command, folder = arm64
+    replaying(build_command("replay.c"), folder, monkeypatch)
+    assert test_search.decoder_of(PROGRAMS["attention"]).engine.tier == tier
+    check_programs()
+    test_program.test_half_precision_gives_the_numbers_of_its_floats("F16", True, None)

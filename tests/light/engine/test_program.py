@@ -1,0 +1,251 @@
+"""Programs: operations.def, the writer, and what the engine refuses."""
+
+import re
+import struct
+import subprocess
+import sys
+from array import array
+
+import pytest
+
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.library import MOST_SLOTS, Engine, product, widened
+from capsule_mt.engine.program import (
+    Codes,
+    Kind,
+    Linear,
+    Operation,
+    Positions,
+    Program,
+    Space,
+    Tensor,
+    UnsupportedModelError,
+    Writer,
+    operations,
+)
+from capsule_mt.engine.search import Readings
+from tests.light.engine.conftest import needs_engine
+from tests.light.engine.plain import positions_of
+from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES, TARGETS, WIDTH, Weights, attention, tensor
+
+
+def test_operations_are_read_from_their_list():
+    kinds = operations()
+    assert [kind.number for kind in kinds.values()] == list(range(len(kinds)))
+    assert [slot.name for slot in kinds["EMBED"].slots] == ["out", "table", "positions", "scale"]
+    assert [(slot.kind, slot.default) for slot in kinds["LINEAR"].slots[2:]] == [
+        ("MAP", None),
+        ("NUMBER", 0),
+        ("NUMBER", 1),
+    ]
+    assert all(kind.help and kind.slots[0].kind == "OUT" and len(kind.slots) <= MOST_SLOTS for kind in kinds.values())
+
+
+def test_slots_are_checked_by_name():
+    program = Program(10, 10)
+    writer = Writer(program, program.encoder, Space.WORDS)
+    out = writer.new(4)
+    with pytest.raises(TypeError, match="ADD needs `addend`"):
+        writer.run("ADD", out)
+    with pytest.raises(TypeError, match="ADD has no `added`, only `addend`"):
+        writer.run("ADD", out, addend=out, added=1)
+    with pytest.raises(UnsupportedModelError, match="no operation 'MULTIPLY', only EMBED, LINEAR"):
+        writer.run("MULTIPLY", out)
+    with pytest.raises(UnsupportedModelError, match="activation 'mish' is not known, only none, relu"):
+        writer.linear(out, Weights(0).linear(3, 4), activation="mish")
+    with pytest.raises(ValueError, match=r"\[4, 5\] inputs"):
+        writer.linear(out, Weights(0).linear(3, 4), Weights(0).linear(3, 5))
+
+
+def test_an_object_that_is_used_twice_is_stored_once():
+    program, vector = Program(10, 10), Weights(0).vector(8)
+    assert program.vector(vector) == program.vector(vector) == 0
+    assert program.vector(Positions(2, 4)) == 1
+
+
+def broken(change):
+    program = attention()
+    change(program)
+    return program
+
+
+def replaced(operation: Operation, **values: float) -> Operation:
+    names = [slot.name for slot in operation.kind.slots]
+    slots = list(operation.slots)
+    for name, value in values.items():
+        slots[names.index(name)] = value
+    return Operation(operation.kind, tuple(slots))
+
+
+def change(side: str, name: str, **values: float):
+    """A function that changes the first operation of this name."""
+
+    def apply(program: Program) -> None:
+        found = getattr(program, side)
+        place = next(number for number, one in enumerate(found) if one.kind.name == name)
+        found[place] = replaced(found[place], **values)
+
+    return apply
+
+
+def widen(number: int):
+    def apply(program: Program) -> None:
+        program.buffers[number] = (program.buffers[number][0], program.buffers[number][1] + 1)
+
+    return apply
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change("encoder", "LINEAR", source=999), "slot 1 of LINEAR is 999"),
+        (change("encoder", "LINEAR", map=-1), "slot 2 of LINEAR is -1"),
+        (change("encoder", "LINEAR", activation=9), "LINEAR: .*activation"),
+        (change("encoder", "NORM", gain=55), "slot 2 of NORM is 55"),
+        (change("encoder", "ATTEND_WORDS", heads=3), "ATTEND_WORDS: .*heads"),
+        (change("encoder", "ATTEND_WORDS", heads=0), "ATTEND_WORDS: .*heads"),
+        (change("decoder", "ATTEND_PAST", cache=2), "ATTEND_PAST: .*cache"),
+        (change("decoder", "ATTEND_SOURCE", keys=90), "ATTEND_SOURCE: .*keys"),
+        (change("encoder", "COPY", column=1), "COPY: .*column"),
+        (lambda program: program.encoder.append(Operation(Kind(77, "LATER", "", ()), ())), "no operation 77"),
+        (lambda program: program.encoder.append(program.decoder[0]), "EMBED: rows of the decoder"),
+        (lambda program: setattr(program, "logits", 0), "no linear map of the decoder writes the logits"),
+        (lambda program: setattr(program, "vocabulary", 62), "EMBED: .*rows >= model->vocabulary"),
+    ],
+)
+def test_a_program_that_does_not_fit_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        Engine(broken(change), int8=True)
+
+
+@needs_engine
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_buffer_of_another_width_passes(name):
+    used = {
+        int(value)
+        for one in (*PROGRAMS[name].encoder, *PROGRAMS[name].decoder)
+        for slot, value in zip(one.kind.slots, one.slots, strict=True)
+        if slot.kind in ("OUT", "BUFFER")
+    }
+    buffers = list(PROGRAMS[name].buffers)
+    for number in used:
+        widen(number)(PROGRAMS[name])
+        try:
+            with pytest.raises(ValueError, match=r"does not hold|logits for a vocabulary"):
+                Engine(PROGRAMS[name], int8=False)
+        finally:
+            PROGRAMS[name].buffers[:] = buffers
+
+
+def log_probs(program: Program, *, int8: bool) -> list[list[float]]:
+    decoder = EngineDecoder(Engine(program, int8=int8), PAD, END, PAD)
+    return [one.log_probs for one in decoder.force(SOURCES, TARGETS, Readings())]
+
+
+def as_half(values: Tensor, dtype: str) -> Tensor:
+    """The tensor in half precision, towards zero for BF16."""
+    if dtype == "F16":
+        return Tensor(struct.pack(f"{values.size}e", *values.buffer), dtype, values.shape)
+    bits = array("I", values.buffer.tobytes())
+    return Tensor(array("H", [number >> 16 for number in bits]), dtype, values.shape)
+
+
+def in_half(read, dtype: str, keep: bool):
+    """What reads the same in half precision; as floats again unless `keep`."""
+
+    def convert(values):
+        half = as_half(values, dtype)
+        return half if keep else widened(half)
+
+    def again():
+        found = read()
+        return convert(found) if isinstance(found, Tensor) else (convert(found[0]), found[1] and convert(found[1]))
+
+    return again
+
+
+@needs_engine
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_half_precision_gives_the_numbers_of_its_floats(dtype, int8, tier):
+    found = []
+    for keep in (True, False):
+        program = attention()
+        for one in (*(part for parts in program.linears for part in parts), *program.vectors):
+            if not isinstance(one, Positions):
+                one.read = in_half(one.read, dtype, keep)
+        found.append(log_probs(program, int8=int8))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+@needs_engine
+def test_every_half_is_widened_exactly(dtype, tier):
+    bits = array("H", range(65536))
+    found = widened(Tensor(bits, dtype, (65536,)))
+    if dtype == "F16":
+        wanted = array("f", struct.unpack("65536e", bits.tobytes()))
+    else:
+        wanted = array("f", array("I", [number << 16 for number in bits]).tobytes())
+    numbers = memoryview(found.buffer).cast("f")
+    assert all(a == b or (a != a and b != b) for a, b in zip(numbers, wanted, strict=True))
+
+
+@needs_engine
+@pytest.mark.parametrize("int8", [False, True])
+def test_codes_are_packed_as_the_weights_that_they_stand_for(int8):
+    """Rows of codes with their largest magnitude, as an int8 checkpoint has them."""
+    found = []
+    for as_codes in (True, False):
+        program, weights = attention(), Weights(9)
+        outputs, inputs = program.linears[0][0].outputs, WIDTH
+        codes = [weights.random.randint(-127, 127) for _ in range(outputs * inputs)]
+        largest = array("f", [abs(number) + 0.1 for number in weights.numbers(outputs, 1)])
+        for row in range(outputs):
+            codes[row * inputs + row % inputs] = 127 if row % 2 else -127
+        step = [array("f", [value / 127])[0] for value in largest]
+        values = array("f", [code * step[place // inputs] for place, code in enumerate(codes)])
+        for row in range(outputs):
+            for place in range(row * inputs, (row + 1) * inputs):
+                if abs(codes[place]) == 127:
+                    values[place] = largest[row] if codes[place] > 0 else -largest[row]
+        packed = Codes(Tensor(array("b", codes), "I8", (outputs, inputs)), tensor(list(largest)))
+        weight = packed if as_codes else tensor(list(values), outputs, inputs)
+        program.linears[0] = (Linear(outputs, inputs, lambda weight=weight: (weight, None)), *program.linears[0][1:])
+        found.append(log_probs(program, int8=int8))
+    assert found[0] == found[1]
+
+
+@needs_engine
+def test_the_product_of_maps_is_summed_in_double_precision():
+    first, then = tensor([1e8, 1, -1e8, 2], 2, 2), tensor([1, 1], 1, 2)
+    assert list(memoryview(product(first, then).buffer).cast("f")) == [0, 3]
+    assert list(memoryview(product(tensor([3, 4]), then).buffer).cast("f")) == [7]
+    with pytest.raises(ValueError, match="2 inputs does not follow one of 3 outputs"):
+        product(tensor([1, 2, 3]), then)
+
+
+@needs_engine
+def test_a_tensor_of_another_size_is_refused():
+    program = attention()
+    program.vectors[0].read = lambda: Tensor(bytes(8), "F32", (61, WIDTH))
+    with pytest.raises(ValueError, match=re.escape("[61, 20] of F32 takes 4880 bytes, got 8")):
+        Engine(program, int8=True)
+    program = attention()
+    program.linears[0][0].read = lambda: (tensor([1.0] * WIDTH), None)
+    with pytest.raises(ValueError, match=re.escape("[20, 20] was read with a weight [20]")):
+        Engine(program, int8=True)
+
+
+def test_positions_of_plain_loops_begin_with_sines():
+    assert positions_of(2, 4)[1] == pytest.approx([0.841471, 0.01, 0.540302, 0.99995], abs=1e-5)
+
+
+def test_the_engine_needs_no_package():
+    code = (
+        "import sys; import capsule_mt.engine.decoder; "
+        "print([name for name in ('torch', 'numpy', 'transformers', 'asyncio') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,212 @@
+"""Searching and forced passes, against plain loops and against each other."""
+
+import pytest
+
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.library import Engine
+from capsule_mt.engine.program import Program, operations
+from capsule_mt.engine.search import Readings, SearchOptions
+from tests.light.engine.plain import Plain, log_probs_of, sigmoid
+from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES, TARGETS
+
+SEARCHES = {
+    "greedy": {},
+    "beams": {"num_beams": 4, "num_return_sequences": 3},
+    "short": {"num_beams": 3, "length_penalty": 0.6, "early_stopping": True},
+    "long": {"num_beams": 3, "length_penalty": 1.4, "early_stopping": "never", "no_repeat_ngram_size": 2},
+}
+names = pytest.mark.parametrize("name", PROGRAMS)
+
+
+def decoder_of(program: Program, *, int8: bool = False, num_threads: int = 1) -> EngineDecoder:
+    return EngineDecoder(Engine(program, int8=int8, num_threads=num_threads), PAD, END, PAD)
+
+
+def readings_of(decoder: EngineDecoder) -> Readings:
+    engine = decoder.engine
+    return Readings(head=(1, 1) if engine.head_shape[0] else None, guided=engine.follows_past_and_future)
+
+
+def options(limit: int = 12, **further) -> SearchOptions:
+    further.setdefault("suppress_tokens", [PAD])
+    return SearchOptions(limits=[limit] * len(SOURCES), **further)
+
+
+def everything(decoder: EngineDecoder, limit: int = 12):
+    """All that searches and forced passes give."""
+    readings = readings_of(decoder)
+    found = [decoder.translate(SOURCES, options(limit, readings=readings, **search)) for search in SEARCHES.values()]
+    return found, decoder.force(SOURCES, TARGETS, readings)
+
+
+def check_plain(name: str) -> None:
+    """Forced tokens have the log-probabilities, the attention and the shares of PAST and FUTURE of plain loops."""
+    decoder = decoder_of(PROGRAMS[name])
+    readings = readings_of(decoder)
+    found = decoder.force(SOURCES, TARGETS, readings)
+    for source, target, forced in zip(SOURCES, TARGETS, found, strict=True):
+        plain = Plain(PROGRAMS[name], source, PAD)
+        steps = [log_probs_of(plain.read(token)) for token in (PAD, *target)]
+        wanted = [row[token] for row, token in zip(steps[:-1], target, strict=True)]
+        assert forced.log_probs == pytest.approx(wanted, abs=2e-4)
+        if readings.head is not None:
+            for row, share in zip(forced.received, plain.attended[1, 1], strict=False):
+                assert row == pytest.approx(share, abs=2e-5)
+        if readings.guided:
+            last = len(target) - (target[-1] == END)
+            falls = [
+                [max(before[1] - after[1], 0) for before, after in zip(*pair, strict=True)]
+                for pair in zip(plain.shares[:last], plain.shares[1 : last + 1], strict=True)
+            ]
+            assert forced.guided.past == pytest.approx([share[0] for share in plain.shares[last]], abs=2e-5)
+            assert forced.guided.future == pytest.approx([share[1] for share in plain.shares[last]], abs=2e-5)
+            fall = [sum(column) for column in zip(*falls, strict=True)] or [0.0] * len(source)
+            assert forced.guided.fall == pytest.approx(fall, abs=1e-4)
+            agreements = []
+            for row, token in zip(steps[:last], target, strict=False):
+                rival = max(value for other, value in enumerate(row) if other != token)
+                agreements.append(sigmoid(row[token] - rival))
+            agreed = [
+                sum(f * a for f, a in zip(column, agreements, strict=True)) for column in zip(*falls, strict=True)
+            ]
+            assert forced.guided.agreed == pytest.approx(agreed or [0.0] * len(source), abs=1e-4)
+
+
+@names
+def test_forced_tokens_have_the_numbers_of_plain_loops(name, tier):
+    check_plain(name)
+
+
+def test_the_programs_have_every_operation():
+    used = {one.kind.name for program in PROGRAMS.values() for one in (*program.encoder, *program.decoder)}
+    assert used == set(operations())
+
+
+@names
+def test_a_greedy_search_takes_the_likeliest_token_of_plain_loops(name):
+    for source, (found,) in zip(SOURCES, decoder_of(PROGRAMS[name]).translate(SOURCES, options()), strict=True):
+        plain, wanted = Plain(PROGRAMS[name], source, PAD), [PAD]
+        while len(wanted) < 13 and wanted[-1] != END:
+            logits = plain.read(wanted[-1])
+            wanted.append(max(range(PAD), key=logits.__getitem__))
+        assert found.ids == wanted[1:]
+        assert found.was_cut == (wanted[-1] != END)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("limit", [12, 3])
+@names
+def test_forcing_what_a_search_found_reads_the_same_bit_for_bit(name, limit, int8, tier):
+    decoder = decoder_of(PROGRAMS[name], int8=int8)
+    readings = readings_of(decoder)
+    for search in ("greedy", "beams"):
+        found = decoder.translate(SOURCES, options(limit, readings=readings, **SEARCHES[search]))
+        for source, hypotheses in zip(SOURCES, found, strict=True):
+            for one in hypotheses:
+                (forced,) = decoder.force([source], [one.ids], readings)
+                assert sum(forced.log_probs) / len(one.ids) == pytest.approx(one.score, abs=1e-6)
+                assert forced.guided == one.guided
+                if readings.head is not None and one.ids != [END]:
+                    assert [max(column) for column in zip(*forced.received, strict=True)] == one.received
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@names
+def test_batches_and_threads_change_nothing(name, int8):
+    alone, together = decoder_of(PROGRAMS[name], int8=int8), decoder_of(PROGRAMS[name], int8=int8, num_threads=3)
+    readings = readings_of(alone)
+    assert everything(alone) == everything(together)
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        assert alone.force([source], [target], readings) == [alone.force(SOURCES, TARGETS, readings)[row]]
+        for search in SEARCHES.values():
+            one = SearchOptions(limits=[12], suppress_tokens=[PAD], readings=readings, **search)
+            batch = alone.translate(SOURCES, options(readings=readings, **search))
+            assert alone.translate([source], one) == [batch[row]]
+
+
+@names
+def test_translations_begin_with_their_prefixes(name):
+    decoder = decoder_of(PROGRAMS[name])
+    readings = readings_of(decoder)
+    for search in SEARCHES.values():
+        prefixes = [[33], [], [40, 41, 42], [50, 51]]
+        found = decoder.translate(SOURCES, options(prefixes=prefixes, readings=readings, **search))
+        for source, prefix, hypotheses in zip(SOURCES, prefixes, found, strict=True):
+            assert hypotheses
+            for one in hypotheses:
+                assert one.ids[: len(prefix)] == prefix
+                (forced,) = decoder.force([source], [one.ids], readings)
+                assert sum(forced.log_probs) / len(one.ids) == pytest.approx(one.score, abs=1e-6)
+
+
+@names
+def test_a_prefix_of_the_best_translation_leads_to_it(name):
+    decoder = decoder_of(PROGRAMS[name])
+    (greedy,) = zip(*decoder.translate(SOURCES, options()), strict=True)
+    prefixes = [one.ids[: max(len(one.ids) // 2, 1) if one.ids != [END] else 0] for one in greedy]
+    (again,) = zip(*decoder.translate(SOURCES, options(prefixes=prefixes)), strict=True)
+    assert again == greedy
+
+
+def test_a_prefix_as_long_as_the_limit_is_the_translation():
+    decoder = decoder_of(PROGRAMS["attention"])
+    search = options(2, prefixes=[[33, 34]] * 4, num_beams=3, num_return_sequences=3)
+    found = decoder.translate(SOURCES, search)
+    assert [[one.ids for one in hypotheses] for hypotheses in found] == [[[33, 34]]] * 4
+
+
+class Listed:
+    """A shortlist of a few tokens."""
+
+    def of_source(self, source, *further):
+        return sorted({*range(30, 50), *source, *further})
+
+
+@names
+def test_only_listed_tokens_are_written(name):
+    """The likeliest of them by a greedy search; the scores of beams are among these tokens, too."""
+    decoder = decoder_of(PROGRAMS[name])
+    for label, search in SEARCHES.items():
+        listed = decoder.translate(SOURCES, options(shortlist=Listed(), **search))
+        for source, hypotheses in zip(SOURCES, listed, strict=True):
+            tokens = Listed().of_source(source, END)
+            assert all(set(one.ids) <= set(tokens) for one in hypotheses)
+            others = sorted(set(range(PAD + 1)) - set(tokens))
+            (wanted,) = decoder.translate([source], SearchOptions(limits=[12], suppress_tokens=others))
+            assert label != "greedy" or hypotheses[0].ids == wanted[0].ids
+
+
+def test_an_end_token_is_forced_at_the_limit():
+    decoder = decoder_of(PROGRAMS["guided"])
+    found = decoder.translate(SOURCES, options(3, forces_end=[True] * 4, num_beams=2))
+    assert all(hypotheses[0].ids[-1] == END and not hypotheses[0].was_cut for hypotheses in found)
+
+
+def test_options_of_generate_are_refused():
+    with pytest.raises(ValueError, match="`top_k`"):
+        decoder_of(PROGRAMS["attention"]).translate(SOURCES, options(further={"top_k": 5}))
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda d: d.translate([[5, 61]], SearchOptions([5])), "token 61 is outside of the vocabulary of 61"),
+        (lambda d: d.translate([[5, -1]], SearchOptions([5])), "token -1 is outside"),
+        (lambda d: d.translate([[]], SearchOptions([5])), "source 0 has no token"),
+        (lambda d: d.translate([[5] * 31], SearchOptions([5])), "31 tokens, but there are positions for 30"),
+        (lambda d: d.translate([[5]], SearchOptions([31])), "limit of 31 tokens, but there are positions for 30"),
+        (lambda d: d.translate([[5]], SearchOptions([0])), "the limit of source 0 is 0"),
+        (lambda d: d.translate([[5]], SearchOptions([5], suppress_tokens=[99])), "suppress_tokens: token 99"),
+        (lambda d: d.translate([[5]], SearchOptions([5], num_return_sequences=2)), "2 translations of 1 beams"),
+        (lambda d: d.translate([[5]], SearchOptions([5], prefixes=[[1] * 6])), "prefix 0 has 6 tokens"),
+        (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((2, 0)))), "no head 0 in layer 2"),
+        (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((0, 2)))), "no head 2 in layer 0"),
+        (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings(guided=True))), "no PAST and FUTURE"),
+        (lambda d: d.force([[5]], [[]], Readings()), "target 0 has 0 tokens"),
+        (lambda d: d.force([[5]], [[70]], Readings()), "target: token 70"),
+        (lambda d: d.force([[5]], [[7], [8]], Readings()), "as many as the 1 sources, got 2"),
+    ],
+)
+def test_a_request_that_does_not_fit_is_refused(ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(decoder_of(PROGRAMS["attention"]))
