@@ -21,7 +21,6 @@ COMMANDS = {
         "translate": "translate files and pipes of any size",
         "shortlist": "find out what each source word may become, to decode faster",
         "serve": "answer HTTP requests for translations, as LibreTranslate does",
-        "demo": "serve a page that shows what was translated and what was left out",
     },
     "Evaluate": {
         "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",

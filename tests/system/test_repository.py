@@ -75,7 +75,7 @@ def test_no_test_cites_what_is_not_in_the_repository():
 
 
 # constraints.txt pins everything that an installation with all extras brings, on each supported Python
-EXTRAS = ("train", "eval", "analysis", "demo", "serve", "test", "dev", "docs")  # those that the Makefile installs
+EXTRAS = ("train", "eval", "analysis", "serve", "test", "dev", "docs")  # those that the Makefile installs
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PINS = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] not in ("", "#")]
 

@@ -21,7 +21,6 @@ ALLOWED = {
     "training": {"data", "configuration", "modeling", "evaluation", "files"},
     "analysis": {"modeling", "evaluation", "files"},
     "hub": {"configuration", "modeling", "fast", "evaluation.results"},
-    "demo": {"pipelines", "analysis"},
     "serve": {"pipelines", "files", "hub.card_sources"},
     "__init__": {"configuration", "fast", "modeling", "pipelines"},
     "__main__": {"capsule_mt"},
