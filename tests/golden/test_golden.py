@@ -50,12 +50,3 @@ def test_differences_are_found():
     assert [line.split(":")[0] for line in found] == [".texts[0]", ".scores[1]", ".coverage"]
     assert differences({"texts": []}, expected)
     assert differences({"texts": [], "scores": [], "coverage": None}, expected)
-
-
-def test_golden_checkpoints_stay_small():
-    folders = [path.parent for path in FOLDER.glob("*/model.safetensors")]
-    files = [[file for file in folder.iterdir() if file.suffix != ".xz"] for folder in folders]
-    sizes = [sum(file.stat().st_size for file in of_folder) for of_folder in files]
-    assert {folder.name for folder in folders} == {*FAMILIES, "word_for_word"}
-    assert max(sizes) <= 400 * KILOBYTE
-    assert sum(sizes) <= 1.5 * KILOBYTE**2
