@@ -1,6 +1,5 @@
-"""The properties that tests cite, and the versions that constraints pin."""
+"""constraints.txt pins everything that an installation with all extras brings, on each supported Python."""
 
-import re
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -10,34 +9,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ROOT / "tests"
-PAGE = TESTS / "PROPERTIES.md"
-NUMBERS = r"\d+(?:(?:, | and | to |, and )\d+)*"
-CITATION = re.compile(rf"\bpropert(?:y|ies) ({NUMBERS})")
-
-
-def cited_in(text: str) -> set[int]:
-    """Read "property 12", "properties 1 and 2" and "properties 39 to 42, 45 and 46"."""
-    found: set[int] = set()
-    for citation in CITATION.findall(text):
-        for first, last in re.findall(r"(\d+)(?: to (\d+))?", citation):
-            found |= set(range(int(first), int(last or first) + 1))
-    return found
-
-
-def test_properties_and_tests_name_each_other():
-    listed = [int(number) for number in re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)]
-    assert len(listed) == len(set(listed))
-    cited = {
-        number
-        for path in TESTS.rglob("test_*.py")
-        if path != Path(__file__)
-        for number in cited_in(path.read_text(encoding="utf-8"))
-    }
-    assert cited == set(listed)
-
-
-# constraints.txt pins everything that an installation with all extras brings, on each supported Python
 EXTRAS = ("train", "eval", "analysis", "serve", "test", "dev", "docs")  # those that the Makefile installs
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PINS = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] not in ("", "#")]
