@@ -52,7 +52,7 @@ clean:
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,demo,serve,test,dev,docs]"
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,serve,test,dev,docs]"
 	touch $@
 
 $(FLOOR_VENV)/ready: pyproject.toml constraints-floor.txt

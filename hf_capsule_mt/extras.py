@@ -19,7 +19,6 @@ EXTRAS = {
     "analysis": Extra("pictures", ("matplotlib",)),
     "onnx": Extra("ONNX files for onnxruntime and transformers.js", ("onnx", "onnxscript", "onnxruntime")),
     "ctranslate2": Extra("conversion to CTranslate2", ("ctranslate2",)),
-    "demo": Extra("the page in the browser", ("gradio", "matplotlib")),
     "serve": Extra("the translation server", ("fastapi", "uvicorn")),
 }
 # of the commands that need one; the others need the core alone
@@ -33,7 +32,6 @@ EXTRA_OF = {
     "compare": "eval",
     "analyze": "analysis",
     "convert": "onnx",
-    "demo": "demo",
     "serve": "serve",
 }
 

@@ -2,8 +2,7 @@
 
 `embedded`, `multi30k` and `tatoeba` hold the runs of a setting, by `run` and `seed`, and its other measurements, by
 `name`; `studies` holds everything else by `name`. A line has all that `write_result` keeps: the command, the date, the
-machine, the software and the commit. Numbers have six digits. A small file is `NAME.jsonl`, a large one
-`NAME.jsonl.xz`.
+machine, the software and the commit. Numbers have six digits.
 
 `SETTING.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
 of them. Git ignores it: only the machine that trained a run has its translations."""
@@ -34,16 +33,13 @@ class Records:
         self.folder = Path(folder)
 
     def path(self, file: str) -> Path:
-        """Return where a file is, or would be: compressed if it is stored so."""
-        plain, compressed = self.folder / f"{file}.jsonl", self.folder / f"{file}.jsonl.xz"
-        if plain.exists() and compressed.exists():
-            raise ValueError(f"{plain} stands beside {compressed.name}: join their lines in one of them")
-        return compressed if compressed.exists() else plain
+        """Return where a file is, or would be."""
+        return self.folder / f"{file}.jsonl"
 
     def read(self, file: str) -> list[dict[str, Any]]:
         """Return all lines of a file, none if there is no such file."""
         path = self.path(file)
-        return _lines(_content(path)) if path.exists() else []
+        return _lines(path.read_bytes()) if path.exists() else []
 
     def runs(self, setting: str) -> Runs:
         """Return the runs of a setting: {run: {seed: result}}."""
@@ -73,7 +69,7 @@ class Records:
         path = self.archive(setting)
         if not path.exists():
             return {}
-        names, *rows = _lines(_content(path))
+        names, *rows = _lines(lzma.decompress(path.read_bytes()))
         columns = zip(*rows, strict=True) if rows else ([] for _ in names)
         return {
             (run, seed): [sentence for sentence in column if sentence is not None]
@@ -98,7 +94,9 @@ def write_translations(path: Path, translations: Mapping[tuple[str, int], list[s
     names = sorted(translations)
     rows = [names, *itertools.zip_longest(*(translations[name] for name in names))]
     text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
-    _replace(path, text.encode())
+    # the same bytes for the same translations
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 25, "pb": 0}]
+    _replace(path, lzma.compress(text.encode(), filters=filters))
 
 
 def _lines(content: bytes) -> list[Any]:
@@ -120,16 +118,8 @@ def _key(record: Mapping[str, Any]) -> tuple[bool, str, int]:
     return ("name" in record, record["name"], 0) if "name" in record else (False, record["run"], record["seed"])
 
 
-def _content(path: Path) -> bytes:
-    content = path.read_bytes()
-    return lzma.decompress(content) if path.suffix == ".xz" else content
-
-
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file at once; compressed, the same bytes for the same content."""
-    if path.suffix == ".xz":
-        filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 25, "pb": 0}]
-        content = lzma.compress(content, filters=filters)
+    """Write a file at once."""
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)
     partial.replace(path)

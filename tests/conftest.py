@@ -1,7 +1,6 @@
 """Every test is offline, seeded, and on one thread for each of the two processes that run them."""
 
 import itertools
-import lzma
 import os
 import shutil
 import stat
@@ -17,19 +16,6 @@ from hf_capsule_mt.data import sentence_pairs
 
 torch.set_num_threads(1)
 GOLDEN = Path(__file__).parent / "golden"
-
-
-def unpack_weights() -> None:
-    """Unpack the weights that the repository keeps compressed, where they are missing or older."""
-    for packed in GOLDEN.glob("*/model.safetensors.xz"):
-        weights = packed.with_suffix("")
-        if not weights.exists() or weights.stat().st_mtime < packed.stat().st_mtime:
-            partial = weights.with_name(f"{weights.name}.{os.getpid()}.partial")  # others may be at it
-            partial.write_bytes(lzma.decompress(packed.read_bytes()))
-            partial.replace(weights)
-
-
-unpack_weights()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,7 +2,7 @@
 
     capsule-mt evaluate --hypotheses test.hyp --references test.de
     capsule-mt evaluate --hypotheses test.hyp --references test.de test.de2 --sources test.en \\
-        --metrics bleu multi_bleu chrf ter --align-with train.en train.de --output em.json --plot em.png
+        --metrics bleu chrf ter --align-with train.en train.de --output em.json --plot em.png
 
 With --sources it also scores by source length; with --align-with, parallel text to learn word alignment from, it
 measures how much of the source is covered (the coverage difference ratio of Zheng et al. 2019). Files may end in .gz.

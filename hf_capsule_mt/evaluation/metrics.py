@@ -1,11 +1,7 @@
-"""BLEU, tokenised BLEU, chrF, chrF++ and TER, each with a signature that makes the number reproducible.
-
-sacreBLEU (Post 2018) computes BLEU, chrF, chrF++ and TER; `multi_bleu.py` computes tokenised BLEU.
-"""
+"""sacreBLEU's (Post 2018) BLEU, chrF, chrF++ and TER, each with a signature that makes the number reproducible."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,8 @@ from sacrebleu.metrics.base import Metric
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from capsule_mt.text.outputs import write_output
-from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
 
-METRICS = ("bleu", "bleu_uncased", "multi_bleu", "multi_bleu_uncased", "chrf", "chrf++", "ter")
+METRICS = ("bleu", "bleu_uncased", "chrf", "chrf++", "ter")
 DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")
 # imports the module and not the class: `evaluate` takes the first class of a metric that it sees
 MODULE = '''"""{name} for `evaluate.load`; see `hf_capsule_mt.evaluation.metrics`."""
@@ -51,17 +46,11 @@ def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:
         return CHRF(word_order=2 if name == "chrf++" else 0)
     if name == "ter":
         return TER()
-    raise ValueError(f"`name` must be one of 'bleu', 'bleu_uncased', 'chrf', 'chrf++', 'ter', got {name!r}")
+    raise ValueError(f"`name` must be one of {', '.join(METRICS)}, got {name!r}")
 
 
 def metric_signature(name: str, num_references: int = 1, tokenize: str = "13a") -> str:
     """Return the signature that `score_corpus` gives to a metric's scores, without scoring anything."""
-    if name in ("multi_bleu", "multi_bleu_uncased"):
-        case = "lc" if name.endswith("uncased") else "mixed"
-        return (
-            f"nrefs:{num_references}|case:{case}|eff:no|tok:{tokenize}|smooth:none|"
-            f"version:multi-bleu.perl in hf_capsule_mt/sacrebleu {version('sacrebleu')}"
-        )
     metric = sacrebleu_metric(name, tokenize)
     metric.num_refs = num_references  # which sacreBLEU learns from the references that it scores
     return str(metric.get_signature())
@@ -79,7 +68,7 @@ def score_corpus(
         hypotheses: a translation for each sentence.
         references: one list of translations for each set of references, each as long as the hypotheses.
         metrics: some of `METRICS`.
-        tokenize: sacreBLEU's tokenizer for BLEU and tokenised BLEU; "none" for text that is tokenised already.
+        tokenize: sacreBLEU's tokenizer for BLEU; "none" for text that is tokenised already.
     """
     check_parallel(hypotheses, references)
     return {name: _score(name, hypotheses, references, tokenize) for name in metrics}
@@ -100,23 +89,11 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]
 
 
 def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: str) -> Score:
-    if name in ("multi_bleu", "multi_bleu_uncased"):
-        return _tokenised_bleu(name, hypotheses, references, tokenize)
     if name not in METRICS:
         raise ValueError(f"`metrics` must be of {', '.join(METRICS)}, got {name!r}")
     metric = sacrebleu_metric(name, tokenize)
     result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
     return Score(name, float(result.score), str(metric.get_signature()), str(result))
-
-
-def _tokenised_bleu(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: str) -> Score:
-    uncased = name.endswith("uncased")
-    if tokenize != "none":
-        tokenizer = BLEU(tokenize=tokenize).tokenizer
-        hypotheses = [tokenizer(line) for line in hypotheses]
-        references = [[tokenizer(line) for line in lines] for lines in references]
-    result = multi_bleu(hypotheses, references, lowercase=uncased)
-    return Score(name, result.score, metric_signature(name, len(references), tokenize), str(result))
 
 
 def metric_path(name: str) -> str:

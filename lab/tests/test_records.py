@@ -1,7 +1,6 @@
 """Results on lines, translations in an archive, tables: read back as written; the report is that of its results."""
 
 import json
-import lzma
 from pathlib import Path
 
 import pytest
@@ -59,24 +58,6 @@ def test_numbers_have_six_digits(records):
     values = [1 / 3, 12345678.9012, 7, {"score": 2.000000004}]
     records.keep("embedded", {"name": "numbers", "values": values})
     assert records.named("embedded")["numbers"]["values"] == [0.333333, 12345678.9012, 7, {"score": 2.0}]
-
-
-def test_a_compressed_file_stays_compressed(records):
-    records.keep("embedded", run_of("em", 1, 3.0))
-    plain = records.path("embedded")
-    compressed = plain.with_suffix(".jsonl.xz")
-    compressed.write_bytes(lzma.compress(plain.read_bytes()))
-    plain.unlink()
-    records.keep("embedded", run_of("plain", 1, 4.0))
-    assert records.path("embedded") == compressed
-    assert not plain.exists()
-    assert set(records.runs("embedded")) == {"em", "plain"}
-    before = compressed.read_bytes()
-    records.keep("embedded", records.run("embedded", "em", 1))
-    assert compressed.read_bytes() == before
-    plain.write_text("{}\n")
-    with pytest.raises(ValueError, match=r"embedded\.jsonl stands beside embedded\.jsonl\.xz: join their lines"):
-        records.runs("embedded")
 
 
 def test_translations(records):

@@ -29,7 +29,6 @@ SCRIPTS = {
     "evaluate": "evaluate",
     "compare": "compare",
     "push_to_hub": "push",
-    "demo": "demo",
 }
 
 
@@ -73,8 +72,6 @@ def test_the_overview_imports_nothing_heavy():
 
 @pytest.mark.parametrize("name", capsule_mt.NAMES)
 def test_help_explains_with_an_example(program, name):
-    if name == "demo":
-        pytest.importorskip("gradio", reason="the page needs gradio")
     if name == "serve":
         pytest.importorskip("uvicorn", reason="the server needs uvicorn")
     code, printed, _ = program(name, "--help")
@@ -126,7 +123,7 @@ def test_a_missing_extra_is_one_sentence():
     code = """
 import sys
 from hf_capsule_mt.commands import start
-for command, module in (("train", "datasets"), ("evaluate", "sacrebleu"), ("demo", "gradio"), ("serve", "uvicorn")):
+for command, module in (("train", "datasets"), ("evaluate", "sacrebleu"), ("serve", "uvicorn")):
     sys.modules[module] = None  # an import of it fails
     sys.argv = [f"capsule-mt {command}"]
     try:
@@ -141,7 +138,6 @@ for command, module in (("train", "datasets"), ("evaluate", "sacrebleu"), ("demo
         for command, module, extra in (
             ("train", "datasets", "train"),
             ("evaluate", "sacrebleu", "eval"),
-            ("demo", "gradio", "demo"),
             ("serve", "uvicorn", "serve"),
         )
     ]
@@ -154,12 +150,12 @@ def test_another_missing_module_is_an_error_like_others():
 
 # ---- commands
 def test_doctor(program, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.commands.doctor.missing_modules", lambda name: ["gradio"] * (name == "demo"))
+    monkeypatch.setattr("hf_capsule_mt.commands.doctor.missing_modules", lambda name: ["uvicorn"] * (name == "serve"))
     code, printed, _ = program("doctor")
     assert code == 0
     for word in ("hf-capsule-mt", "torch", "transformers", "sentencepiece", "processor", "features", "GPU"):
         assert word in printed
-    assert 'missing gradio: pip install "hf-capsule-mt[demo]"  (the page in the browser)' in printed
+    assert 'missing uvicorn: pip install "hf-capsule-mt[serve]"  (the translation server)' in printed
     assert "installed  (BLEU, chrF, TER" in printed
 
 

@@ -1,7 +1,6 @@
 """Scores against other people's tools and hand-worked cases, with signatures, also by length; the files of results."""
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -17,7 +16,6 @@ from transformers import EvalPrediction
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import METRICS, compute_metrics, metric_path, metric_signature, score_corpus
-from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
 from tests.fixtures.tiny import tiny_tokenizer
 
 HYPOTHESES = [
@@ -45,37 +43,6 @@ REFERENCES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("references", "lowercase", "printed"),
-    [  # what Moses' multi-bleu.perl prints for these lines
-        (REFERENCES, False, "BLEU = 50.38, 76.7/56.0/40.0/37.5 (BP=1.000, ratio=1.111, hyp_len=30, ref_len=27)"),
-        (REFERENCES, True, "BLEU = 51.80, 80.0/60.0/40.0/37.5 (BP=1.000, ratio=1.111, hyp_len=30, ref_len=27)"),
-        (REFERENCES[:1], False, "BLEU = 44.30, 66.7/44.0/40.0/37.5 (BP=0.967, ratio=0.968, hyp_len=30, ref_len=31)"),
-    ],
-)
-def test_multi_bleu_prints_what_the_script_prints(references, lowercase, printed):
-    assert str(multi_bleu(HYPOTHESES, references, lowercase)) == printed
-
-
-def test_multi_bleu_by_hand():
-    # 5 of 6 words, 3 of 5 pairs, 1 of 4 triples, none of 3 quadruples; as long as the reference
-    result = multi_bleu(["the cat sat on the mat"], [["the cat is on the mat"]])
-    assert result.precisions == pytest.approx((100 * 5 / 6, 60.0, 25.0, 0.0))
-    assert result.score == 0.0  # nothing is smoothed
-    # all right, but 5 words of 6: only the brevity penalty exp(1 - 6 / 5)
-    short = multi_bleu(["the cat is on the"], [["the cat is on the mat"]])
-    assert short.score == pytest.approx(100 * math.exp(-0.2))
-    # of references of 4 and 6 words, both one word away from 5, the shorter counts
-    assert multi_bleu(["a b c d e"], [["a b c d e f"], ["a b c d"]]).reference_length == 4
-    assert str(multi_bleu([""], [[""]])) == "BLEU = 0, 0/0/0/0 (BP=0, ratio=0, hyp_len=0, ref_len=0)"
-
-
-def test_multi_bleu_splits_at_ascii_space_and_lowers_ascii_letters_as_the_script_does():
-    assert multi_bleu(["a\u00a0b"], [["a b"]]).hypothesis_length == 1
-    assert multi_bleu(["Ä"], [["ä"]], lowercase=True).precisions[0] == 0
-    assert multi_bleu(["A"], [["a"]], lowercase=True).precisions[0] == 100
-
-
 def test_scores_are_those_of_sacrebleu_with_their_signatures():
     scores = score_corpus(HYPOTHESES, REFERENCES, METRICS)
     assert scores["bleu"].score == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, REFERENCES).score)
@@ -86,13 +53,10 @@ def test_scores_are_those_of_sacrebleu_with_their_signatures():
     assert scores["chrf++"].score == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, REFERENCES, word_order=2).score)
     assert "|nc:6|nw:2|" in scores["chrf++"].signature
     assert scores["ter"].score == pytest.approx(sacrebleu.corpus_ter(HYPOTHESES, REFERENCES).score)
-    # these lines have their tokens apart already, so that both BLEUs count the same
-    assert scores["multi_bleu"].score == pytest.approx(multi_bleu(HYPOTHESES, REFERENCES).score)
     assert f"version:{sacrebleu.__version__}" in scores["bleu"].signature
     assert "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp" in scores["bleu"].signature
     assert "case:lc" in scores["bleu_uncased"].signature
-    assert scores["multi_bleu"].signature.startswith("nrefs:2|case:mixed|eff:no|tok:13a|smooth:none")
-    assert "tok:none" in score_corpus(HYPOTHESES, REFERENCES, ["multi_bleu"], "none")["multi_bleu"].signature
+    assert "tok:none" in score_corpus(HYPOTHESES, REFERENCES, ["bleu"], "none")["bleu"].signature
 
 
 @pytest.mark.parametrize("name", METRICS)

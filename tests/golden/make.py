@@ -11,7 +11,6 @@ import argparse
 import copy
 import itertools
 import json
-import lzma
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -296,12 +295,6 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 # ---- writing
-def pack(folder: Path) -> None:
-    of_four_bytes = {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "lp": 2}
-    packed = lzma.compress((folder / WEIGHTS).read_bytes(), filters=[of_four_bytes])
-    (folder / f"{WEIGHTS}.xz").write_bytes(packed)
-
-
 def write_expected(folder: Path, expected: dict[str, Any]) -> None:
     """Write a line for each key of the two upper levels."""
     (folder / EXPECTED).write_text(_in_lines(expected, levels=2) + "\n", encoding="utf-8")
@@ -319,14 +312,11 @@ def make(name: str, measure_only: bool) -> None:
     if name == "word_for_word":
         if not measure_only:
             save(*train_word_for_word(), folder, folder)
-            pack(folder)
         write_expected(folder, {"marks": count_marks(pipeline("translation", model=str(folder)))})
         return
     pairs = corpus()
     if not measure_only:
         save(*train_family(name, pairs), folder, TOKENIZER)
-        if folder != TOKENIZER:  # which the README loads
-            pack(folder)
     pairs = clearest(folder, pairs[: SCHEDULES[name].sentences])
     write_expected(folder, {"pairs": pairs, "measured": measure(folder, pairs)})
 

@@ -1,4 +1,4 @@
-"""Checkpoints: released ones, one that goes the whole way to the page, and malformed ones, through every command."""
+"""Checkpoints: released ones, one that goes the whole way over the hub, and malformed ones, through every command."""
 
 import builtins
 import importlib.util
@@ -101,10 +101,9 @@ print(json.dumps(translator(sys.argv[1], return_coverage=True)))
 
 
 @pytest.mark.slow
-def test_from_training_to_the_page(word_for_word, tmp_path):
+def test_from_training_over_the_hub(word_for_word, tmp_path):
     text = sentences(1, seed=7)[0]
-    translator = pipeline("translation", model=str(word_for_word))
-    (here,) = translator(text, return_coverage=True)
+    (here,) = pipeline("translation", model=str(word_for_word))(text, return_coverage=True)
     hub = LocalHub().start()
     try:
         assert run(hub, tmp_path / "home", PUSH, word_for_word, "tester/chain") == "done"
@@ -114,13 +113,6 @@ def test_from_training_to_the_page(word_for_word, tmp_path):
     assert there["translation_text"] == here["translation_text"]
     assert there["coverage"]["score"] == pytest.approx(here["coverage"]["score"], abs=1e-5)
     assert [word["word"] for word in there["coverage"]["words"]] == text.split()
-    pytest.importorskip("gradio", reason="the page needs gradio")
-    pytest.importorskip("matplotlib", reason="the page needs matplotlib")
-    from hf_capsule_mt.demo.explanation import explain
-
-    shown = explain(translator.translator, text, tmp_path)
-    assert shown.translation == here["translation_text"]
-    assert shown.score == pytest.approx(here["coverage"]["score"], abs=1e-5)
 
 
 WEIGHT_MISSING = "a tensor missing"
@@ -197,17 +189,6 @@ def test_every_command(malformed, monkeypatch, capsys):
         assert "Traceback" not in said, command
         assert sorted(folder.rglob("*")) == before, command
         assert signal.getsignal(signal.SIGTERM) == handler, command
-
-
-def test_the_page_does_not_start(malformed, monkeypatch, capsys):
-    gradio = pytest.importorskip("gradio")
-    folder, named = malformed
-    monkeypatch.setattr(gradio.Blocks, "launch", lambda *arguments, **settings: pytest.fail("the page was served"))
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.argv", ["capsule-mt", "demo", "checkpoint"])
-    with pytest.raises(SystemExit) as ended:
-        capsule_mt.main()
-    assert named in str(ended.value.code) + capsys.readouterr().err
 
 
 @pytest.mark.parametrize("save", [save_tiny_checkpoint, save_tiny_marian])

@@ -40,7 +40,7 @@ def command(script, monkeypatch, capsys):
 def test_evaluate(pictures, script):
     printed = script(
         "evaluate",
-        "--hypotheses worse.hyp --references test.de test.de --sources test.en --metrics bleu multi_bleu chrf ter "
+        "--hypotheses worse.hyp --references test.de test.de --sources test.en --metrics bleu chrf ter "
         "--length-edges 5 8 --align-with train.en train.de --seed 3 --recipe plain.yaml --bootstrap 50 "
         "--output out/result.json --plot out/lengths.png",
     )

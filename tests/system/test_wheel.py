@@ -21,7 +21,6 @@ EXTRAS = (
     "datasets",
     "evaluate",
     "fastapi",
-    "gradio",
     "matplotlib",
     "sacrebleu",
     "uvicorn",
