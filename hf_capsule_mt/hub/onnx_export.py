@@ -177,7 +177,9 @@ def _spell_out_sigmoid(node: ir.Node) -> None:
     new = [one, negative, power, below, result]
     for number, inner in enumerate(new):  # a body of a loop shares its names with the graph around it
         inner.outputs[0].name = f"{node.outputs[0].name}/{number}"
-    ir.convenience.replace_nodes_and_values(cast(ir.Graph, node.graph), node, [node], new, node.outputs, result.outputs)
+    ir.convenience.replace_nodes_and_values(
+        cast(ir.Graph, node.graph), node, [node], new, node.outputs, result.outputs
+    )
 
 
 def _quantized(model: ir.Model) -> ir.Model:
