@@ -1,9 +1,12 @@
 """Every test is offline, seeded, and on one thread for each of the two processes that run them."""
 
 import itertools
+import logging
 import os
 import shutil
 import stat
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -25,6 +28,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+class DeprecationLog(logging.Handler):
+    """Collect what transformers logs about deprecated names, and who used them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if "deprecated" in message or "will be removed" in message:
+            self.found.append(f"{message}\n{''.join(traceback.format_stack(limit=20)[:-5])}")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_deprecated() -> Iterator[None]:
+    """Fail where transformers logs a deprecation: `logger.warning_once` raises no warning that pytest could see."""
+    logger, handler = logging.getLogger("transformers"), DeprecationLog()
+    logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    assert not handler.found, "transformers logged a deprecation: " + "\n".join(handler.found)
 
 
 def device_like(name: str, folder: Path) -> Path:

@@ -201,7 +201,10 @@ def _bleu_of(
 def _finish(
     trainer: TranslationTrainer, recipe: Recipe, parts: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
-    """Average if asked to, evaluate with the recipe's search, and save the model and a result file."""
+    """Average if asked to, save the model, evaluate with the recipe's search, and write a result file.
+
+    Whatever fails in the evaluation, the weights are there.
+    """
     arguments = trainer.args
     output = Path(recipe.output_dir)
     model = unwrapped(cast(nn.Module, trainer.model))
@@ -215,6 +218,7 @@ def _finish(
             greater_is_better=bool(arguments.greater_is_better),
         )
         load_weights(model, average_weights(averaged))
+    _save(trainer, model, tokenizer, output)
     scores: dict[str, float] = {}
     for name in ("validation", "test"):
         if name in parts:
@@ -233,10 +237,17 @@ def _finish(
         "averaged": [checkpoint.name for checkpoint in averaged],
         "log": [entry for entry in trainer.state.log_history if "eval_bleu" in entry],
     }
+    if trainer.is_world_process_zero():
+        write_result(output / RESULT_FILE, result)
+    trainer.accelerator.wait_for_everyone()
+    return result
+
+
+def _save(
+    trainer: TranslationTrainer, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: Path
+) -> None:
     gathered = trainer.accelerator.get_state_dict(trainer.model_wrapped) if trainer.is_fsdp_enabled else None
     if trainer.is_world_process_zero():
         save_model = functools.partial(model.save_pretrained, state_dict=gathered)
         save_atomically(output, save_model, tokenizer.save_pretrained)
-        write_result(output / RESULT_FILE, result)
     trainer.accelerator.wait_for_everyone()
-    return result

@@ -503,7 +503,12 @@ class ModelChecks:
         batch, labels, grads = self.source(self.batch()), self.labels(), []
         for checkpointing in (False, True):
             if checkpointing:
-                model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+                names = (
+                    "activation_checkpointing_enable",
+                    "gradient_checkpointing_enable",
+                )
+                enable = next(getattr(model, name) for name in names if hasattr(model, name))
+                enable({"use_reentrant": use_reentrant})
             model.zero_grad()
             torch.manual_seed(5)  # dropout
             output = model(**batch, labels=labels, output_routing_weights=output_routing_weights)

@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from capsule_mt.text.lock import lock_output
+from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.data import load_translation_data, train_tokenizer
 from hf_capsule_mt.training import load_recipe, run, run_recipe
 from hf_capsule_mt.training.checkpoints import find_checkpoints
@@ -255,6 +257,22 @@ def test_a_resumed_run_saves_the_tokenizer_that_the_first_one_saved(tmp_path):
     before = file.read_text()
     run_recipe(recipe(tmp_path, **settings))
     assert file.read_text() == before
+
+
+def test_a_failure_after_the_last_step_leaves_the_weights(tmp_path, monkeypatch):
+    settings = write_data(tmp_path)
+    settings["training"] = FEW_STEPS | {"save_strategy": "no", "eval_strategy": "no"}
+    with monkeypatch.context() as patch:
+        patch.setattr(CapsuleMarianMTModel, "generate", Mock(side_effect=RuntimeError("the search fails")))
+        with pytest.raises(RuntimeError, match="the search fails"):
+            run_recipe(recipe(tmp_path, **settings))
+    output = tmp_path / "run"
+    assert not (output / "train_result.json").exists()
+    AutoTokenizer.from_pretrained(output)
+    left = AutoModelForSeq2SeqLM.from_pretrained(output).state_dict()
+    run_recipe(recipe(tmp_path, **settings))
+    whole = AutoModelForSeq2SeqLM.from_pretrained(output).state_dict()
+    assert all(torch.equal(left[name], weight) for name, weight in whole.items())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
