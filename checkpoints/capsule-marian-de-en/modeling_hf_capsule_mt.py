@@ -3969,7 +3969,7 @@ def warm_start(
     model_class: Any, model_or_path: PreTrainedModel | str | os.PathLike[str], settings: dict[str, Any]
 ) -> tuple[Any, dict[str, list[str]]]:
     """Return a model of the class with all weights of a Marian model, and the names of new and dropped weights."""
-    config_fields = {field.name for field in fields(CapsuleMarianConfig)}
+    config_fields = {field.name for field in fields(CapsuleMarianConfig)} - LOADING_KEYWORDS
     accepted = LOADING_KEYWORDS | set(inspect.signature(PreTrainedModel.from_pretrained).parameters)
     loading = {key: settings[key] for key in settings.keys() - config_fields}
     for keyword in loading.keys() - accepted:
@@ -4756,6 +4756,13 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
     model = CheckedSeq2SeqLM.from_pretrained(name_or_path, **kwargs)
     check_weights(model)
     return model
+
+
+def stored_dtype(folder: NameOrPath) -> torch.dtype:
+    """Return the dtype in which a folder's weights are stored, float32 if they are of several or in int8."""
+    found = {facts["dtype"] for _, header in _headers(Path(folder)) for facts in header.values()}
+    halves = {"F16": torch.float16, "BF16": torch.bfloat16}
+    return halves.get(found.pop(), torch.float32) if len(found) == 1 else torch.float32
 
 
 def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTokenizerBase:

@@ -67,6 +67,28 @@ print(translator($example$coverage))
 
 After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed.
 
+## Fine-tune
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+model = AutoModelForSeq2SeqLM.from_pretrained($model, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained($model, trust_remote_code=True)
+pairs = [($example, $translation)]  # sentences and their translations
+trainer = Seq2SeqTrainer(
+    model,
+    Seq2SeqTrainingArguments("tuned", learning_rate=5e-5),
+    DataCollatorForSeq2Seq(tokenizer, model=model),
+    train_dataset=[tokenizer(source, text_target=target) for source, target in pairs],
+)
+trainer.train()
+trainer.save_model()
+```
+
+The weights load in float32. Train them so, or with `bf16=True`, but never load them with `dtype=torch.float16` to
+train: AdamW's epsilon of 1e-8 is 0 there, and the loss diverges.
+
 ## Intended use and limits
 
 $limits
@@ -140,6 +162,7 @@ def model_card(
         introduction=_introduction(config, languages, recipe, training),
         model=_quoted(name),
         example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
+        translation=_quoted(EXAMPLES.get(languages[1] or "", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
         limits=_limits(config, corpora, knows_all=whole is not None),
         training=_training(recipe, corpora, training),
