@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
+from transformers import MarianMTModel
+from transformers.models.marian.modeling_marian import MarianDecoderLayer, MarianEncoderLayer
 
 from hf_capsule_mt.configuration import CapsuleMarianConfig
 from hf_capsule_mt.fast.programs import (
@@ -17,6 +19,7 @@ from hf_capsule_mt.fast.programs import (
     UnsupportedModelError,
     Writer,
     check_plain,
+    known_class,
     merged,
 )
 from hf_capsule_mt.modeling.head_aggregation import HeadAggregation
@@ -26,6 +29,7 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     LinearCombination,
     PerCapsuleLinear,
     RoutedCombination,
+    TopLayer,
 )
 from hf_capsule_mt.modeling.modeling_capsule_marian import (
     CapsuleMarianDecoder,
@@ -33,15 +37,18 @@ from hf_capsule_mt.modeling.modeling_capsule_marian import (
     CapsuleMarianModel,
     CapsuleMarianMTModel,
 )
-from hf_capsule_mt.modeling.past_future_guidance import GuidedRoutingGuidance
+from hf_capsule_mt.modeling.past_future_guidance import GuidedRoutingGuidance, NoGuidance
 from hf_capsule_mt.modeling.transformer import DecoderLayer, EncoderLayer
 from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing
 
-if TYPE_CHECKING:
-    from transformers import MarianMTModel
+# every setting and parameter of the routings that have an operation
+ROUTED_WITH: dict[Callable[..., Any], set[str]] = {
+    dynamic_routing: {"num_iterations", "normalize_total_input"},
+    em_routing: {"num_iterations", "lambda_final", "min_variance", "beta_a", "beta_u"},
+}
 
 
-def marian_program(model: "CapsuleMarianMTModel | MarianMTModel") -> Program:
+def marian_program(model: CapsuleMarianMTModel | MarianMTModel) -> Program:
     """Return the program of a `CapsuleMarianMTModel` or of transformers' `MarianMTModel`."""
     config, base = cast(CapsuleMarianConfig, model.config), cast(CapsuleMarianModel, model.model)
     encoder, decoder = base.encoder, base.decoder
@@ -86,6 +93,7 @@ def _copy(writer: Writer, hidden: int) -> int:
 
 
 def _encoder_layer(writer: Writer, hidden: int, layer: EncoderLayer, config: CapsuleMarianConfig) -> int:
+    known_class(layer, EncoderLayer, MarianEncoderLayer)
     attention = layer.self_attn
     joined = writer.linear(hidden, attention.q_proj, attention.k_proj, attention.v_proj)
     heads = writer.run(Kind.ATTEND_WORDS, writer.new(config.d_model), a=joined, n=(config.encoder_attention_heads,))
@@ -96,6 +104,7 @@ def _encoder_layer(writer: Writer, hidden: int, layer: EncoderLayer, config: Cap
 def _decoder_layer(
     writer: Writer, hidden: int, layer: DecoderLayer, config: CapsuleMarianConfig, number: int, memory: int
 ) -> int:
+    known_class(layer, DecoderLayer, MarianDecoderLayer)
     heads, width = config.decoder_attention_heads, config.d_model
     attention = layer.self_attn
     joined = writer.linear(hidden, attention.q_proj, attention.k_proj, attention.v_proj)
@@ -118,9 +127,15 @@ def _project_heads(writer: Writer, heads: int, projection: nn.Module) -> int:
     """Apply W^O, or route the heads."""
     if isinstance(projection, nn.Linear):
         return writer.linear(heads, projection)
+    known_class(projection, HeadAggregation)
     routing = cast(HeadAggregation, projection)
     names: dict[Callable[[torch.Tensor], torch.Tensor], str] = {torch.relu: "relu", torch.tanh: "tanh"}
-    activation = names[routing.activation]
+    activation = names.get(routing.activation)
+    if activation is None:
+        name = getattr(routing.activation, "__name__", routing.activation)
+        raise UnsupportedModelError(
+            f"the activation {name} of heads has no fast form, only {', '.join(names.values())}"
+        )
     capsules = writer.linear(heads, routing.input_capsules, activation=activation)
     votes = writer.linear(capsules, routing.votes)
     return _route(writer, votes, routing, routing.num_heads, activations=-1)
@@ -128,13 +143,16 @@ def _project_heads(writer: Writer, heads: int, projection: nn.Module) -> int:
 
 def _aggregate(writer: Writer, states: list[int], aggregation: nn.Module | None) -> int:
     """Combine the outputs of a stack's layers."""
-    if aggregation is None or not hasattr(aggregation, "layer_norm"):
+    if aggregation is None:
+        return states[-1]
+    kind = known_class(aggregation, TopLayer, LinearCombination, DynamicCombination, RoutedCombination)
+    if kind is TopLayer:
         return states[-1]
     combination = cast(LayerAggregation, aggregation)
     joined = writer.concatenate(*states)
-    if hasattr(aggregation, "votes"):
+    if kind is RoutedCombination:
         aggregated = _routed_layers(writer, joined, cast(RoutedCombination, aggregation))
-    elif type(aggregation).__name__ == "LinearCombination":
+    elif kind is LinearCombination:
         linear = cast(LinearCombination, aggregation)
         aggregated = writer.linear(joined, merged(linear.fc1, linear.fc2))
     else:
@@ -167,6 +185,7 @@ def _dense(module: nn.Module) -> Linear:
     if isinstance(module, nn.Linear):
         check_plain(module)
         return Linear(module.weight.detach(), None if module.bias is None else module.bias.detach())
+    known_class(module, PerCapsuleLinear)
     maps = cast(PerCapsuleLinear, module)
     bias = None if maps.bias is None else maps.bias.detach()
     return Linear(torch.block_diag(*maps.weight.detach()), bias)
@@ -187,11 +206,13 @@ def _route(
     width = program.width(votes) // num_inputs if activations < 0 else activations // num_inputs
     out, num_iterations = writer.new(width), settings["num_iterations"]
     shape = (num_inputs, num_capsules, width // num_capsules, num_iterations)
-    if routing.method.route is dynamic_routing:
+    route = routing.method.route
+    if route not in ROUTED_WITH or ROUTED_WITH[route] != settings.keys() | set(routing.method.parameters):
+        named = ", ".join(sorted(settings.keys() | set(routing.method.parameters)))
+        raise UnsupportedModelError(f"routing by {route.__name__} with {named} has no fast form")
+    if route is dynamic_routing:
         normalize = int(settings["normalize_total_input"])
         return writer.run(Kind.DYNAMIC_ROUTING, out, a=votes, n=(*shape, normalize))
-    if routing.method.route is not em_routing:
-        raise UnsupportedModelError(f"routing by {routing.method.route.__name__} has no fast form")
     betas = cast(torch.Tensor, routing.beta_a), cast(torch.Tensor, routing.beta_u)
     lambdas = torch.tensor(em_lambda_schedule(num_iterations, settings["lambda_final"]), device=betas[0].device)
     weights = tuple(map(program.vector, (*betas, lambdas)))
@@ -200,10 +221,8 @@ def _route(
 
 def guide(words: Writer, step: Writer, source: int, hidden: int, guidance: nn.Module | None) -> int:
     """Add PAST and FUTURE to the decoder's states."""
-    if guidance is None or not hasattr(guidance, "fc1"):
+    if guidance is None or known_class(guidance, NoGuidance, GuidedRoutingGuidance) is NoGuidance:
         return hidden
-    if not hasattr(guidance, "num_iterations"):
-        raise UnsupportedModelError(f"{type(guidance).__name__} has no fast form")
     guidance = cast(GuidedRoutingGuidance, guidance)
     program, width = words.program, guidance.capsule_dim
     num_outputs, kept = guidance.num_outputs, 2 * guidance.num_capsules

@@ -13,6 +13,7 @@ from hf_capsule_mt.fast.programs import Operation, Program
 from hf_capsule_mt.fast.requests import Answer, Reading, Request
 
 VERSION = 6
+UNKNOWN_OPERATION = -2  # of `engine_set_programs`
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
@@ -122,16 +123,20 @@ class NativeModel:
             self._check(self._library.engine_add_vector(self._model, vector.data_ptr(), vector.numel()))
         for space, width in program.buffers:
             self._check(self._library.engine_add_buffer(self._model, int(space), width))
-        self._check(
-            self._library.engine_set_programs(
-                self._model,
-                _operations(program.encoder),
-                len(program.encoder),
-                _operations(program.decoder),
-                len(program.decoder),
-                program.logits,
-            )
+        done = self._library.engine_set_programs(
+            self._model,
+            _operations(program.encoder),
+            len(program.encoder),
+            _operations(program.decoder),
+            len(program.decoder),
+            program.logits,
         )
+        if done == UNKNOWN_OPERATION:
+            raise NativeUnavailableError(
+                "the native engine does not know an operation of this model: build it again with "
+                "`python -m hf_capsule_mt.fast.build`"
+            )
+        self._check(done)
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):

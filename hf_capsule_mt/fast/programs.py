@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from hf_capsule_mt.configuration.common import CODE_MODULE
+
 
 class Space(enum.IntEnum):
     """What the rows of a buffer are."""
@@ -120,6 +122,17 @@ class UnsupportedModelError(ValueError):
     """A model or a setting that no program can be written for."""
 
 
+def known_class(module: object, *known: type) -> type:
+    """Return which of the known classes a module is of, also by an exported checkpoint's code; refuse a subclass."""
+    found = type(module)
+    is_exported = found.__module__.endswith(f".{CODE_MODULE}")
+    for one in known:
+        if found is one or (is_exported and found.__name__ == one.__name__):
+            return one
+    names = ", ".join(one.__name__ for one in known)
+    raise UnsupportedModelError(f"a {found.__module__}.{found.__name__} has no fast form, only {names}")
+
+
 def check_plain(module: object) -> None:
     """Refuse a linear map that computes more than its weight says, such as an adapter's or a quantised one."""
     plain = type(module) in (nn.Linear, Linear) or type(module).__module__.startswith("hf_capsule_mt.fast.")
@@ -168,6 +181,8 @@ class Writer:
 
     def norm(self, hidden: int, residual: int, norm: nn.LayerNorm) -> int:
         """Normalise `hidden` + `residual` (-1: `hidden` alone) in place."""
+        if type(norm).forward is not nn.LayerNorm.forward:
+            raise UnsupportedModelError(f"a {type(norm).__module__}.{type(norm).__name__} has no fast form")
         weights = (self.program.vector(norm.weight), self.program.vector(norm.bias))
         return self.run(Kind.NORM, hidden, a=residual, w=weights, f=(norm.eps,))
 

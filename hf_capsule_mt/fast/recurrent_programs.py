@@ -9,13 +9,22 @@ from torch import nn
 
 from hf_capsule_mt.configuration import CapsNMTConfig
 from hf_capsule_mt.fast.marian_program import guide
-from hf_capsule_mt.fast.programs import Kind, Linear, Program, Space, UnsupportedModelError, Writer, check_plain
+from hf_capsule_mt.fast.programs import (
+    Kind,
+    Linear,
+    Program,
+    Space,
+    UnsupportedModelError,
+    Writer,
+    check_plain,
+    known_class,
+)
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.gru import GRULayer
 from hf_capsule_mt.modeling.modeling_capsnmt import CapsNMTForConditionalGeneration, RecurrentStack
 from hf_capsule_mt.modeling.modeling_capsule_rnmt import CapsuleRNMTForConditionalGeneration
 from hf_capsule_mt.modeling.recurrent import ResidualLSTM
-from hf_capsule_mt.modeling.source_aggregation import SourceCapsules
+from hf_capsule_mt.modeling.source_aggregation import SourceCapsules, SourcePooling
 from hf_capsule_mt.modeling.transformer import sinusoids
 
 
@@ -28,7 +37,7 @@ def capsnmt_program(model: CapsNMTForConditionalGeneration, longest_source: int 
     hidden = _embed(words, encoder, config)
     for layer in cast(Iterable[ResidualLSTM], encoder.layers):
         hidden = _both_directions(words, hidden, layer.lstm, layer.norm, Kind.LSTM_WORDS, 4)
-    if config.aggregation == "pooling":
+    if known_class(encoder.aggregation, SourcePooling, SourceCapsules) is SourcePooling:
         capsules = sources.run(Kind.POOL_WORDS, sources.new(4 * config.hidden_size), a=hidden)
     else:
         capsules = _capsules(words, sources, hidden, cast(SourceCapsules, encoder.aggregation), longest_source)

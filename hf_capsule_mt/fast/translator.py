@@ -12,18 +12,23 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from huggingface_hub import save_torch_state_dict
 from torch import nn
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, MarianMTModel, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
 
 from hf_capsule_mt.fast.int8 import int8_state
 from hf_capsule_mt.fast.marian_program import marian_program
 from hf_capsule_mt.fast.native import NativeModel, NativeUnavailableError
-from hf_capsule_mt.fast.programs import Program, UnsupportedModelError
+from hf_capsule_mt.fast.programs import Program, UnsupportedModelError, known_class
 from hf_capsule_mt.fast.recurrent_programs import capsnmt_program, rnmt_program
 from hf_capsule_mt.fast.reference import TorchModel
 from hf_capsule_mt.fast.requests import Answer, Backend, Request
 from hf_capsule_mt.fast.shortlist import Shortlist
+from hf_capsule_mt.modeling import (
+    CapsNMTForConditionalGeneration,
+    CapsuleMarianMTModel,
+    CapsuleRNMTForConditionalGeneration,
+)
 from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.modeling.generation import generation_settings
 from hf_capsule_mt.modeling.loading import INT8_FACTS, INT8_FILE, INT8_FORMAT, WEIGHTS_FILE
@@ -31,11 +36,11 @@ from hf_capsule_mt.modeling.loading import INT8_FACTS, INT8_FILE, INT8_FORMAT, W
 fast_logger = logging.get_logger("hf_capsule_mt.fast")
 
 BackendName = Literal["auto", "torch", "native"]
-PROGRAMS: dict[str, Callable[[Any], Program]] = {
-    "marian": marian_program,
-    "capsule_marian": marian_program,
-    "capsnmt": capsnmt_program,
-    "capsule_rnmt": rnmt_program,
+PROGRAMS: dict[type, Callable[[Any], Program]] = {
+    MarianMTModel: marian_program,
+    CapsuleMarianMTModel: marian_program,
+    CapsNMTForConditionalGeneration: capsnmt_program,
+    CapsuleRNMTForConditionalGeneration: rnmt_program,
 }
 # fields of a generation config that a backend obeys, or that do not change what is generated
 KNOWN_FIELDS = frozenset(
@@ -89,10 +94,11 @@ def to_fast(
 
 
 def takes_fast(model: PreTrainedModel) -> bool:
-    """Whether a program can be written for this model."""
+    """Whether a program can be written for this model; if not, a line in the log says why."""
     try:
         FastTranslator.program_of(model)
-    except UnsupportedModelError:
+    except UnsupportedModelError as error:
+        fast_logger.warning(f"{error}: transformers' generate() decodes.")
         return False
     return True
 
@@ -351,11 +357,7 @@ class FastTranslator:
             )
         if any(parameter.device != weight.device for parameter in model.parameters()):
             raise UnsupportedModelError("fast decoding is for models on one device")
-        write = PROGRAMS.get(model.config.model_type)
-        if write is None:
-            raise UnsupportedModelError(
-                f"`to_fast` takes {', '.join(PROGRAMS)}, got a model of type {model.config.model_type}"
-            )
+        write = PROGRAMS[known_class(model, *PROGRAMS)]
         if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
             raise UnsupportedModelError("a model with forward hooks has no fast form")
         return write(model)

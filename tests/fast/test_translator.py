@@ -2,15 +2,21 @@
 
 import json
 import logging
+import re
+from dataclasses import replace
 
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.fast import reference, to_fast
+from hf_capsule_mt.fast import FastTranslator, reference, to_fast
 from hf_capsule_mt.fast.build import TARGETS, this_platform
-from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
+from hf_capsule_mt.fast.native import NativeModel, NativeUnavailableError, native_tier
+from hf_capsule_mt.fast.programs import Kind, UnsupportedModelError
+from hf_capsule_mt.modeling.layer_aggregation import DynamicCombination, LayerAggregation
+from hf_capsule_mt.pipelines.backends import choose_backend
+from hf_capsule_mt.routing import dynamic_routing
 from tests.fast.conftest import TIERS
 from tests.fast.models import END, NAMES, PAD, SOURCES, SPECIAL, batch, build
 from tests.golden.make import EXPECTED, FAMILIES, FOLDER, TOKENIZER
@@ -241,6 +247,92 @@ def test_a_changed_bias_is_noticed_and_an_adapted_head_refused(backend):
     model.lm_head.__class__ = Adapted
     with pytest.raises(ValueError, match="Adapted has no fast form"):
         to_fast(model, backend=backend)
+
+
+class MaxPool(LayerAggregation):
+    """A layer aggregation of a user's own."""
+
+    def aggregate(self, layer_outputs, output_routing_weights):
+        return torch.stack(layer_outputs).amax(dim=0), None
+
+
+class OtherDynamicCombination(DynamicCombination):
+    """One whose weights are those of a known class."""
+
+    def aggregate(self, layer_outputs, output_routing_weights):
+        return super().aggregate(layer_outputs, output_routing_weights)[0].abs(), None
+
+
+class OtherModel(CapsuleMarianMTModel):
+    pass
+
+
+def routing_in_two_halves(votes, **arguments):
+    return dynamic_routing(votes, **arguments)
+
+
+def unknown(kind):
+    """A model of which one part is unknown to the engine, and what names it."""
+    model = build("simple_heads" if kind == "activation" else "dynamic" if "method" in kind else "combination")
+    decoder = model.model.decoder
+    if kind == "class":
+        decoder.layer_aggregation = MaxPool(model.config, 2).eval()
+        return model, r"tests\.fast\.test_translator\.MaxPool has no fast form"
+    if kind == "subclass":
+        decoder.layer_aggregation.__class__ = OtherDynamicCombination
+        return model, "OtherDynamicCombination has no fast form, only TopLayer, LinearCombination"
+    if kind == "norm":
+        decoder.layer_aggregation.layer_norm = torch.nn.RMSNorm(model.config.d_model)
+        return model, "RMSNorm has no fast form"
+    if kind == "layer":
+        decoder.layers[0].__class__ = type("OtherLayer", (type(decoder.layers[0]),), {})
+        return model, "OtherLayer has no fast form, only DecoderLayer"
+    if kind == "model":
+        model.__class__ = OtherModel
+        return model, "OtherModel has no fast form, only MarianMTModel"
+    if kind == "activation":
+        for layer in model.model.encoder.layers:
+            layer.self_attn.out_proj.activation = torch.sigmoid
+        return model, "the activation sigmoid of heads has no fast form, only relu, tanh"
+    routing = decoder.layer_aggregation
+    if kind == "method":
+        routing.method = routing.method._replace(route=routing_in_two_halves)
+        return model, "routing by routing_in_two_halves with .* has no fast form"
+    routing.arguments = {**routing.arguments, "temperature": 2.0}
+    return model, "routing by dynamic_routing with normalize_total_input, num_iterations, temperature has no fast form"
+
+
+KINDS = ["class", "subclass", "norm", "layer", "model", "activation", "method", "setting of a method"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_part_is_named(kind):
+    model, message = unknown(kind)
+    with pytest.raises(UnsupportedModelError, match=message):
+        to_fast(model, backend="torch")
+
+
+@pytest.mark.parametrize("kind", ["class", "activation", "method"])
+def test_generate_decodes_a_model_with_an_unknown_part(kind, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model, message = unknown(kind)
+    caplog.clear()
+    decoder = choose_backend(model, [], False, "auto", False)
+    assert decoder is None  # `Translator` calls `generate()` then
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert re.search(f"{message}.*: transformers' generate\\(\\) decodes", line)
+    fast = to_fast(model)
+    assert fast.backend == "transformers"
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+
+
+@pytest.mark.skipif(not TIERS, reason="the native engine was not built here")
+@pytest.mark.parametrize("kind", [-1, len(Kind)])
+def test_the_engine_refuses_an_unknown_operation(kind):
+    program = FastTranslator.program_of(build("plain"))
+    program.decoder[-1] = replace(program.decoder[-1], kind=kind)
+    with pytest.raises(NativeUnavailableError, match="does not know an operation"):
+        NativeModel(program, int8=False)
 
 
 def test_bad_arguments():

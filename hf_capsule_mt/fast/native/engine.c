@@ -135,6 +135,9 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
                         int64_t num_decoder, int logits) {
     const operation_t *programs[2] = {encoder, decoder};
     int64_t counts[2] = {num_encoder, num_decoder};
+    for (int i = 0; i < 2; i++)
+        for (int64_t j = 0; j < counts[i]; j++)
+            if (programs[i][j].kind < 0 || programs[i][j].kind > LAST_KIND) return -2;
     for (int i = 0; i < 2; i++) {
         free(model->programs[i]);
         model->programs[i] = malloc(sizeof(operation_t) * (size_t)counts[i] + 1);

@@ -26,7 +26,8 @@ enum kind {
     LINEAR,        /* out = activation n0 of (linear map w0 of a); a row is n1 rows of the map */
     NORM,          /* out = LayerNorm(out + a), gain w0, bias w1, epsilon f0; a may be -1 */
     ADD,           /* out = out + a */
-    COPY,          /* out[n0 : n0 + width of a] = a; of a source's row for each of its hypotheses */
+    COPY,          /* out[n0 : ] = n3 columns of a from column n2, or all of a if n3 is 0; at the first step alone if n1;
+                      a row of a source for each of its words or hypotheses */
     ATTEND_WORDS,  /* out = attention of a = [query, key, value] of a word to the words of its source; n0 heads */
     ATTEND_PAST,   /* out = attention of a = [query, key, value] to the hypothesis so far, cache n1; n0 heads */
     ATTEND_SOURCE, /* out = attention of query a to the words' b: keys from column n1, values n2 after; n0 heads */
@@ -51,6 +52,7 @@ enum kind {
     ACTIVATE,      /* out[n0 : ] = activation n1 of out[n0 : ] */
     WEIGHTED_SUM   /* out = sum of n0 parts of a * b */
 };
+#define LAST_KIND WEIGHTED_SUM
 
 typedef struct {
     int32_t kind, out, a, b, c, d;
@@ -106,7 +108,8 @@ EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, 
                                int int8);
 EXPORTED int engine_add_vector(model_t *model, const float *values, int64_t count);
 EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
-/* `logits`: the buffer that holds the logits after the decoder's program. */
+/* `logits`: the buffer that holds the logits after the decoder's program. 0; -1 where memory is short; -2 for an
+ * operation that is none of `enum kind`. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
 /* 0, or -1 where memory is short. Threads may call it with one model at the same time. */

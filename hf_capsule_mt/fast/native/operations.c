@@ -396,7 +396,7 @@ static void execute(run_t *run, const operation_t *op) {
     const kernels_t *kernels = run->model->kernels;
     int64_t rows = rows_of(run, space_of(run, op->out)), width = width_of(run, op->out);
     float *out = run->values[op->out];
-    switch (op->kind) {
+    switch ((enum kind)op->kind) { /* a case for each: `engine_set_programs` refuses other numbers */
         case EMBED: embed(run, op); break;
         case LINEAR: {
             int shortened = run->request->candidates && op->out == run->model->logits;
@@ -452,7 +452,6 @@ static void execute(run_t *run, const operation_t *op) {
                 }
             }
             break;
-        default: break;
     }
 }
 
