@@ -14,6 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
@@ -61,7 +62,8 @@ def main() -> None:
         parser.error(f"{arguments.output} exists and is no empty folder")
     tokenizer = load_tokenizer(arguments.checkpoint)
     if arguments.source is not None:
-        model = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **dict(arguments.set))
+        settings = {"dtype": torch.float32, **dict(arguments.set)}  # to be trained
+        model = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **settings)
         model.save_pretrained(arguments.output)
         tokenizer.save_pretrained(arguments.output)
     else:
@@ -73,7 +75,7 @@ def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) ->
     """Write the checkpoint in the form that `target` names."""
     from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 
-    model = load_model(path)
+    model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)
     if target == "marian":
         to_marian(model).save_pretrained(folder)

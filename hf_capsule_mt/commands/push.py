@@ -18,7 +18,7 @@ from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.hub import check_export, export, model_card, push
-from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.modeling.loading import load_checkpoint, stored_dtype
 
 TRAINING_RESULT = "train_result.json"
 
@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None:
     """Write the exported checkpoint with its card, whose title is the name."""
-    model, tokenizer = load_checkpoint(arguments.checkpoint)
+    model, tokenizer = load_checkpoint(arguments.checkpoint, dtype=stored_dtype(arguments.checkpoint))
     export(model, tokenizer, folder)
     files = [arguments.checkpoint / TRAINING_RESULT, *arguments.results]
     results = [read_result(path) for path in files if path.exists() or path in arguments.results]

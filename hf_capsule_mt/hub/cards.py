@@ -108,6 +108,7 @@ def model_card(
         trust=", trust_remote_code=True" if with_code else "",
         code=WITH_CODE if with_code else WITHOUT_CODE,
         example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
+        translation=_quoted(EXAMPLES.get(languages[1] or "", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
         limits=_limits(config, corpora, knows_all=whole is not None),
         training=_training(recipe, corpora, training),

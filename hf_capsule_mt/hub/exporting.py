@@ -56,6 +56,9 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
     `AutoTokenizer.from_pretrained(folder, trust_remote_code=False)` does not. Vocabularies of two sides, with code of
     their own beside them, are the exception. The folder refers to no code but what this function writes into it: an
     `auto_map` of the given tokenizer is dropped.
+
+    The weights keep their dtype, but config.json says float32: transformers loads in the dtype that it says, and half
+    weights do not survive fine-tuning.
     """
     config_class = type(model.config)
     translation_class = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING.get(config_class, None)
@@ -67,7 +70,7 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     (path / f"{CODE_MODULE}.py").write_text(_bundled_code(config_class), encoding="utf-8")
-    _update_json(path / "config.json", _code_references(config_class))
+    _update_json(path / "config.json", _config_entries(config_class))
     is_own = (type(tokenizer).__module__, type(tokenizer).__name__) == (TOKENIZER_MODULE, TOKENIZER_CLASS)
     _update_json(path / "tokenizer_config.json", {"auto_map": TOKENIZER_AUTO_MAP if is_own else None})
     return path
@@ -76,8 +79,8 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
 def check_export(folder: str | os.PathLike[str]) -> None:
     """Check an exported folder; raise `LoadTestError` with what is wrong.
 
-    The folder's code must be what this version of the package exports. Only then load it in a process that can neither
-    import the package nor read access tokens; its logits must equal those of this process.
+    The folder's code and dtype must be what this version of the package exports. Only then load it in a process that
+    can neither import the package nor read access tokens; its logits must equal those of this process.
     """
     path = Path(folder).resolve()
     _check_code(path)
@@ -129,17 +132,18 @@ def _bundled_code(config_class: type[PreTrainedConfig]) -> str:
     return bundle([MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class].__module__, PIPELINE_MODULE], HEADER)
 
 
-def _code_references(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
-    """Return the entries of config.json that lead transformers to the bundled code."""
+def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """Return the entries of config.json that lead transformers to the bundled code and to weights that train."""
     implementation = f"{CODE_MODULE}.{PIPELINE_CLASS}"
     return {
         "auto_map": code_references(config_class),
         "custom_pipelines": {"translation": {"impl": implementation, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}},
+        "dtype": "float32",
     }
 
 
 def _check_code(path: Path) -> None:
-    """Raise `LoadTestError` unless the folder's code, and every reference to code, is what `export` writes."""
+    """Raise `LoadTestError` unless the folder's code, references to code, and dtype are what `export` writes."""
     try:
         config, tokenizer_config = (
             json.loads((path / name).read_text(encoding="utf-8")) for name in ("config.json", "tokenizer_config.json")
@@ -151,13 +155,14 @@ def _check_code(path: Path) -> None:
         different = [name for name, code in expected.items() if (path / name).read_text(encoding="utf-8") != code]
     except (OSError, ValueError, KeyError) as error:
         raise LoadTestError(f"{path} is no exported checkpoint ({type(error).__name__}: {error})") from error
-    if any(config.get(name) != value for name, value in _code_references(config_class).items()):
-        different.append("config.json (`auto_map`, `custom_pipelines`)")
+    wrong = [f"`{name}`" for name, value in _config_entries(config_class).items() if config.get(name) != value]
+    if wrong:
+        different.append(f"config.json ({', '.join(wrong)})")
     if tokenizer_config.get("auto_map") not in (None, TOKENIZER_AUTO_MAP):
         different.append("tokenizer_config.json (`auto_map`)")
     if different:
         raise LoadTestError(
-            f"{path} has other code than this version of {PACKAGE} exports: {', '.join(different)}; export it again"
+            f"{path} is not what this version of {PACKAGE} exports: {', '.join(different)}; export it again"
         )
 
 

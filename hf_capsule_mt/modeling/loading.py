@@ -81,6 +81,13 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
     return model
 
 
+def stored_dtype(folder: NameOrPath) -> torch.dtype:
+    """Return the dtype in which a folder's weights are stored, float32 if they are of several or in int8."""
+    found = {facts["dtype"] for _, header in _headers(Path(folder)) for facts in header.values()}
+    halves = {"F16": torch.float16, "BF16": torch.bfloat16}
+    return halves.get(found.pop(), torch.float32) if len(found) == 1 else torch.float32
+
+
 def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a checkpoint; every error names the checkpoint.
 

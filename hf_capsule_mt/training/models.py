@@ -3,6 +3,7 @@
 from dataclasses import fields
 from typing import Any, cast
 
+import torch
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -83,7 +84,7 @@ def _build(
     model_class = cast(type[PreTrainedModel], AutoModelForSeq2SeqLM._model_mapping[config_class])
     source_config = AutoConfig.from_pretrained(init_from)
     if hasattr(model_class, "from_marian") and source_config.model_type in ("marian", config_class.model_type):
-        result, info = model_class.from_marian(init_from, output_loading_info=True, **settings)
+        result, info = model_class.from_marian(init_from, output_loading_info=True, dtype=torch.float32, **settings)
         new = info["new_weights"]
     else:
         result, new = _on_top_of(init_from, source_config, config_class, settings)
@@ -109,7 +110,7 @@ def _on_top_of(
         )
     known = {entry.name for entry in fields(config_class) if entry.init}
     values = {key: value for key, value in source_config.to_dict().items() if key in known}
-    result = AutoModelForSeq2SeqLM.from_config(config_class(**values | settings))
+    result = AutoModelForSeq2SeqLM.from_config(config_class(**values | settings | {"dtype": "float32"}))
     source = AutoModelForSeq2SeqLM.from_pretrained(init_from)
     missing, unexpected = result.load_state_dict(source.state_dict(), strict=False)
     if unexpected:

@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM
 from capsule_mt.engine.build import TARGETS, this_platform
 from capsule_mt.engine.library import LIBRARY
 from hf_capsule_mt import Translator
+from hf_capsule_mt.modeling.loading import stored_dtype
 from hf_capsule_mt.training.checkpoints import mark_complete
 from lab.wheels import build_wheel, check_library, check_wheel, declared_functions, read_library
 from tests.conftest import GOLDEN
@@ -36,7 +37,8 @@ def test_release(command, tmp_path):
     printed = command("release", f"run checkpoints/word-for-word {options}")
     assert "the mean of 2 checkpoints" in printed
     folder = tmp_path / "checkpoints" / "word-for-word"
-    assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == torch.float16
+    assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == torch.float32
+    assert stored_dtype(folder) == torch.float16
     kept = json.loads((folder / "translations.json").read_text())
     assert kept["sources"] == texts
     before = Translator.from_pretrained(GOLDEN / "word_for_word")(texts, num_beams=4)

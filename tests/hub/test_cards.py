@@ -222,7 +222,7 @@ def test_capsnmt(config, capsules):
 @pytest.mark.parametrize("with_code", [True, False])
 def test_the_code_runs(config, name, with_code, results, monkeypatch):
     card = model_card(name, config, results, with_code=with_code)
-    (code,) = re.findall(r"```python\n(.*?)```", str(card), re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", str(card), re.DOTALL)
     calls = []
 
     def pipeline(task, model, trust_remote_code=False):

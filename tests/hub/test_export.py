@@ -1,5 +1,6 @@
 """Exported checkpoints: they load, and compute the same, where the package is not installed."""
 
+import argparse
 import itertools
 import json
 import os
@@ -12,10 +13,12 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pipeline
 
 from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.commands.push import write_folder
 from hf_capsule_mt.data import sentence_pairs, separate_tokenizer, train_separate_tokenizers
 from hf_capsule_mt.hub import LoadTestError, check_export, export, exporting
 from hf_capsule_mt.hub import load_test as load_test_program
 from hf_capsule_mt.hub.exporting import tokenless_environment
+from hf_capsule_mt.modeling.loading import load_checkpoint, stored_dtype
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
 TEXT = "The child sleeps. Who laughs?"
@@ -171,6 +174,15 @@ print(json.dumps({
     assert len(list((tmp_path / "again").glob("*.py"))) == 1
 
 
+def test_weights_stored_in_half_load_in_float32(exported, tmp_path):
+    model, tokenizer = load_checkpoint(exported, dtype=torch.float16)
+    first = export(model, tokenizer, tmp_path / "first")
+    write_folder(argparse.Namespace(checkpoint=first, results=[], license=None), tmp_path / "second", "second")
+    for folder in (first, tmp_path / "second"):
+        assert stored_dtype(folder) == torch.float16
+        assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == torch.float32
+
+
 @pytest.fixture
 def broken(exported, tmp_path):
     """A copy of the exported folder, to be broken."""
@@ -223,9 +235,7 @@ def test_other_code_is_refused_before_it_runs(broken, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **settings: pytest.fail("the code ran"))
     file = broken / "modeling_hf_capsule_mt.py"
     file.write_text(file.read_text() + "\nprint('anything')\n")
-    with pytest.raises(
-        LoadTestError, match=r"other code than .* exports: modeling_hf_capsule_mt\.py; export it again"
-    ):
+    with pytest.raises(LoadTestError, match=r"not what .* exports: modeling_hf_capsule_mt\.py; export it again"):
         check_export(broken)
     file.unlink()
     with pytest.raises(LoadTestError, match=r"no exported checkpoint .*modeling_hf_capsule_mt\.py"):
@@ -238,15 +248,16 @@ def test_other_code_is_refused_before_it_runs(broken, monkeypatch):
         ("config.json", "auto_map", {"AutoConfig": "someone/else--code.Config"}),
         ("config.json", "custom_pipelines", {"translation": {"impl": "code.Pipeline", "pt": [], "type": "text"}}),
         ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["someone/else--code.Tokenizer", None]}),
+        ("config.json", "dtype", "float16"),
         ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["separate_tokenizer.Other", None]}),
     ],
 )
-def test_references_to_other_code_are_refused(broken, monkeypatch, name, entry, value):
+def test_references_to_other_code_and_half_dtypes_are_refused(broken, monkeypatch, name, entry, value):
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **settings: pytest.fail("the code ran"))
     (broken / "separate_tokenizer.py").write_text(Path(separate_tokenizer.__file__).read_text())
     settings = json.loads((broken / name).read_text()) | {entry: value}
     (broken / name).write_text(json.dumps(settings))
-    with pytest.raises(LoadTestError, match=rf"other code than .* exports: {name} \(.*`{entry}`"):
+    with pytest.raises(LoadTestError, match=rf"not what .* exports: {name} \(.*`{entry}`"):
         check_export(broken)
 
 

@@ -20,7 +20,7 @@ from hf_capsule_mt import Translator
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub import check_export, export
 from hf_capsule_mt.hub.exporting import tokenless_environment
-from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer
+from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.malformed import MALFORMED, damaged
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
@@ -35,9 +35,8 @@ import json, sys
 sys.modules["hf_capsule_mt"] = None
 import torch, transformers
 folder, texts, num_beams = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-translator = transformers.pipeline(
-    task="translation", model=folder, trust_remote_code=True, dtype=torch.float32, device="cpu"
-)
+translator = transformers.pipeline(task="translation", model=folder, trust_remote_code=True, device="cpu")
+assert translator.model.dtype == torch.float32
 print(json.dumps([record["translation_text"] for record in translator(texts, num_beams=num_beams)]))
 """
 released = pytest.mark.skipif(not FOLDERS, reason="nothing is released yet: checkpoints/ has no folder")
@@ -52,8 +51,9 @@ def release(request):
 @released
 def test_auto_classes_and_pipeline(release):
     folder, sources, expected, num_beams = release
-    assert type(AutoModel.from_pretrained(folder)).__module__.startswith("hf_capsule_mt.")
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+    base, model = AutoModel.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert type(base).__module__.startswith("hf_capsule_mt.")
+    assert (base.dtype, model.dtype, stored_dtype(folder)) == (torch.float32, torch.float32, torch.float16)
     translator = pipeline("translation", model=model, tokenizer=AutoTokenizer.from_pretrained(folder), device="cpu")
     records = translator(sources, num_beams=num_beams, batch_size=16)
     same = [record["translation_text"] == text for record, text in zip(records, expected, strict=True)]
@@ -72,6 +72,45 @@ def test_an_export_loads_without_the_package(release, tmp_path):
     )
     there = json.loads(done.stdout.splitlines()[-1])
     assert sum(one == other for one, other in zip(there, expected, strict=False)) >= 7
+
+
+FINE_TUNE = """
+import json, re, sys
+sys.modules["hf_capsule_mt"] = None
+kept = json.load(open("capsule-marian-de-en/translations.json"))
+card = open("capsule-marian-de-en/README.md").read()
+(code,) = re.findall("## Fine-tune\\n\\n```python\\n(.*?)```", card, re.DOTALL)
+code = re.sub("pairs = .*", "pairs = list(zip(kept['sources'], kept['translations']))", code)
+build, *train = code.partition("trainer.train()")
+exec(build)
+losses = [trainer.evaluate(trainer.train_dataset)["eval_loss"]]
+exec("".join(train))
+losses.append(trainer.evaluate(trainer.train_dataset)["eval_loss"])
+print(json.dumps({"losses": losses, "dtype": str(model.dtype)}))
+"""
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+
+@released
+@pytest.mark.parametrize("arithmetic", [{}, AVX2], ids=["of this processor", "AVX2"])
+def test_the_card_fine_tunes(arithmetic, tmp_path):
+    """Half weights diverge at the third step: the loss was 1.7 before and above 1,000 after six."""
+    name = "capsule-marian-de-en"
+    (tmp_path / name).symlink_to(ROOT / "checkpoints" / name)
+    done = subprocess.run(
+        [sys.executable, "-c", FINE_TUNE],
+        cwd=tmp_path,
+        env=tokenless_environment(tmp_path) | {"OMP_NUM_THREADS": "1"} | arithmetic,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["dtype"] == "torch.float32"
+    before, after = found["losses"]
+    assert 0 < after < before - 0.05
+    assert stored_dtype(tmp_path / "tuned") == torch.float32
 
 
 @released

@@ -146,6 +146,17 @@ def test_staged_training_starts_at_the_function_of_the_baseline(tmp_path, source
         torch.testing.assert_close(model(**batch).logits, baseline(**batch).logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("fields", [{"model_type": "capsule_marian"}, {"model_type": "capsnmt", "hidden_size": 16}])
+def test_training_starts_in_float32_from_half_weights(tmp_path, fields):
+    if fields["model_type"] == "capsnmt":
+        source = build_model(fields, TOKENIZER)
+    else:
+        source = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path / "marian"))
+    source.half().save_pretrained(tmp_path)
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).dtype == torch.float16
+    assert build_model(fields, TOKENIZER, init_from=str(tmp_path)).dtype == torch.float32
+
+
 def test_a_model_of_another_family_is_no_start(tmp_path):
     folder = str(save_tiny_checkpoint(tmp_path))
     with pytest.raises(ValueError, match=r"a t5 cannot start from .*, which is a capsule_marian"):
