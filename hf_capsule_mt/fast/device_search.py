@@ -220,7 +220,7 @@ class DeviceSearch:
         if request.head is not None:
             most = torch.zeros_like(_take(self.curves[0], rows[..., 0]))  # [B, returned, S]
             for step, curves in enumerate(self.curves):
-                reads = step < last
+                reads = (step < lengths) & (last > 0)
                 most = most.maximum(_take(curves, rows[..., step] * reads) * reads[..., None])
             return Reading(most[:, :, None], log_probs / lengths.clamp(min=1))
         read = _take(self.curves[0], rows[..., 0])  # [B, returned, 2, S]

@@ -189,11 +189,13 @@ class Search:
                 last = len(one.tokens)
                 while last and one.tokens[last - 1] in (request.end_token, request.pad_token):
                     last -= 1
-                curves = torch.stack([self.curves[step][number, one.rows[step]] for step in range(last + 1)])
                 log_probs[number, rank] = one.log_prob / max(len(one.tokens), 1)
                 if request.head is not None:
-                    values[number, rank, 0] = curves[:last].amax(dim=0) if last else 0
+                    for step in range(len(one.tokens) if last else 0):
+                        followed = self.curves[step][number, one.rows[step]]
+                        values[number, rank, 0] = values[number, rank, 0].maximum(followed)
                     continue
+                curves = torch.stack([self.curves[step][number, one.rows[step]] for step in range(last + 1)])
                 falls = (curves[:-1, 1] - curves[1:, 1]).clamp(min=0)  # [last, S]
                 agreements = torch.tensor(one.agreements[:last])[:, None]
                 values[number, rank] = torch.stack([*curves[-1], falls.sum(dim=0), (falls * agreements).sum(dim=0)])

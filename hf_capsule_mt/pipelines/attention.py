@@ -45,7 +45,8 @@ def received_attention(
 
         received_s = max over t of softmax_s(q_t . k_s / sqrt(d_h))
 
-    where t are the target tokens except the end token. Without a target token it is 0.
+    where t are the steps that write a target token, the end token included: a head that aligns words often attends to
+    the word that the decoder has just read, and only the last step reads the last word. It is 0 if nothing was said.
 
     Args:
         batch: B sources.
@@ -64,7 +65,7 @@ def received_attention(
     attention = scores.masked_fill(~keep[:, None], -torch.inf).softmax(dim=-1)
     given = torch.arange(scores.shape[1], device=scores.device) < lengths.to(scores.device)[:, None]
     ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
-    given &= ~torch.isin(sequences[:, 1:], ends)
+    given &= ~torch.isin(sequences[:, 1:2], ends)
     received = attention.masked_fill(~given[..., None], 0.0).amax(dim=1)
     return log_probs / lengths.clamp(min=1).to(log_probs.device), received
 

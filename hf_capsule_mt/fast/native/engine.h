@@ -81,7 +81,8 @@ typedef struct {
     /* Results of a program with GUIDED_ROUTING, or NULL; they need `scores`. For each word its share of PAST and of
      * FUTURE when the translation has been read, by how much FUTURE fell on the way, and how much of that the model
      * agreed to (modeling/coverage.py): [num_sources, num_returned, 4, longest_source]. With a `layer`, the first of the four is
-     * the most that its `head` attends to the word in an ATTEND_SOURCE, but for the end token's. */
+     * the most that its `head` attends to the word in an ATTEND_SOURCE, at any step that writes a token, also the end
+     * token; 0 of an empty translation. */
     float *coverage;
     float *log_probs;       /* the mean log-probability of a token, of a forced end too [num_sources, num_returned] */
     /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it

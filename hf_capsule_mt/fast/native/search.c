@@ -264,7 +264,7 @@ static void write_coverage(const run_t *run, const search_t *search, const hypot
     float *future = past + longest, *fall = future + longest, *agreed = fall + longest;
     memset(past, 0, (size_t)(4 * longest) * 4);
     if (request->layer >= 0) {
-        for (int64_t t = 0; t < last; t++)
+        for (int64_t t = 0; last && t < hypothesis->length; t++)
             for (int64_t j = 0; j < num_words; j++) past[j] = fmaxf(past[j], curves_of(run, t, rows[t])[j]);
         return;
     }
