@@ -92,7 +92,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with so many beams"
     )
-    parser.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave in FUTURE")
+    parser.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave out")
     parser.add_argument(
         "--target-prefix",
         action="store_true",

@@ -41,7 +41,7 @@ from hf_capsule_mt.pipelines.word_coverage import coverage_method, word_lists_of
 from hf_capsule_mt.pipelines.words import target_ends, token_offsets, words_of
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
-# of FUTURE against the mean log-probability of a token, where nobody sets another
+# of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
 
 
@@ -461,7 +461,7 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
 
 
 def _enter(pieces: list[Piece], found: Hypotheses) -> None:
-    """Give each piece its hypotheses, unless those that it has leave less in FUTURE."""
+    """Give each piece its hypotheses, unless those that it has leave less out."""
     for row, piece in enumerate(pieces):
         own = found.of_source(row)
         before = None if piece.hypotheses is None else piece.hypotheses.coverage
