@@ -137,7 +137,7 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
         config.coverage_calibration = {"attention": {"head": list(place)}}
         coverages = coverage_of_examples(translator, examples, "attention", progress=False)
         pairs = _labelled(examples, coverages)
-        received, is_translated = zip(*((word.past, is_translated) for word, is_translated in pairs), strict=True)
+        received, is_translated = zip(*((word.covered, is_translated) for word, is_translated in pairs), strict=True)
         best = max(best, (rank_auc(np.array(received), np.array(is_translated)), list(place)))
     config.coverage_calibration = before
     area, (layer, head) = best

@@ -1,6 +1,7 @@
 """What a translation left out, word by word of the user's string."""
 
 from collections import Counter
+from itertools import repeat
 
 from capsule_mt.text.segments import Document
 from capsule_mt.text.words import WORDS
@@ -20,14 +21,14 @@ def coverage_of(document: Document, found: list[Hypotheses], rank: int, translat
             raise RuntimeError("the piece was translated without coverage")
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
-        of_words = (coverage.past, coverage.future, coverage.covered, coverage.untranslated)
-        values = (tensor[rank].tolist() for tensor in of_words)
+        of_words = (coverage.covered, coverage.untranslated, coverage.past, coverage.future)
+        values = (repeat(None) if tensor is None else tensor[rank].tolist() for tensor in of_words)
         weights.append(0)
-        for word, past, future, covered, untranslated in zip(piece.words, *values, strict=False):
+        for word, covered, untranslated, past, future in zip(piece.words, *values, strict=False):
             text = document.text[word.span.start : word.span.end]
             is_missing = untranslated and not word.is_mark
             weights[-1] += is_missing or not (word.is_mark or word.is_optional or word.is_function)
-            words.append(Word(text, word.span.start, word.span.end, past, future, covered, is_missing))
+            words.append(Word(text, word.span.start, word.span.end, covered, is_missing, past, future))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0
     return Coverage(score, tuple(words), tuple(sentences), tuple(repetitions))

@@ -56,7 +56,7 @@ class Hypotheses(NamedTuple):
             chosen(self.sequences),
             chosen(self.was_cut),
             None if self.log_probs is None else chosen(self.log_probs),
-            None if self.coverage is None else WordCoverage(*map(chosen, self.coverage)),
+            None if self.coverage is None else self.coverage.map(chosen),
         )
 
     def of_source(self, row: int) -> "Hypotheses":
@@ -69,7 +69,7 @@ class Hypotheses(NamedTuple):
             own(self.sequences),
             own(self.was_cut),
             None if self.log_probs is None else own(self.log_probs),
-            None if self.coverage is None else WordCoverage(*map(own, self.coverage)),
+            None if self.coverage is None else self.coverage.map(own),
         )
 
 
@@ -104,7 +104,7 @@ class BatchDecoder:
         scores: bool = False,
         coverage: CoverageOptions | None = None,
     ) -> Hypotheses:
-        """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave in FUTURE."""
+        """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave out."""
         check_constraints(generate_kwargs)
         weight = None if coverage is None else coverage.weight
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}

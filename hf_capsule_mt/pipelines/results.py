@@ -8,10 +8,10 @@ Each number has one name. `TranslationPipeline` keeps the keys that its dictiona
 | share of the source's words that was translated | `Coverage.score` | `coverage["score"]` |
 | the same of one sentence | `SentenceCoverage.score` | `coverage["sentences"][i]["score"]` |
 | share of one word that was translated | `Word.covered` | `coverage["words"][i]["covered"]` |
-| share of one word in PAST, in FUTURE, after the last token | `Word.past`, `Word.future` | `["past"]`, `["future"]` |
+| by "guided" alone, its share in PAST, in FUTURE at the end | `Word.past`, `Word.future` | `["past"]`, `["future"]` |
 | coverage below which a sentence falls short | `CoverageOptions.threshold` | `coverage_threshold` |
 | beams with which such a sentence is translated again | `CoverageOptions.retry_beams` | `coverage_retry` |
-| weight of FUTURE against the log-probability | `CoverageOptions.weight` | `coverage_weight` |
+| weight of what is left out against the log-probability | `CoverageOptions.weight` | `coverage_weight` |
 | how coverage is found | `CoverageOptions.method` | `coverage_method` |
 """
 
@@ -42,9 +42,9 @@ class CoverageOptions:
             "auto" is "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
         threshold: warn of sentences whose coverage is below this.
         retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
-            the translation that leaves less in FUTURE.
-        weight: rank the hypotheses of beam search by their score less `weight` times the mean share of a source word
-            that is still in FUTURE.
+            the translation that leaves less out.
+        weight: rank the hypotheses of beam search by their score less `weight` times the mean share of the source
+            that is left out: what is in FUTURE by "guided", else what is not covered before calibration.
     """
 
     threshold: float | None = None
@@ -101,19 +101,19 @@ class TranslationOptions:
 class Word:
     """A word of the source, the characters `start` to `end` of the text, and its coverage.
 
-    `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
-    vocabulary does not know, which has a `covered` of 0. Optional words, which calibration finds, are never
-    `untranslated`. By attention, `past` is the most attention that it received, by deletion how much of it was
-    translated; `future` is the rest.
+    `covered` is how much of it was translated, by whichever method; once calibrated, a probability. A word that mostly
+    was not is `untranslated`; so is one that the vocabulary does not know, which has a `covered` of 0. Optional words,
+    which calibration finds, are never `untranslated`. `past` and `future` are its shares of PAST and FUTURE after the
+    last token by the method "guided", else `None`.
     """
 
     text: str
     start: int
     end: int
-    past: float
-    future: float
     covered: float
     untranslated: bool
+    past: float | None = None
+    future: float | None = None
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,14 @@ class TranslationPipeline(Pipeline):
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
     - `return_coverage`: add `coverage`, a dictionary of the `score` of the text, its
-      `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has its
-      shares of `past` and `future` at the end, how much of it is `covered`, and whether it counts as `untranslated`; a
-      repetition is what is said twice in a row; `coverage_method` is the `method` of `CoverageOptions`;
+      `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has how much
+      of it is `covered`, whether it counts as `untranslated` and, by the method "guided" alone, its shares of `past`
+      and `future` at the end; a repetition is what is said twice in a row; `coverage_method` is the `method` of
+      `CoverageOptions`;
     - `coverage_threshold`: warn of sentences whose score is less, and mark them; with `coverage_retry`, a number of
-      beams, translate them again with so many and take what `coverage_weight` finds best, if it leaves less in FUTURE;
+      beams, translate them again with so many and take what `coverage_weight` finds best, if it leaves less out;
     - `coverage_weight`: rank the hypotheses of beam search by their score less `coverage_weight` times the share
-      of the source that is still in FUTURE.
+      of the source that is left out.
 
     `ensemble`, `int8`, `backend` and `shortlist` of `Translator` are for construction alone.
     """
@@ -238,9 +239,10 @@ def coverage_record(coverage: Coverage | None, threshold: float | None = None) -
     sentences = [asdict(sentence) for sentence in coverage.sentences]
     if threshold is not None:
         sentences = [{**sentence, "below_threshold": sentence["score"] < threshold} for sentence in sentences]
-    words = [{"word": word.text, **asdict(word)} for word in coverage.words]
-    for word in words:
-        del word["text"]
+    words = []
+    for word in coverage.words:
+        fields = _given(asdict(word))  # without PAST and FUTURE where they were not read
+        words.append({"word": fields.pop("text"), **fields})
     repetitions = list(coverage.repetitions)
     return {"score": coverage.score, "sentences": sentences, "words": words, "repetitions": repetitions}
 

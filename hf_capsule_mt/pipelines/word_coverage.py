@@ -1,5 +1,6 @@
 """How much of each source word given translations cover: by attention, by PAST and FUTURE, or by deleting the word."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -63,17 +64,21 @@ ATTENTION_THRESHOLD = 0.2
 class WordCoverage(NamedTuple):
     """What R translations of each of B sources cover.
 
-    Of each word, [B, R, W]: its shares of `past` and `future` at the end, how much of it is `covered`, whether it is
-    `untranslated`. Of each translation, [B, R]: the mean coverage of the words that count in `score`, and the mean
-    share of a source token that is `left` in FUTURE.
+    Of each word, [B, R, W]: how much of it is `covered`, whether it is `untranslated` and, by "guided" alone, its
+    shares of `past` and `future` at the end. Of each translation, [B, R]: the mean coverage of the words that count in
+    `score`, and the mean share of the source that is `left`: in FUTURE, or not covered before calibration.
     """
 
-    past: torch.Tensor
-    future: torch.Tensor
     covered: torch.Tensor
     untranslated: torch.Tensor
     score: torch.Tensor
     left: torch.Tensor
+    past: torch.Tensor | None = None
+    future: torch.Tensor | None = None
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "WordCoverage":
+        """Return what a function makes of each tensor."""
+        return WordCoverage(*(cast(Any, values if values is None else function(values)) for values in self))
 
 
 def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> CoveredBy:
@@ -123,7 +128,8 @@ def guided_coverage(batch: SourceBatch, scored: CoverageScore, calibration: Cali
     left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
     left = left.unflatten(0, (-1, copies))
     # most tokens of the word are
-    return _finished(words, past, future, covered, untranslated >= 0.5, left, calibration)
+    finished = _finished(words, covered, untranslated >= 0.5, left, calibration)
+    return finished._replace(past=past, future=future)
 
 
 def attention_coverage(
@@ -149,7 +155,7 @@ def attention_coverage(
     left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
     calibration = calibration_of(model.config, "attention") or {}
     curves = calibration if "words" in calibration else None  # there are none while `capsule-mt calibrate` fits them
-    return log_probs, _finished(words, covered, 1 - covered, covered, covered < ATTENTION_THRESHOLD, left, curves)
+    return log_probs, _finished(words, covered, covered < ATTENTION_THRESHOLD, left, curves)
 
 
 def deletion_coverage(
@@ -165,14 +171,12 @@ def deletion_coverage(
     covered = (whole[..., None] - without).sigmoid().masked_fill(~counts, 1.0)
     left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
     calibration = calibration_of(model.config, "deletion")
-    coverage = _finished(words, covered, 1 - covered, covered, covered < DELETION_THRESHOLD, left, calibration)
+    coverage = _finished(words, covered, covered < DELETION_THRESHOLD, left, calibration)
     return whole.flatten() / lengths.clamp(min=1).to(whole.device), coverage
 
 
 def _finished(
     words: WordTokens,
-    past: torch.Tensor,
-    future: torch.Tensor,
     covered: torch.Tensor,
     untranslated: torch.Tensor,
     left: torch.Tensor,
@@ -195,7 +199,7 @@ def _finished(
         missing = (untranslated & counts).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
         score = on_curve(calibration["sentences"], score).minimum(1 - missing)
     score = torch.where(counts.any(dim=-1), score, 1.0)
-    return WordCoverage(past, future, covered, untranslated, score, left)
+    return WordCoverage(covered, untranslated, score, left)
 
 
 def _mean_of_tokens(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

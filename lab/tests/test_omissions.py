@@ -114,8 +114,7 @@ def test_table() -> None:
 
 def test_content_words_are_found_by_their_characters():
     words = tuple(
-        Word(text, start, end, 1, 0, share, False)
-        for text, start, end, share in (("a-b", 0, 3, 0.2), ("c", 4, 5, 0.9))
+        Word(text, start, end, share, False) for text, start, end, share in (("a-b", 0, 3, 0.2), ("c", 4, 5, 0.9))
     )
     example = WithOmissions("a-b c", "", {(2, 3): True, (4, 5): False}, 1)
     assert judge(example, Coverage(0.5, words, (), ())) == Judged((0.2, 0.9), (True, False), 0.5)

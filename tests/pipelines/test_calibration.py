@@ -52,6 +52,8 @@ def test_curves_apply(method):
         most = 1 - float((expected < 0.5).float().mean())  # no more than what is not marked
         assert other.coverage.score == pytest.approx(min(float(score), most), abs=1e-5)
         assert [word.past for word in one.coverage.words] == [word.past for word in other.coverage.words]
+        has_past = {word.past is not None and word.future is not None for word in other.coverage.words}
+        assert has_past == {method == "guided"}
 
 
 @pytest.mark.parametrize("method", ["attention", "guided", "deletion"])
@@ -155,12 +157,11 @@ def test_attention_received_by_hand(tmp_path, attention):
                     output = eager(
                         input_ids=source, decoder_input_ids=target[:, :-1], output_attentions=True, use_cache=False
                     )
-                received = output.cross_attentions[1][0, 1]  # [T, S]
-                received = received[target[0, 1:] != model.config.eos_token_id].amax(dim=0)
+                received = output.cross_attentions[1][0, 1].amax(dim=0)  # [S], the end token's step too
                 words = zip(translator.source_words(text, segment), translation.coverage.words, strict=True)
                 for (_, tokens), word in words:
                     expected = float(received[tokens].max()) if word.text.isalnum() else 1.0
-                    assert word.past == pytest.approx(expected, abs=1e-5)
+                    assert word.covered == pytest.approx(expected, abs=1e-5)
                 log_probs = output.logits[0].log_softmax(dim=-1).gather(1, target[0, 1:, None])
                 assert translation.score == pytest.approx(float(log_probs.mean()), abs=1e-5)
 
