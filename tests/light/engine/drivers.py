@@ -1,9 +1,11 @@
 """Programs in C that run the engine outside of Python: natively, under sanitizers, or for another processor."""
 
 import ctypes
+import struct
 import subprocess
 import sys
 import threading
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,14 @@ class EmulatedLibrary:
 
     def engine_error(self) -> bytes:
         return b"see what the program printed"
+
+    def engine_widen(self, values: int, kind: int, to: int, count: int) -> None:
+        halves = array("H", ctypes.string_at(values, 2 * count))
+        if kind == 1:
+            floats = array("f", struct.unpack(f"{count}e", halves.tobytes())).tobytes()
+        else:
+            floats = array("I", [half << 16 for half in halves]).tobytes()
+        ctypes.memmove(to, floats, 4 * count)
 
     def engine_add_linear(self, model: int, outputs: int, inputs: int, int8: int) -> int:
         self.inputs.append(inputs)
