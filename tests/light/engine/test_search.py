@@ -202,7 +202,7 @@ def test_options_of_generate_are_refused():
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((2, 0)))), "no head 0 in layer 2"),
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((0, 2)))), "no head 2 in layer 0"),
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings(guided=True))), "no PAST and FUTURE"),
-        (lambda d: d.force([[5]], [[]], Readings()), "target 0 has 0 tokens"),
+        (lambda d: d.force([[5]], [[]], Readings()), "target 0 has no token"),
         (lambda d: d.force([[5]], [[70]], Readings()), "target: token 70"),
         (lambda d: d.force([[5]], [[7], [8]], Readings()), "as many as the 1 sources, got 2"),
     ],
