@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.coverage.results import Coverage, CoverageOptions
-from capsule_mt.text.line_failures import PROBE, Failure, translate_lines
+from capsule_mt.text.line_failures import PROBE, translate_lines
 
 SMOOTHING = 0.1  # of the running mean of the seconds that a text takes
 # of what is left out, among the hypotheses of beam search: as `retry_beams` of `CoverageOptions` has it
@@ -200,6 +200,3 @@ class Batcher:
             found = [error] * len(items)
         for item, result in zip(items, found, strict=True):
             item.finish(result)
-
-
-__all__ = ["Batcher", "Failure", "QueueFullError", "Settings", "StoppingError"]
