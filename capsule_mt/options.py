@@ -89,6 +89,7 @@ def search_options(
     given: Mapping[str, Any],
     *,
     prefixes: Sequence[Sequence[int]] = (),
+    scores: bool = True,
     readings: Readings | None = None,
 ) -> SearchOptions:
     """Return how to search for translations of sources with so many tokens.
@@ -129,6 +130,7 @@ def search_options(
         suppress_tokens=[*(words[0] for words in bad_words), *get("suppress_tokens", [])],
         prefixes=prefixes if any(prefixes) else (),
         shortlist=model.shortlist,
+        scores=scores,
         readings=readings,
         further=further,
     )

@@ -5,7 +5,7 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -17,14 +17,13 @@ from capsule_mt.coverage.methods import (
     choose_method,
     cover,
     deletion_gains_by_token,
-    read_into,
     readings_of,
 )
 from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
-from capsule_mt.text.keeping import restored
+from capsule_mt.text.restoring import restored
 from capsule_mt.text.messages import warn
 from capsule_mt.text.segments import (
     Document,
@@ -34,6 +33,7 @@ from capsule_mt.text.segments import (
     batches_of,
     join_translations,
 )
+from capsule_mt.text.tokenizer import Tokenizer
 
 # of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
@@ -97,7 +97,21 @@ class Translator:
 
     def __init__(self, model: LoadedModel) -> None:
         self.loaded = model
-        self.calibration = Calibration.of_config(model.calibration)
+
+    @property
+    def calibration(self) -> Calibration:
+        """The curves and lists of words by which coverage is found."""
+        values, found = getattr(self, "_calibration", (None, None))
+        if found is None or values is not self.loaded.calibration:
+            values = self.loaded.calibration
+            found = Calibration.of_config(values)
+            self._calibration = (values, found)
+        return found
+
+    @property
+    def backend(self) -> str:
+        """What decodes."""
+        return "native"
 
     @classmethod
     def from_pretrained(
@@ -207,11 +221,12 @@ class Translator:
         if options.keep:
             self._with_stand_ins(segmenter, documents, found, options, method)
         of_piece = iter(found)
+        returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []
         for document in documents:
             own = [next(of_piece) for _ in document.pieces]
-            ranks = range(int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1))
-            results.append([self._translation(document, own, rank, options) for rank in ranks])
+            decode = segmenter.tokenizer.decode
+            results.append([self._translation(document, own, rank, options, decode) for rank in range(returned)])
         return results
 
     def cover(
@@ -262,7 +277,7 @@ class Translator:
         for document, translation in zip(documents, translations, strict=True):
             if document.pieces:
                 pieces.append(document.pieces[0])
-                targets.append(self._target_ids(translation))
+                targets.append(self._target_ids(translation, segmenter.tokenizer))
         found = [Found([Hypothesis(ids, 0.0, was_cut)]) for ids, was_cut in targets]
         lengths = [max(len(piece.ids), len(target[0])) for piece, target in zip(pieces, targets, strict=True)]
         readings = readings_of(method, self.calibration) or Readings()
@@ -271,8 +286,7 @@ class Translator:
             sources = [pieces[place].ids for place in places]
             forced = self.loaded.decoder.force(sources, [one.ids for one in hypotheses], readings)
             for hypothesis, one in zip(hypotheses, forced, strict=True):
-                hypothesis.score = sum(one.log_probs) / max(len(one.log_probs), 1)
-                read_into(hypothesis, one)
+                hypothesis.read(one)
             if method is not None:
                 covers = [Covers(pieces[place].ids, pieces[place].words) for place in places]
                 covered = cover(covers, hypotheses, method, self.loaded.decoder, self.calibration)
@@ -290,10 +304,13 @@ class Translator:
         return results
 
     # ---- the steps of `translate`
+    def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
+        return self.loaded.tokenizer
+
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         known = (self.loaded.longest_source, options.max_source_tokens)
         return Segmenter(
-            self.loaded.tokenizer,
+            self._tokenizer(options),
             limit=min((number for number in known if number is not None), default=None),
             split_sentences=options.split_sentences,
             truncation=options.truncation,
@@ -326,14 +343,14 @@ class Translator:
         num_short = 0
         for places in batches_of([len(piece.ids) for piece in pieces], options.batch_size, options.batch_tokens):
             batch = [pieces[place] for place in places]
-            for place, one in zip(places, self._search(batch, settings, method, coverage.weight), strict=True):
+            for place, one in zip(places, self._search(batch, settings, method, coverage.weight, options.scores), strict=True):
                 found[place] = one
             short = _short_of(places, found, coverage.threshold)
             if short and coverage.retry_beams:
                 returned = int(setting(self.loaded, settings, "num_return_sequences") or 1)
                 again = {**settings, "num_beams": max(coverage.retry_beams, returned)}
                 weight = coverage.weight or DEFAULT_COVERAGE_WEIGHT
-                retried = self._search([pieces[place] for place in short], again, method, weight)
+                retried = self._search([pieces[place] for place in short], again, method, weight, True)
                 for place, one in zip(short, retried, strict=True):
                     if _left(one) < _left(found[place]):
                         found[place] = one
@@ -353,7 +370,12 @@ class Translator:
         return found
 
     def _search(
-        self, pieces: Sequence[Piece], settings: Mapping[str, Any], method: CoveredBy | None, weight: float | None
+        self,
+        pieces: Sequence[Piece],
+        settings: Mapping[str, Any],
+        method: CoveredBy | None,
+        weight: float | None,
+        scores: bool,
     ) -> list[Found]:
         """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave out."""
         returned = int(setting(self.loaded, settings, "num_return_sequences") or 1)
@@ -368,6 +390,7 @@ class Translator:
             [len(source) for source in sources],
             settings,
             prefixes=[piece.prefix for piece in pieces],
+            scores=scores or method is not None,
             readings=readings_of(method, self.calibration),
         )
         found = [Found(hypotheses) for hypotheses in self.loaded.decoder.translate(sources, options)]
@@ -397,7 +420,7 @@ class Translator:
         number = 0
         for document in documents:
             for place, piece in enumerate(document.pieces):
-                text = self.loaded.tokenizer.decode(found[number].hypotheses[0].ids)
+                text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
                 changed = segmenter.with_stand_ins(piece, text)
                 if changed is not None:
                     again[number] = (document, place, changed)
@@ -422,19 +445,23 @@ class Translator:
         target_ids = (self.loaded.start, *hypothesis.ids)
         return Segment(*piece.span, tuple(piece.ids), target_ids, hypothesis.was_cut or piece.was_cut)
 
-    def _text(self, piece: Piece, hypothesis: Hypothesis) -> str:
-        decode = self.loaded.tokenizer.decode
+    def _text(self, piece: Piece, hypothesis: Hypothesis, decode: Callable[[Ids], str]) -> str:
         if piece.masked is None:
             return decode(hypothesis.ids)
         return restored(piece.masked, piece.ids, hypothesis.ids, decode, self._align)
 
     def _translation(
-        self, document: Document, found: Sequence[Found], rank: int, options: TranslationOptions
+        self,
+        document: Document,
+        found: Sequence[Found],
+        rank: int,
+        options: TranslationOptions,
+        decode: Callable[[Ids], str],
     ) -> Translation:
         """Put the translation of a text together from those of its pieces."""
         hypotheses = [one.hypotheses[rank] for one in found]
         pairs = list(zip(document.pieces, hypotheses, strict=True))
-        texts = [self._text(piece, hypothesis) for piece, hypothesis in pairs]
+        texts = [self._text(piece, hypothesis, decode) for piece, hypothesis in pairs]
         coverage = None
         if options.coverage is not None:
             coverage = coverage_of(document, [one.coverage[rank] for one in found if one.coverage], texts)
@@ -445,9 +472,9 @@ class Translator:
         segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
         return Translation(join_translations(document, texts), score, coverage, segments)
 
-    def _target_ids(self, translation: str) -> tuple[list[int], bool]:
+    def _target_ids(self, translation: str, tokenizer: Tokenizer) -> tuple[list[int], bool]:
         """Return the token ids of a given translation, and whether it was cut."""
-        ids = self.loaded.tokenizer.encode_target(translation)
+        ids = tokenizer.encode_target(translation)
         limit = self.loaded.longest_target
         if limit is None or len(ids) <= limit:
             return ids, False

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive, run
+from capsule_mt.commands.console import HelpFormatter, positive, run
+from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput

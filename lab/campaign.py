@@ -19,9 +19,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, positive, run
+from capsule_mt.text.outputs import check_outputs, write_output
+from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.files.outputs import check_outputs, write_output
 from lab.benchmark_tables import render_campaign
 from lab.campaign_processes import can_mount, start_server
 from lab.campaign_tries import SECTIONS, Bench, attempt

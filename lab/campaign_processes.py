@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from hf_capsule_mt.command_line import CODE_OF_SIGINT
+from capsule_mt.commands.console import CODE_OF_SIGINT
 
 LONGEST = 300.0  # seconds after which a command counts as hanging
 PRELOADED = [

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import yaml
 
-from hf_capsule_mt.command_line import CODE_OF_SIGINT
+from capsule_mt.commands.console import CODE_OF_SIGINT
 from hf_capsule_mt.data import sentence_pairs
 from lab.campaign_inputs import damage_file, hostile_lines, malformed_copy
 from lab.campaign_processes import LONGEST, Command, enlarge_disk, run, small_disk, timed

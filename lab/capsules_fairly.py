@@ -28,11 +28,12 @@ from typing import Any
 
 from transformers import pipeline
 
-from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
+from capsule_mt.text.lines import one_line
+from capsule_mt.text.outputs import write_output
+from capsule_mt.commands.console import HelpFormatter, run
+from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.files.outputs import write_output
-from hf_capsule_mt.pipelines.lines import one_line
 from lab.capsule_variants import CHANGES, Variants
 from lab.effects import Gains, answer, effect
 from lab.over_seeds import holm, paired_t_test

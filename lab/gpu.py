@@ -28,7 +28,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.command_line import HelpFormatter, run
+from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.routing import additive_scores, chunks, dynamic_routing, em_routing
 from lab.core_speed import routing_form

@@ -17,7 +17,8 @@ from typing import Any
 from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint_folder, folder, keep_freed_memory, run
+from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, folder, run
+from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.data import train_tokenizer
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab.probing import ProbingResult, ProbingSettings, probe_checkpoint, probing_table, train_probe

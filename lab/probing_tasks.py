@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_capsule_mt.files.text import read_lines
+from capsule_mt.text.reading import read_lines
 
 WORDS = 30
 DEPTHS = 6

@@ -20,8 +20,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.evaluation.results import stamped
-from hf_capsule_mt.files.text import read_lines
 
 SPEEDS = "speeds"  # the name of the record with the speeds of a setting's models
 Runs = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}

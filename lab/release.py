@@ -17,10 +17,10 @@ from typing import Any
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_capsule_mt  # noqa: F401  registers the models
-from hf_capsule_mt.command_line import HelpFormatter, folder, positive, run
+from capsule_mt.text.outputs import check_output_folder, write_output
+from capsule_mt.text.reading import read_lines
+from capsule_mt.commands.console import HelpFormatter, folder, positive, run
 from hf_capsule_mt.evaluation.results import read_result
-from hf_capsule_mt.files.outputs import check_output_folder, write_output
-from hf_capsule_mt.files.text import read_lines
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import CORPORA
 from hf_capsule_mt.modeling.loading import load_tokenizer

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
+from capsule_mt.commands.console import HelpFormatter, run
+from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, differences, effect
 from lab.over_seeds import holm, paired_t_test

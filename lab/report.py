@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.command_line import HelpFormatter, run
+from capsule_mt.text.outputs import write_output
+from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.evaluation import read_result
-from hf_capsule_mt.files.outputs import write_output
 from lab import capsule_variants, capsules_fairly, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals

@@ -35,14 +35,15 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
-from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, positive, run
+from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.text.lines import one_line
+from capsule_mt.text.lock import OutputTakenError, lock_output
+from capsule_mt.commands.console import HelpFormatter, positive, run
+from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
-from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
-from hf_capsule_mt.files.lock import OutputTakenError, lock_output
-from hf_capsule_mt.pipelines.lines import one_line
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.distillation import SUMMARY_FILE
 from hf_capsule_mt.training.models import build_model

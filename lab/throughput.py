@@ -24,10 +24,10 @@ from transformers import (
     set_seed,
 )
 
+from capsule_mt.text.reading import read_lines
 from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.configuration import CapsuleMarianConfig
 from hf_capsule_mt.data import TranslationCollator, embedded_corpus, encode, train_tokenizer
-from hf_capsule_mt.files.text import read_lines
 from hf_capsule_mt.modeling import CapsuleMarianMTModel
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer

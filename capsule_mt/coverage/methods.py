@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from capsule_mt.coverage.results import METHODS, CoveredBy
-from capsule_mt.engine.search import Decoder, Forced, GuidedReading, Hypothesis, Ids, Readings
+from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
 from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists
 
 # the logit of a share that float32 cannot tell from 0 or 1
@@ -110,7 +110,7 @@ def cover(
         sources, targets = ([pieces[n].ids for n in unread], [hypotheses[n].ids for n in unread])
         readings = readings_of(method, calibration) or Readings()
         for number, forced in zip(unread, decoder.force(sources, targets, readings), strict=True):
-            read_into(hypotheses[number], forced)
+            hypotheses[number].read(forced)
     curves = calibration.methods.get(method)
     found = []
     for piece, hypothesis in zip(pieces, hypotheses, strict=True):
@@ -119,13 +119,6 @@ def cover(
         else:
             found.append(guided_coverage(piece, hypothesis.guided, curves))
     return found
-
-
-def read_into(hypothesis: Hypothesis, forced: Forced) -> None:
-    """Keep what a forced pass has read: of attention, the most that each source token receives in any step."""
-    hypothesis.guided = forced.guided
-    if forced.received is not None:
-        hypothesis.received = [max(column) for column in zip(*forced.received, strict=True)]
 
 
 def attention_coverage(

@@ -24,8 +24,7 @@ class EngineDecoder:
             for place, ids in enumerate(answer.tokens):
                 received = None if answer.received is None else answer.received[place]
                 guided = None if answer.guided is None else GuidedReading(*answer.guided[place])
-                was_cut = len(ids) >= limit and ids[-1] != self.end
-                hypotheses.append(Hypothesis(ids, answer.log_probs[place], was_cut, received, guided))
+                hypotheses.append(Hypothesis(ids, answer.log_probs[place], len(ids) >= limit, received, guided))
             found.append(hypotheses)
         return found
 

@@ -31,6 +31,7 @@ class SearchOptions:
     forces_end: for each source, whether the end token is forced at its limit; empty for none.
     prefixes: for each source, what its translations begin with; empty for none.
     shortlist: write only these tokens.
+    scores: whether `Hypothesis.score` is needed, which costs transformers one more pass.
     readings: what to read while searching.
     further: options of `generate()` that only transformers knows.
     """
@@ -46,6 +47,7 @@ class SearchOptions:
     suppress_tokens: Ids = ()
     prefixes: Sequence[Ids] = ()
     shortlist: Candidates | None = None
+    scores: bool = True
     readings: Readings | None = None
     further: Mapping[str, object] = field(default_factory=dict)
 
@@ -79,6 +81,13 @@ class Hypothesis:
     was_cut: bool
     received: list[float] | None = None
     guided: GuidedReading | None = None
+
+    def read(self, forced: "Forced") -> None:
+        """Keep what a forced pass over these tokens has read."""
+        self.score = sum(forced.log_probs) / max(len(forced.log_probs), 1)
+        self.guided = forced.guided
+        if forced.received is not None:
+            self.received = [max(column) for column in zip(*forced.received, strict=True)]
 
 
 @dataclass

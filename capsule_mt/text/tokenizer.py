@@ -16,15 +16,17 @@ class Tokenizer(Protocol):
 
     unknown_id: the token that stands for what the vocabulary lacks, if there is one.
     special_ids: tokens without text: start, end, padding.
+    language_tokens: of a multilingual OPUS-MT model, such as ">>deu<<"; empty for any other.
     """
 
-    unknown_id: int | None
-    special_ids: frozenset[int]
+    @property
+    def unknown_id(self) -> int | None: ...
 
     @property
-    def language_tokens(self) -> Sequence[str]:
-        """Those of a multilingual OPUS-MT model, such as ">>deu<<"; none of any other."""
-        ...
+    def special_ids(self) -> frozenset[int]: ...
+
+    @property
+    def language_tokens(self) -> Sequence[str]: ...
 
     def encode(self, text: str) -> Encoded:
         """Encode a source."""

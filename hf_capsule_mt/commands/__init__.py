@@ -3,7 +3,7 @@
 import importlib
 import os
 
-from hf_capsule_mt.command_line import run
+from capsule_mt.commands.console import run
 
 
 def start(name: str) -> None:

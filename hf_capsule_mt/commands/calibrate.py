@@ -27,7 +27,11 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.command_line import HelpFormatter, add_languages, checkpoint, positive, task_of
+from capsule_mt.text.outputs import check_output_folder, write_output
+from capsule_mt.text.reading import read_parallel
+from capsule_mt.text.words import is_mark
+from capsule_mt.commands.console import HelpFormatter, add_languages, positive
+from hf_capsule_mt.commands.arguments import checkpoint, task_of
 from hf_capsule_mt.evaluation.calibration import (
     Curve,
     fit_sentences,
@@ -38,13 +42,10 @@ from hf_capsule_mt.evaluation.calibration import (
 )
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.files.outputs import check_output_folder, write_output
-from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
 from hf_capsule_mt.pipelines.attention import all_heads, cross_attentions
 from hf_capsule_mt.pipelines.results import CoveredBy
 from hf_capsule_mt.pipelines.word_coverage import CALIBRATED_THRESHOLD, evidence_of, word_lists_of
-from hf_capsule_mt.pipelines.words import is_mark
 
 METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
 CHECKED_SHARE = 0.3  # of the sentences are for the check

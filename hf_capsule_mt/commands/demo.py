@@ -13,7 +13,8 @@ import os
 import sys
 
 import hf_capsule_mt  # noqa: F401  registers the models and the task
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint
+from capsule_mt.commands.console import HelpFormatter
+from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.demo import serve
 
 MODELS = "CAPSULE_MODELS"

@@ -13,7 +13,7 @@ import torch
 
 import hf_capsule_mt
 from capsule_mt.engine.library import NativeUnavailableError, native_tier
-from hf_capsule_mt.command_line import HelpFormatter
+from capsule_mt.commands.console import HelpFormatter
 from hf_capsule_mt.evaluation import describe_environment
 from hf_capsule_mt.extras import EXTRAS, install_line, missing_modules
 

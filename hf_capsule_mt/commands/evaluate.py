@@ -16,7 +16,9 @@ from typing import Any
 from sacrebleu.metrics import BLEU
 from tqdm import tqdm
 
-from hf_capsule_mt.command_line import HelpFormatter, at_least
+from capsule_mt.text.outputs import check_outputs
+from capsule_mt.text.reading import read_parallel
+from capsule_mt.commands.console import HelpFormatter, at_least
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
@@ -25,8 +27,6 @@ from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, sa
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.evaluation.words import align_by_command, word_pairs
-from hf_capsule_mt.files.outputs import check_outputs
-from hf_capsule_mt.files.text import read_parallel
 
 
 def samples(text: str) -> int:

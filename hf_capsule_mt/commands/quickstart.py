@@ -21,7 +21,7 @@ import torch
 from transformers import pipeline
 
 from hf_capsule_mt.analysis.pictures import draw_layer_routing
-from hf_capsule_mt.command_line import HelpFormatter
+from capsule_mt.commands.console import HelpFormatter
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator

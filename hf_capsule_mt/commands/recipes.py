@@ -15,7 +15,7 @@ import sys
 
 import yaml
 
-from hf_capsule_mt.command_line import HelpFormatter
+from capsule_mt.commands.console import HelpFormatter
 from hf_capsule_mt.training import load_recipe, recipe_names
 
 

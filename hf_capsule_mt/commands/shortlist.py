@@ -17,10 +17,11 @@ from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  registers the models
 from capsule_mt.models.shortlist import FILE_NAME, Shortlist
-from hf_capsule_mt.command_line import HelpFormatter, checkpoint, positive
+from capsule_mt.commands.console import HelpFormatter, positive
+from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
-from hf_capsule_mt.files.outputs import check_outputs
-from hf_capsule_mt.files.text import read_parallel
+from capsule_mt.text.outputs import check_outputs
+from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.modeling.loading import load_checkpoint
 
 LONGEST = 100  # tokens of a sentence that the aligner reads

@@ -15,7 +15,8 @@ section.name. hf_capsule_mt/training/recipes.py describes the keys.
 import argparse
 import os
 
-from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, resumable
+from capsule_mt.commands.console import HelpFormatter, resumable
+from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
 from hf_capsule_mt.training.checkpoints import last_checkpoint
 

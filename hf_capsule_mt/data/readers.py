@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hf_capsule_mt.files.text import iterate_lines
+from capsule_mt.text.reading import iterate_lines
 
 Pair = tuple[str, str]
 

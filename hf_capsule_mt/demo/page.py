@@ -15,11 +15,11 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio as gr
 
+from capsule_mt.text.words import is_mark
 from hf_capsule_mt.demo import charts
 from hf_capsule_mt.demo.charts import FUTURE_COLOUR, PAST_COLOUR
 from hf_capsule_mt.demo.explanation import Explanation, explain
 from hf_capsule_mt.pipelines import Translator
-from hf_capsule_mt.pipelines.words import is_mark
 
 LONGEST_TEXT = 400
 WAITING_VISITORS = 16

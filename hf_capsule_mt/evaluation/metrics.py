@@ -14,8 +14,8 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
+from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation.multi_bleu import multi_bleu
-from hf_capsule_mt.files.outputs import write_output
 
 METRICS = ("bleu", "bleu_uncased", "multi_bleu", "multi_bleu_uncased", "chrf", "chrf++", "ter")
 DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hf_capsule_mt.files.outputs import write_output
+from capsule_mt.text.outputs import write_output
 
 SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.files.text import read_lines
+from capsule_mt.text.reading import read_lines
 
 Links = frozenset[tuple[int, int]]
 SentencePair = tuple[Sequence[str], Sequence[str]]

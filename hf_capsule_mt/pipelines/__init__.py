@@ -1,5 +1,6 @@
 """Pipelines: text in, text out."""
 
+from capsule_mt.text.segments import PrefixedText
 from hf_capsule_mt.pipelines.registration import restore_translation_task
 from hf_capsule_mt.pipelines.results import (
     Coverage,
@@ -10,7 +11,6 @@ from hf_capsule_mt.pipelines.results import (
     TranslationOptions,
     Word,
 )
-from hf_capsule_mt.pipelines.segments import PrefixedText
 from hf_capsule_mt.pipelines.translation import TranslationPipeline
 from hf_capsule_mt.pipelines.translator import Translator
 

@@ -2,19 +2,20 @@
 
 from collections import Counter
 
+from capsule_mt.text.segments import Document
+from capsule_mt.text.words import WORDS
+from hf_capsule_mt.pipelines.decoding import Hypotheses
 from hf_capsule_mt.pipelines.results import Coverage, SentenceCoverage, Word
-from hf_capsule_mt.pipelines.segments import Document
-from hf_capsule_mt.pipelines.words import WORDS
 
 LONGEST_REPEATED_PHRASE = 6
 
 
-def coverage_of(document: Document, rank: int, translations: list[str]) -> Coverage:
+def coverage_of(document: Document, found: list[Hypotheses], rank: int, translations: list[str]) -> Coverage:
     """Return the coverage of a text by its translation of some rank, whose text is given for each piece."""
     words: list[Word] = []
     sentences, weights, repetitions = [], [], []
-    for piece, translation in zip(document.pieces, translations, strict=True):
-        coverage = piece.translations.coverage
+    for piece, hypotheses, translation in zip(document.pieces, found, translations, strict=True):
+        coverage = hypotheses.coverage
         if coverage is None:
             raise RuntimeError("the piece was translated without coverage")
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from capsule_mt.text.keeping import KEPT
+
 CoveredBy = Literal["attention", "guided", "deletion"]
 CoverageMethod = Literal["auto", CoveredBy]
-# what a translation may keep as it is in the source
-KEPT = ("tags", "urls", "placeholders", "numbers")
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
@@ -88,8 +88,6 @@ class TranslationOptions:
             raise ValueError(f"`num_beams` must be at least 1, got {num_beams}")
         if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
             raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
-        if self.keep and self.coverage is not None:
-            raise ValueError(f"`keep` ({', '.join(self.keep)}) and `coverage` exclude each other: leave one out")
 
     @property
     def window(self) -> int:

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from capsule_mt.text.words import SourceWord
 from hf_capsule_mt.modeling.losses import token_log_probs
-from hf_capsule_mt.pipelines.words import SourceWord
 
 
 class WordTokens(NamedTuple):

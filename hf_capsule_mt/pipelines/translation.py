@@ -1,20 +1,33 @@
 """The translation pipeline of transformers, as an adapter of `Translator`."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 
+from capsule_mt.text.segments import TranslationIterator
 from hf_capsule_mt.pipelines.results import Coverage, CoverageMethod, CoverageOptions, Translation, TranslationOptions
-from hf_capsule_mt.pipelines.segments import TextsOf, TranslationIterator
 from hf_capsule_mt.pipelines.translator import Translator, languages_of_task
 
 Records = list[dict[str, object]]
+
+
+class TextsOf(Dataset[str]):
+    """A sized iterable, as what transformers' base class reads lazily."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self.texts))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts)
 
 
 class TranslationPipeline(Pipeline):

@@ -2,43 +2,46 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast, overload
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from capsule_mt.text.keeping import Masked
+from capsule_mt.text.messages import warn
+from capsule_mt.text.restoring import restored
+from capsule_mt.text.segments import (
+    LONE_SURROGATES,
+    Document,
+    Piece,
+    Segmenter,
+    TranslationIterator,
+    batches_of,
+    join_translations,
+)
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import words_of
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.pipelines.attention import attention_of_head, cross_attentions
 from hf_capsule_mt.pipelines.backends import choose_backend
 from hf_capsule_mt.pipelines.coverage import coverage_of
 from hf_capsule_mt.pipelines.decoding import BatchDecoder, Hypotheses
 from hf_capsule_mt.pipelines.deletion import deletion_effects
 from hf_capsule_mt.pipelines.ensemble import load_members
-from hf_capsule_mt.pipelines.keeping import Keeper
 from hf_capsule_mt.pipelines.limits import (
     end_token_ids,
     generated_lengths,
     max_source_tokens,
 )
 from hf_capsule_mt.pipelines.results import Coverage, CoverageOptions, Segment, Translation, TranslationOptions
-from hf_capsule_mt.pipelines.segments import (
-    LONE_SURROGATES,
-    Document,
-    Piece,
-    PrefixedText,
-    Segmenter,
-    TranslationIterator,
-    batches_of,
-    join_translations,
-    pipeline_logger,
-)
-from hf_capsule_mt.pipelines.sentences import Span
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens, sequence_log_probs
-from hf_capsule_mt.pipelines.word_coverage import coverage_method, word_lists_of
-from hf_capsule_mt.pipelines.words import target_ends, token_offsets, words_of
+from hf_capsule_mt.pipelines.tokenizer import TransformersTokenizer, token_offsets
+from hf_capsule_mt.pipelines.word_coverage import calibration_of, coverage_method, head_of, word_lists_of
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
 # of FUTURE against the mean log-probability of a token, where nobody sets another
@@ -192,52 +195,52 @@ class Translator:
 
     def translate(self, texts: list[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        if options.keep:
-            return [[translation] for translation in self._keeping(texts, options)]
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
         pieces = [piece for document in documents for piece in document.pieces]
-        self._translate_pieces(batches_of(pieces, options.batch_size, options.batch_tokens), options)
-        num_returned = self._decoder.num_returned(self._generate_kwargs(options))
-        return [[self._translation(document, rank, options) for rank in range(num_returned)] for document in documents]
+        found = self._translate_pieces(pieces, segmenter, options)
+        if options.keep:
+            self._stand_in(pieces, found, segmenter, options)
+        ranks = range(self._decoder.num_returned(self._generate_kwargs(options)))
+        translated, results = iter(zip(pieces, found, strict=True)), []
+        for document in documents:
+            own = list(islice(translated, len(document.pieces)))
+            document.pieces = [piece for piece, _ in own]
+            hypotheses = [one for _, one in own]
+            results.append([self._translation(document, hypotheses, rank, segmenter, options) for rank in ranks])
+        return results
 
-    def _keeping(self, texts: list[str], options: TranslationOptions) -> list[Translation]:
-        """Translate texts, and keep what `options.keep` names."""
-        returned = self._decoder.num_returned(self._generate_kwargs(options))
-        if returned > 1:
-            raise ValueError(
-                f"`keep` goes with one translation of each text, got `num_return_sequences` of {returned}"
-            )
-        for text in texts:
-            if not isinstance(text, str):
-                raise TypeError(f"a text must be a string, got a {type(text).__name__}")
-            if isinstance(text, PrefixedText):
-                raise TypeError("`keep` does not go with a `PrefixedText`: leave one of them out")
-        plain = replace(options, keep=())
-        segmenter, clean_up = self._segmenter(options), options.clean_up_tokenization_spaces
-        for text in texts:
-            if token := segmenter.language_token(text)[1]:
-                raise ValueError(f"`keep` does not go with {token} in a text: give `tgt_lang={token.strip('<>')!r}`")
-        keeper = Keeper(
-            options.keep,
-            lambda sentences: [found for (found,) in self.translate(sentences, plain)],
-            self._effects,
-            lambda segment: target_ends(self.tokenizer, segment.target_ids, clean_up),
-            split=options.split_sentences,
-            language=segmenter.src_lang,
-        )
-        return keeper(LONE_SURROGATES.sub("\ufffd", text) for text in texts)
+    def _stand_in(
+        self, pieces: list[Piece], found: list[Hypotheses], segmenter: Segmenter, options: TranslationOptions
+    ) -> None:
+        """Translate pieces again, with stand-ins, whose best translation has not kept everything."""
+        again: dict[int, Piece] = {}
+        for place, (piece, own) in enumerate(zip(pieces, found, strict=True)):
+            other = segmenter.with_stand_ins(piece, segmenter.tokenizer.decode(self._target_ids(own, 0)))
+            if other is not None:
+                again[place] = other
+        for place, own in zip(again, self._translate_pieces(list(again.values()), segmenter, options), strict=True):
+            pieces[place], found[place] = again[place], own
 
-    def _effects(self, source: str, segment: Segment, spans: list[Span]) -> torch.Tensor:
-        """Return how many nats each token of a translation loses without each span of its source: [N, T]."""
-        ids, device = list(segment.source_ids), self.model.device
-        offsets = token_offsets(self.tokenizer, source[segment.start : segment.end], ids, self.source_prefix)
-        middles = [None if place is None else segment.start + sum(place) / 2 for place in offsets]
-        deleted = [[at is not None and start <= at < end for at in middles] for start, end in spans]
-        input_ids = torch.tensor([ids], device=device)
-        batch = SourceBatch(input_ids, torch.ones_like(input_ids), {})
-        sequence = torch.tensor([segment.target_ids], device=device)
-        return deletion_effects(self.model, batch, sequence, torch.tensor(deleted, device=device)).cpu()
+    def _align(self, piece: Piece, source_ids: Sequence[int], ids: Sequence[int]) -> list[list[float]]:
+        """Return which source tokens each token of a translation is of: [T][S], by attention, else by deletion."""
+        device = self.model.device
+        input_ids = torch.tensor([source_ids], device=device)
+        batch = SourceBatch(input_ids, torch.ones_like(input_ids))
+        sequence = torch.tensor([[self._start_id, *ids]], device=device)
+        if calibration_of(self.model.config, "attention") is not None and cross_attentions(self.model):
+            lengths = torch.tensor([len(ids)])
+            attention = attention_of_head(self.model, batch, sequence, lengths, head_of(self.model))[1]
+            rows: list[list[float]] = attention[0].tolist()
+            return [*rows[1:], rows[-1]]  # the head looks at the source of the token that it reads
+        source = cast(Masked, piece.masked)
+        groups = [tokens for _, tokens in words_of(source.text, source.offsets)]
+        deleted = torch.zeros(len(groups), len(source_ids), dtype=torch.bool)
+        for number, tokens in enumerate(groups):
+            deleted[number, tokens] = True
+        effects = deletion_effects(self.model, batch, sequence, deleted.to(device)).cpu().clamp(min=0.0)  # [N, T]
+        shares = effects / effects.sum(dim=0).clamp(min=1.0) / deleted.sum(dim=1)[:, None]
+        return cast(list[list[float]], (shares.T @ deleted.float()).tolist())
 
     def cover(
         self,
@@ -286,61 +289,61 @@ class Translator:
         method = None if coverage is None else coverage_method(self.model, coverage.method)
         documents = [segmenter.document(text) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
-        target_of = {
-            id(piece): self._target_ids(translation)
-            for document, translation in zip(documents, translations, strict=True)
-            for piece in document.pieces
-        }
-        start = self.model.generation_config.decoder_start_token_id
-        start = self.model.config.decoder_start_token_id if start is None else start
         pieces = [piece for document in documents for piece in document.pieces]
-
-        def length(piece: Piece) -> int:
-            return max(len(piece.source.token_ids), len(target_of[id(piece)][0]))
-
-        for batch_pieces in batches_of(pieces, batch_size, batch_tokens, length):
-            targets, was_cut = zip(*(target_of[id(piece)] for piece in batch_pieces), strict=True)
-            lengths = torch.tensor([len(ids) for ids in targets])
-            sequences = torch.full((len(targets), 1 + int(lengths.max())), self.tokenizer.pad_token_id or 0)
-            for row, ids in enumerate(targets):
-                sequences[row, : 1 + len(ids)] = torch.tensor([start, *ids])
-            batch, device = self._collate(batch_pieces), self.model.device
+        pairs = zip(documents, translations, strict=True)
+        targets = [self._given_ids(translation) for document, translation in pairs if document.pieces]
+        lengths = [max(len(piece.ids), len(ids)) for piece, (ids, _) in zip(pieces, targets, strict=True)]
+        found: list[Hypotheses | None] = [None] * len(pieces)
+        for rows in batches_of(lengths, batch_size, batch_tokens):
+            batch, device = self._collate([pieces[row] for row in rows], segmenter), self.model.device
+            counts = torch.tensor([len(targets[row][0]) for row in rows])
+            sequences = torch.full((len(rows), 1 + int(counts.max())), self.tokenizer.pad_token_id or 0)
+            for place, row in enumerate(rows):
+                sequences[place, : 1 + len(targets[row][0])] = torch.tensor([self._start_id, *targets[row][0]])
             if method is None:
-                found = None
-                log_probs = sequence_log_probs(self.model, batch, sequences.to(device), lengths.to(device))
-                log_probs = log_probs / lengths.clamp(min=1).to(device)
+                covered = None
+                log_probs = sequence_log_probs(self.model, batch, sequences.to(device), counts.to(device))
+                log_probs = log_probs / counts.clamp(min=1).to(device)
             else:
-                log_probs, found = decoder.cover(batch, sequences.to(device), lengths.to(device), method)
-            _enter(
-                batch_pieces, Hypotheses(sequences[:, None], torch.tensor(was_cut)[:, None], log_probs[:, None], found)
-            )
-        results = []
+                log_probs, covered = decoder.cover(batch, sequences.to(device), counts.to(device), method)
+            was_cut = torch.tensor([[targets[row][1]] for row in rows])
+            own = Hypotheses(sequences[:, None], was_cut, log_probs[:, None], covered)
+            for place, row in enumerate(rows):
+                found[row] = own.of_source(place)
+        scored, results = iter(zip(targets, cast(list[Hypotheses], found), strict=True)), []
         for document, translation in zip(documents, translations, strict=True):
-            segments, log_prob = [], None
+            segments, log_prob, hypotheses = [], None, []
             for piece in document.pieces:
-                target_ids, is_cut = target_of[id(piece)]
-                is_cut = is_cut or piece.source.was_cut
-                segments.append(Segment(*piece.span, tuple(piece.source.token_ids), (start, *target_ids), is_cut))
-                log_prob = float(cast(torch.Tensor, piece.translations.log_probs)[0])
-            covered = coverage_of(document, 0, [translation] * len(segments)) if coverage is not None else None
-            results.append(Translation(translation, log_prob, covered, tuple(segments)))
+                (target_ids, is_cut), own = next(scored)
+                ids, is_cut = (self._start_id, *target_ids), is_cut or piece.was_cut
+                segments.append(Segment(*piece.span, tuple(piece.ids), ids, is_cut))
+                log_prob = float(cast(torch.Tensor, own.log_probs)[0])
+                hypotheses.append(own)
+            whole = [translation] * len(segments)
+            coverage_found = coverage_of(document, hypotheses, 0, whole) if coverage is not None else None
+            results.append(Translation(translation, log_prob, coverage_found, tuple(segments)))
         return results
 
-    def _target_ids(self, translation: str) -> tuple[list[int], bool]:
+    @property
+    def _start_id(self) -> int:
+        start = self.model.generation_config.decoder_start_token_id
+        return cast(int, self.model.config.decoder_start_token_id if start is None else start)
+
+    def _given_ids(self, translation: str) -> tuple[list[int], bool]:
         """Return the token ids of a given translation, and whether it was cut."""
         ids = list(self.tokenizer(text_target=translation, verbose=False)["input_ids"])
         limit = max_source_tokens(self.model, self.tokenizer)
         if limit is None or len(ids) <= limit:
             return ids, False
-        pipeline_logger.warning(f"A given translation of {len(ids)} tokens was cut to {limit}.")
+        warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
         return list(self.tokenizer(text_target=translation, truncation=True, max_length=limit)["input_ids"]), True
 
     def source_words(self, text: str, segment: Segment) -> list[tuple[Span, list[int]]]:
         """Return the words of a segment of `text`, and which of its `source_ids` each is made of."""
-        span = Span(segment.start, segment.end)
-        source = LONE_SURROGATES.sub("\ufffd", text[span.start : span.end])
+        source = LONE_SURROGATES.sub("\ufffd", text[segment.start : segment.end])
         offsets = token_offsets(self.tokenizer, source, list(segment.source_ids), self.source_prefix)
-        return words_of(text, span, offsets)
+        start = segment.start
+        return [(Span(start + word.start, start + word.end), tokens) for word, tokens in words_of(source, offsets)]
 
     @property
     def source_prefix(self) -> str:
@@ -368,89 +371,96 @@ class Translator:
             src_lang, tgt_lang = languages_of_task(self.task)
         known = (max_source_tokens(self.model, self.tokenizer), options.max_source_tokens)
         return Segmenter(
-            self.tokenizer,
+            TransformersTokenizer(self.tokenizer, src_lang, tgt_lang, options.clean_up_tokenization_spaces),
             limit=min((number for number in known if number is not None), default=None),
             prefix=self.source_prefix,
             split_sentences=options.split_sentences,
             truncation=options.truncation,
             src_lang=src_lang,
             tgt_lang=tgt_lang,
+            copies=False,
+            keep=options.keep,
             with_words=options.coverage is not None,
             lists=word_lists_of(self.model.config),
         )
 
-    def _translate_pieces(self, batches: Iterator[list[Piece]], options: TranslationOptions) -> None:
-        """Translate the pieces of these batches, and enter the results in them."""
+    def _translate_pieces(
+        self, pieces: list[Piece], segmenter: Segmenter, options: TranslationOptions
+    ) -> list[Hypotheses]:
+        """Translate pieces, similar ones together; return the hypotheses of each."""
         coverage, settings = options.coverage or CoverageOptions(), self._generate_kwargs(options)
-        num_pieces, num_cut, num_short = 0, 0, 0
-        for pieces in batches:
-            batch = self._collate(pieces)
-            found = self._decoder(batch, settings, scores=options.scores, coverage=options.coverage)
-            _enter(pieces, found)
-            short = _short_of(pieces, coverage.threshold)
+        found: dict[int, Hypotheses] = {}
+        num_pieces, num_cut, num_short = len(pieces), 0, 0
+        for rows in batches_of([len(piece.ids) for piece in pieces], options.batch_size, options.batch_tokens):
+            batch = self._collate([pieces[row] for row in rows], segmenter)
+            _enter(found, rows, self._decoder(batch, settings, scores=options.scores, coverage=options.coverage))
+            short = _short_of([found[row] for row in rows], coverage.threshold)
             if short and coverage.retry_beams:
                 weighted = replace(coverage, weight=coverage.weight or DEFAULT_COVERAGE_WEIGHT)
                 beams = max(coverage.retry_beams, self._decoder.num_returned(settings))
-                again = {**settings, "num_beams": beams}
-                found = self._decoder(batch.rows(short), again, coverage=weighted)
-                _enter([pieces[row] for row in short], found)
-                short = _short_of(pieces, coverage.threshold)
-            num_pieces += len(pieces)
+                again = self._decoder(batch.rows(short), {**settings, "num_beams": beams}, coverage=weighted)
+                _enter(found, [rows[place] for place in short], again)
+                short = _short_of([found[row] for row in rows], coverage.threshold)
             num_short += len(short)
-            num_cut += sum(bool(piece.translations.was_cut.any()) for piece in pieces)
+            num_cut += sum(bool(found[row].was_cut.any()) for row in rows)
         if num_cut:
-            pipeline_logger.warning(
+            warn(
                 f"{num_cut} of {num_pieces} translations reached the limit of their length and may be incomplete. "
                 "`max_new_tokens` sets a higher one."
             )
         if num_short:
-            pipeline_logger.warning(
+            warn(
                 f"The coverage of {num_short} of {num_pieces} translations is below {coverage.threshold}: they may "
                 "leave something out."
             )
+        return [found[row] for row in range(len(pieces))]
 
-    def _collate(self, pieces: list[Piece]) -> SourceBatch:
+    def _collate(self, pieces: list[Piece], segmenter: Segmenter) -> SourceBatch:
         """Pad the pieces on the side that the tokenizer pads on."""
-        lengths = [len(piece.source.token_ids) for piece in pieces]
+        lengths = [len(piece.ids) for piece in pieces]
         input_ids = torch.full((len(pieces), max(lengths)), self.tokenizer.pad_token_id or 0)
         mask = torch.zeros_like(input_ids)
         on_the_left = self.tokenizer.padding_side == "left"
         for row, (piece, length) in enumerate(zip(pieces, lengths, strict=True)):
             place = slice(max(lengths) - length, max(lengths)) if on_the_left else slice(0, length)
-            input_ids[row, place] = torch.tensor(piece.source.token_ids)
+            input_ids[row, place] = torch.tensor(piece.ids)
             mask[row, place] = 1
         device = self.model.device
         words = WordTokens.of([piece.words for piece in pieces], mask.to(device))
-        prefixes = [piece.target_prefix for piece in pieces]
+        prefixes = [piece.prefix for piece in pieces]
         return SourceBatch(
             input_ids.to(device),
             mask.to(device),
-            pieces[0].source.settings,
+            cast(TransformersTokenizer, segmenter.tokenizer).settings,
             words=words,
             prefixes=prefixes if any(prefixes) else [],
         )
 
-    def _translation(self, document: Document, rank: int, options: TranslationOptions) -> Translation:
+    def _translation(
+        self, document: Document, found: list[Hypotheses], rank: int, segmenter: Segmenter, options: TranslationOptions
+    ) -> Translation:
         """Put the translation of a text together from those of its pieces."""
         segments, texts, total, num_tokens = [], [], 0.0, 0
-        ends = end_token_ids(self.model, {})
-        for piece in document.pieces:
-            found = piece.translations
-            ids = found.sequences[rank]
-            ids = ids[: 1 + int(generated_lengths(ids[None], ends))]
-            target_ids = tuple(ids.tolist())
-            source_ids = tuple(piece.source.token_ids)
-            segments.append(Segment(*piece.span, source_ids, target_ids, was_cut=bool(found.was_cut[rank])))
-            clean_up = options.clean_up_tokenization_spaces
-            texts.append(decode_target(self.tokenizer, ids.tolist(), clean_up_tokenization_spaces=clean_up))
-            if found.log_probs is not None:
-                total += float(found.log_probs[rank]) * (len(ids) - 1)
-                num_tokens += len(ids) - 1
-        coverage = None
-        if options.coverage is not None:
-            coverage = coverage_of(document, rank, texts)
+        for piece, own in zip(document.pieces, found, strict=True):
+            ids = self._target_ids(own, rank)
+            source_ids, target_ids = tuple(piece.ids), (int(own.sequences[rank, 0]), *ids)
+            segments.append(Segment(*piece.span, source_ids, target_ids, was_cut=bool(own.was_cut[rank])))
+            decode = segmenter.tokenizer.decode
+            if piece.masked is None:
+                texts.append(decode(ids))
+            else:
+                texts.append(restored(piece.masked, piece.ids, ids, decode, partial(self._align, piece)))
+            if own.log_probs is not None:
+                total += float(own.log_probs[rank]) * len(ids)
+                num_tokens += len(ids)
+        coverage = coverage_of(document, found, rank, texts) if options.coverage is not None else None
         score = total / num_tokens if num_tokens else None
         return Translation(join_translations(document, texts), score, coverage, tuple(segments))
+
+    def _target_ids(self, found: Hypotheses, rank: int) -> list[int]:
+        """Return the tokens of a translation after the start token, to its end token."""
+        ids = found.sequences[rank]
+        return cast(list[int], ids[1 : 1 + int(generated_lengths(ids[None], end_token_ids(self.model, {})))].tolist())
 
 
 def languages_of_task(task: str) -> tuple[str | None, str | None]:
@@ -459,18 +469,17 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
     return (None, None) if languages is None else (languages["source"], languages["target"])
 
 
-def _enter(pieces: list[Piece], found: Hypotheses) -> None:
+def _enter(found: dict[int, Hypotheses], rows: list[int], new: Hypotheses) -> None:
     """Give each piece its hypotheses, unless those that it has leave less in FUTURE."""
-    for row, piece in enumerate(pieces):
-        own = found.of_source(row)
-        before = None if piece.hypotheses is None else piece.hypotheses.coverage
+    for place, row in enumerate(rows):
+        own, before = new.of_source(place), found[row].coverage if row in found else None
         if before is None or own.coverage is None or float(own.coverage.left[0]) < float(before.left[0]):
-            piece.hypotheses = own
+            found[row] = own
 
 
-def _short_of(pieces: list[Piece], threshold: float | None) -> list[int]:
+def _short_of(found: list[Hypotheses], threshold: float | None) -> list[int]:
     """Return which of the pieces have a coverage below a threshold."""
-    coverages = [piece.translations.coverage for piece in pieces]
     if threshold is None:
         return []
-    return [row for row, found in enumerate(coverages) if found is not None and float(found.score[0]) < threshold]
+    coverages = [own.coverage for own in found]
+    return [place for place, one in enumerate(coverages) if one is not None and float(one.score[0]) < threshold]

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from transformers import PreTrainedModel
 
+from capsule_mt.text.words import WordLists
 from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.pipelines.attention import cross_attentions, received_attention
 from hf_capsule_mt.pipelines.deletion import deletion_log_probs
 from hf_capsule_mt.pipelines.results import CoverageMethod, CoveredBy
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
-from hf_capsule_mt.pipelines.words import WordLists
 
 # the logit of a share that float32 cannot tell from 0 or 1
 LARGEST_EVIDENCE = 16.0

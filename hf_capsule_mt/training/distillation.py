@@ -13,10 +13,10 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from hf_capsule_mt.files.digests import digest_of, joined
-from hf_capsule_mt.files.line_failures import Failure, translate_lines
-from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import remove_partials, write_output
+from capsule_mt.text.digests import digest_of, joined
+from capsule_mt.text.line_failures import Failure, translate_lines
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import remove_partials, write_output
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.vocabulary import decode_target
 

@@ -14,13 +14,13 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import EvalPrediction
 
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import remove_partials
 from hf_capsule_mt.data import (
     TranslationCollator,
 )
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
-from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import remove_partials
 from hf_capsule_mt.modeling.loading import check_place, load_model, load_tokenizer
 from hf_capsule_mt.modeling.vocabulary import decode_target, vocabularies_of
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments

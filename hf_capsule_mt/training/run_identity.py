@@ -12,8 +12,8 @@ import yaml
 from datasets import Dataset, IterableDataset
 from transformers import AutoConfig
 
-from hf_capsule_mt.files.digests import checkpoint_digests, digest_of, file_digest, joined
-from hf_capsule_mt.files.outputs import write_output
+from capsule_mt.text.digests import checkpoint_digests, digest_of, file_digest, joined
+from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import Corpus, files_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.files.text import read_lines
+from capsule_mt.text.reading import read_lines
 from lab import report
 from lab.records import Records, read_table, write_lines
 from lab.report import LAB, fill, main

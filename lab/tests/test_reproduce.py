@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_capsule_mt.files.lock import lock_output
+from capsule_mt.text.lock import lock_output
 from hf_capsule_mt.training import load_recipe
 from lab.paper_tables import RUNS
 from lab.records import Records

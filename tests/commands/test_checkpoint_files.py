@@ -11,10 +11,10 @@ from statistics import mean
 import pytest
 from transformers import MarianConfig, MarianMTModel
 
+from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import calibrate, shortlist, translate
 from hf_capsule_mt.fast import Shortlist
-from hf_capsule_mt.pipelines.files import WindowedOutput
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 

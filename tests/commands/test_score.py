@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import Translator
 from hf_capsule_mt.commands import score
-from hf_capsule_mt.pipelines.files import WindowedOutput
 from hf_capsule_mt.pipelines.translator import languages_of_task
 from tests.fixtures.word_for_word import sentences
 

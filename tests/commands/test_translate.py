@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 from transformers import AutoModelForSeq2SeqLM
 
+from capsule_mt.text.line_failures import Failure
+from capsule_mt.text.lines import LineFormat, WindowLines
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt.commands import translate
-from hf_capsule_mt.files.line_failures import Failure
-from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.pipelines.files import WindowedOutput
-from hf_capsule_mt.pipelines.lines import LineFormat, WindowLines
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from capsule_mt.text.digests import digest
 from hf_capsule_mt.files import digests
-from hf_capsule_mt.files.digests import digest, model_digests, tokenizer_digest
+from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from tests.conftest import GOLDEN
 from tests.golden.make import TOKENIZER
 

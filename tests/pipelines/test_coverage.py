@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import pipeline
 
+from capsule_mt.text.words import words_of
 from hf_capsule_mt.pipelines.coverage import repeated_phrases
-from hf_capsule_mt.pipelines.sentences import Span
-from hf_capsule_mt.pipelines.words import token_offsets, words_of
+from hf_capsule_mt.pipelines.tokenizer import token_offsets
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer
 from tests.fixtures.word_for_word import count_marks, omissions, sentences
@@ -179,21 +179,11 @@ def test_offsets_of_subwords(fast):
     else:
         offsets = token_offsets(tokenizer, text, token_ids, "")
     assert len(offsets) == len(token_ids)
-    words = {text[span.start : span.end]: tokens for span, tokens in words_of(text, Span(0, len(text)), offsets)}
+    words = {text[span.start : span.end]: tokens for span, tokens in words_of(text, offsets)}
     expected = ["The", "🙂", "café's", "twenty-three", "apples", "."]
     assert list(words) == [word for word in expected if fast or word != "🙂"]  # whose bytes say nothing of it
     assert tokenizer.decode([token_ids[n] for n in words["twenty-three"]]) == "twenty-three"
     assert token_ids.index(tokenizer.eos_token_id) not in {n for tokens in words.values() for n in tokens}
-
-
-def test_words_of_a_script_without_spaces_are_its_tokens():
-    text = "x他来了。"
-    words = words_of(text, Span(1, 5), [(0, 1), (1, 3), (3, 4), None])
-    assert [(text[span.start : span.end], tokens) for span, tokens in words] == [
-        ("他", [0]),
-        ("来了", [1]),
-        ("。", [2]),
-    ]
 
 
 @pytest.mark.parametrize(

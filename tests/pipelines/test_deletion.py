@@ -6,10 +6,12 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import SourceWord, source_words
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.pipelines import deletion
 from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
-from hf_capsule_mt.pipelines.words import SourceWord, Span, source_words, token_offsets
+from hf_capsule_mt.pipelines.tokenizer import token_offsets
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_marian
 from tests.fixtures.word_for_word import TRANSLATION, sentences
@@ -120,7 +122,7 @@ def test_unknown_tokens_of_a_tokenizer_that_knows_no_places():
     )
     text, token_ids = "The 老老老老老老老老老老老老 mans 🙂", [4, 3, 5, 6, 3, 2]
     offsets = token_offsets(tokenizer, text, token_ids, "")
-    words = source_words(text, Span(0, len(text)), offsets, token_ids, 3)
+    words = source_words(text, offsets, token_ids, 3)
     assert [(text[word.span.start : word.span.end], word.is_unknown, word.is_mark) for word in words] == [
         ("The", False, False),
         ("老" * 12, True, False),

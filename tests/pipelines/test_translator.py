@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import json
-import unicodedata
 from functools import partial
 
 import pytest
@@ -20,13 +19,13 @@ from transformers import (
 )
 
 import hf_capsule_mt
+from capsule_mt.text.segments import Segmenter
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.vocabulary import decode_target
 from hf_capsule_mt.pipelines import PrefixedText, Translation
 from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit, with_limits
-from hf_capsule_mt.pipelines.segments import Segmenter, check_language
-from hf_capsule_mt.pipelines.words import _normalized, token_offsets
+from hf_capsule_mt.pipelines.tokenizer import TransformersTokenizer, check_language, token_offsets
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for
 from tests.fixtures.word_for_word import sentences
 
@@ -385,36 +384,35 @@ def unequal(tmp_path):
     return MarianTokenizer(*files, separate_vocabs=True), vocabularies["target"]
 
 
+def segmenter(tokenizer, **options):
+    languages = (options.get("src_lang"), options.get("tgt_lang"))
+    return Segmenter(TransformersTokenizer(tokenizer, *languages), None, **options)
+
+
 def test_every_sentence_has_the_language_of_its_text(unequal):
     tokenizer, _ = unequal
     tokenizer.encoder |= {">>fra<<": 20, ">>ita<<": 21}
     tokenizer.supported_language_codes = [">>fra<<", ">>ita<<"]
     tokenizer.decoder = {number: token for token, number in tokenizer.encoder.items()}
     text = " >>fra<< One two. Three four."
-    pieces = Segmenter(tokenizer, None, tgt_lang="ita").document(text).pieces
+    pieces = segmenter(tokenizer, tgt_lang="ita").document(text).pieces
     assert [text[piece.span.start : piece.span.end] for piece in pieces] == ["One two.", "Three four."]
-    assert [piece.source.token_ids[0] for piece in pieces] == [20, 20]
+    assert [piece.ids[0] for piece in pieces] == [20, 20]
     text = ">>fra<< One two. >>ita<< Three four. Two two."
-    pieces = Segmenter(tokenizer, None).document(text).pieces
+    pieces = segmenter(tokenizer).document(text).pieces
     assert [text[piece.span.start : piece.span.end] for piece in pieces] == ["One two.", "Three four.", "Two two."]
-    assert [piece.source.token_ids[0] for piece in pieces] == [20, 21, 20]
+    assert [piece.ids[0] for piece in pieces] == [20, 21, 20]
     text = "one  two"
-    (piece,) = Segmenter(tokenizer, None, tgt_lang="ita", with_words=True).document(text).pieces
-    assert piece.source.token_ids[0] == 21
+    (piece,) = segmenter(tokenizer, tgt_lang="ita", with_words=True).document(text).pieces
+    assert piece.ids[0] == 21
     assert [text[word.span.start : word.span.end] for word in piece.words] == ["one", "two"]
-    assert Segmenter(tokenizer, None).document(">>fra<< ").pieces == []
-
-
-def test_what_is_kept_has_no_language_before_it(translator, monkeypatch):
-    monkeypatch.setattr(translator.tokenizer, "supported_language_codes", [">>fra<<"], raising=False)
-    with pytest.raises(ValueError, match="`keep` does not go with >>fra<< in a text: give `tgt_lang='fra'`"):
-        translator(">>fra<< the farmer", keep=("numbers",))
+    assert segmenter(tokenizer).document(">>fra<< ").pieces == []
 
 
 def test_a_language_that_the_tokenizer_lacks_is_refused():
     tokenizer = NllbTokenizer()
     with pytest.raises(ValueError, match="`tgt_lang` 'de' is no language of NllbTokenizer; it has deu_Latn"):
-        Segmenter(tokenizer, None, src_lang="eng_Latn", tgt_lang="de").document("no")
+        segmenter(tokenizer, src_lang="eng_Latn", tgt_lang="de").document("no")
     tokenizer.add_tokens(["tyv_Cyrl"])
     for name in ("eng_Latn", "tyv_Cyrl", None):
         check_language(tokenizer, "src_lang", name)
@@ -466,10 +464,3 @@ def test_half_weights_are_computed_in_float32_on_a_cpu(word_for_word, tmp_path):
     assert translator.model.dtype == torch.float32
     assert translator("balu bamo", num_beams=2).text == "ULAB OMAB"
     assert Translator.from_pretrained(tmp_path, device="cpu", dtype=torch.float16).model.dtype == torch.float16
-
-
-def test_decomposed_hangul_has_places():
-    text = unicodedata.normalize("NFD", "한국어 번역 house")
-    found, places = _normalized(text)
-    assert found == "한국어 번역 house"
-    assert [text[start:end] for start, end in places[4:6]] == [unicodedata.normalize("NFD", one) for one in "번역"]

@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeli
 
 import capsule_mt
 from hf_capsule_mt import Translator
-from hf_capsule_mt.command_line import checkpoint
+from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub import check_export, export
 from hf_capsule_mt.hub.exporting import tokenless_environment
 from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer

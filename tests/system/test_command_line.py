@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import capsule_mt
-from hf_capsule_mt.command_line import TRACEBACK, HelpFormatter, checkpoint, positive, run
+from capsule_mt.commands.console import TRACEBACK, HelpFormatter, positive, run
+from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.training import distillation
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
@@ -219,7 +220,7 @@ def test_ctrl_c_at_work_says_whether_the_same_command_resumes(command, resumes, 
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("hf_capsule_mt.pipelines.lines.translate_lines", kill)
+    monkeypatch.setattr("capsule_mt.text.lines.translate_lines", kill)
     monkeypatch.setattr(distillation, "translate_lines", kill)
     said = interrupted(command, monkeypatch, capfd)
     assert said == f"capsule-mt {command.split()[0]}: interrupted" + ("; the same command resumes" if resumes else "")
@@ -279,7 +280,7 @@ def test_freed_memory_is_kept():
     """A block larger than any that glibc keeps by itself is had again without a page fault."""
     code = """
 import resource, torch
-from hf_capsule_mt.command_line import keep_freed_memory
+from hf_capsule_mt.commands.arguments import keep_freed_memory
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def touched():
@@ -301,7 +302,7 @@ print(touched(), keep_freed_memory(), touched())
 
 @pytest.mark.parametrize("said", ["print('a' * 10**6)", "print('a')", "sys.stdout.buffer.write(b'a' * 10**6)"])
 def test_a_reader_that_is_gone(said):
-    code = "import sys\nfrom hf_capsule_mt.command_line import run\n"
+    code = "import sys\nfrom capsule_mt.commands.console import run\n"
     code += f"sys.stdin.read()\nrun(lambda: {said} and None)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -313,7 +314,7 @@ def test_a_reader_that_is_gone(said):
 
 
 def test_a_full_disk_behind_stdout():
-    code = "import sys\nfrom hf_capsule_mt.command_line import run\nsys.argv = ['some']\nrun(lambda: print('a'))"
+    code = "import sys\nfrom capsule_mt.commands.console import run\nsys.argv = ['some']\nrunlambda: print'a'"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False

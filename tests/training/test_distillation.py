@@ -9,9 +9,9 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
+from capsule_mt.text.lock import lock_output
 from hf_capsule_mt.commands import distill as command
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
-from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
 from tests.fixtures.tiny import save_tiny_marian, tiny_model
 from tests.training.small import TOKENIZER, die, in_process, in_processes

@@ -18,8 +18,8 @@ from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
+from capsule_mt.text.lock import lock_output
 from hf_capsule_mt.data import load_translation_data, train_tokenizer
-from hf_capsule_mt.files.lock import lock_output
 from hf_capsule_mt.training import load_recipe, run, run_recipe
 from hf_capsule_mt.training.checkpoints import find_checkpoints
 from hf_capsule_mt.training.run_data import load_corpus

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from hf_capsule_mt.files.line_failures import Failure
+from capsule_mt.text.line_failures import Failure
 from hf_capsule_mt.serve.batching import Batcher, QueueFullError, StoppingError
 
 
@@ -94,7 +94,7 @@ def test_a_broken_text_costs_the_others_nothing(batcher, upper):
 
 def test_an_error_of_every_text_is_raised_and_the_thread_goes_on(batcher, upper, monkeypatch):
     upper.free.set()
-    monkeypatch.setattr("hf_capsule_mt.files.line_failures.PROBE", "broken")
+    monkeypatch.setattr("capsule_mt.text.line_failures.PROBE", "broken")
     (future,) = batcher.submit(["broken"])
     with pytest.raises(ValueError, match="a broken text"):
         future.result(timeout=30)

@@ -1,8 +1,8 @@
 """Score given translations, such as another system's: how probable they are, and what they leave out.
 
-    capsule-mt score outputs/demo --sources test.en --translations test.de --output scores.tsv
-    capsule-mt score outputs/gdr --sources test.en --translations test.de --coverage --output scores.jsonl
-    paste test.en test.de | capsule-mt score outputs/demo > scores.tsv
+    capsule-mt score MODEL --sources test.en --translations test.de --output scores.tsv
+    capsule-mt score MODEL --sources test.en --translations test.de --coverage --output scores.jsonl
+    paste test.en test.de | capsule-mt score MODEL > scores.tsv
 
 A line of the output has the number of its pair from 0, the mean log-probability of a token of the translation, and the
 number of its tokens, end token included. With --coverage it also has the coverage, the untranslated words and what is
@@ -17,30 +17,20 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
-from tqdm import tqdm
-
-import hf_capsule_mt  # noqa: F401  registers the models
-from hf_capsule_mt.command_line import (
-    HelpFormatter,
-    add_languages,
-    check_streams,
-    checkpoint,
-    positive,
-    resumable,
-    task_of,
-)
-from hf_capsule_mt.commands.translate import count_lines
-from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
-from hf_capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE
-from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import check_outputs, is_stream, open_output
-from hf_capsule_mt.files.text import decode_lines, iterate_lines, open_text
-from hf_capsule_mt.pipelines import CoverageOptions, Translator
-from hf_capsule_mt.pipelines.files import Window, WindowedOutput
-from hf_capsule_mt.pipelines.lines import WindowLines, scored_json, scored_tsv
-from hf_capsule_mt.pipelines.results import CoverageMethod
+from capsule_mt.commands.console import HelpFormatter, check_streams, positive, resumable
+from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.commands.translate import count_lines
+from capsule_mt.coverage.results import METHODS, CoverageOptions
+from capsule_mt.text.digests import checkpoint_digests
+from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
+from capsule_mt.text.lines import WindowLines, coverage_record, scored_json, scored_tsv
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import check_outputs, is_stream, open_output
+from capsule_mt.text.progress import Progress
+from capsule_mt.text.reading import decode_lines, iterate_lines, open_text
+from capsule_mt.text.windows import Window, WindowedOutput
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -49,7 +39,7 @@ Pair = tuple[str, str]
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("model", type=checkpoint, help="the checkpoint that scores")
+    add_model(parser)
     parser.add_argument("--sources", type=Path, help="the sources, one on a line, also as .gz")
     parser.add_argument("--translations", type=Path, help="a translation of each, line by line")
     parser.add_argument("--input", type=Path, help="both in one file, SOURCE<tab>TRANSLATION a line (default: stdin)")
@@ -60,14 +50,12 @@ def parse_arguments() -> argparse.Namespace:
         "--coverage",
         nargs="?",
         const="auto",
-        choices=get_args(CoverageMethod),
+        choices=METHODS,
         help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
         "routings of a guided model, deletion takes any model; auto (without a value) is the first that the model has",
     )
-    add_languages(parser)
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
-    parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
     arguments = parser.parse_args()
     files = (arguments.sources, arguments.translations)
     if (None in files and files != (None, None)) or (arguments.input is not None and files != (None, None)):
@@ -82,9 +70,10 @@ def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
     """Yield the pairs; raise `ValueError` that names the file and the line for one that is none."""
     if arguments.sources is not None:
         sides = (arguments.sources, arguments.translations)
-        for number, (source, translation) in enumerate(zip_longest(*map(iterate_lines, sides))):
+        for source, translation in zip_longest(*map(iterate_lines, sides)):
             if source is None or translation is None:
                 short, long = sides if source is None else sides[::-1]
+                number = sum(1 for _ in iterate_lines(short))
                 raise ValueError(f"{short}: has {number} lines, but {long} has more")
             yield source, translation
         return
@@ -105,6 +94,17 @@ def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window,
         number += 1
 
 
+def record_of(translation: Any) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "score": translation.score,
+        "tokens": sum(len(segment.target_ids) - 1 for segment in translation.segments),
+        "cut": translation.was_cut,
+    }
+    if translation.coverage is not None:
+        record["coverage"] = coverage_record(translation.coverage)
+    return record
+
+
 def main() -> int:
     arguments = parse_arguments()
     check_streams(arguments.sources or arguments.input, arguments.output)
@@ -117,34 +117,31 @@ def main() -> int:
         if resumes:
             stack.enter_context(resumable())
             stack.enter_context(lock_output(arguments.output))
-        device = "cpu" if arguments.cpu else None
-        translator = Translator.from_pretrained(
-            arguments.model, device=device, dtype="float32", backend="transformers", task=task_of(arguments)
-        )
+        translator = load_translator(arguments)
         coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
         is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
         line_of = scored_json if is_json else scored_tsv
-        scored = WindowLines(
-            lambda pairs: translator.score(
-                *zip(*pairs, strict=True), coverage=coverage, batch_tokens=arguments.batch_tokens
-            ),
-            lambda number, result: [[line_of(number, result)]],
-            "pair",
-            arguments.strict,
-            (PROBE, PROBE),
-        )
+
+        def score(pairs: list[Pair]) -> list[dict[str, Any]]:
+            sources, translations = zip(*pairs, strict=True)
+            found = translator.score(sources, translations, coverage=coverage, batch_tokens=arguments.batch_tokens)
+            return [record_of(translation) for translation in found]
+
+        def columns(number: int, record: dict[str, Any] | Failure) -> list[list[str]]:
+            return [[line_of(number, record)]]
+
+        scored = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
         output, stream = None, sys.stdout.buffer
         if resumes:
-            described = {
-                **{name: getattr(arguments, name) for name in ("coverage", "batch_tokens", "window")},
-                **({"task": translator.task} if arguments.src_lang else {}),
-                "model": model_digests(translator.model),
-                "tokenizer": tokenizer_digest(translator.tokenizer),
-            }
+            names = ("coverage", "batch_tokens", "window", "int8", "backend", "dtype")
+            described = {name: getattr(arguments, name) for name in names}
+            described["model"] = checkpoint_digests(arguments.model)
             output = WindowedOutput([arguments.output], described, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
-        progress = stack.enter_context(tqdm(total=count_lines(arguments.sources or arguments.input), unit=" pairs"))
+        total = count_lines(arguments.sources or arguments.input)
+        progress = stack.enter_context(Progress(total, "pairs"))
+        num_pairs = 0
         for window, pairs in windows_of_pairs(read_pairs(arguments), arguments.window):
             if output is None:
                 stream.write("".join(f"{line}\n" for line in scored(window.first_line, pairs)[0][0]).encode())
@@ -153,9 +150,12 @@ def main() -> int:
                 output.begin(window)
                 if not output.is_done(arguments.strict):
                     output.write(*scored(window.first_line, pairs))
+            num_pairs += len(pairs)
             progress.update(len(pairs))
         if output is not None:
             scored.report(output.finish())
+    if not num_pairs:
+        raise ValueError("there are no pairs to score: the input is empty")
     if scored.failures:
         print(f"{len(scored.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
     return CODE_OF_FAILED_LINES if scored.failures else 0

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.files import lock
-from hf_capsule_mt.files.lock import lock_output
-from hf_capsule_mt.files.outputs import (
+from capsule_mt.text import lock
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import (
     check_output_folder,
     check_outputs,
     is_stream,

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hf_capsule_mt.files.outputs import open_output, remove_partials, write_output
-from hf_capsule_mt.pipelines.segments import pipeline_logger
+from capsule_mt.text.messages import warn
+from capsule_mt.text.outputs import open_output, remove_partials, write_output
 
 SETTINGS_FILE = "settings.json"
 
@@ -97,11 +97,9 @@ class WindowedOutput:
             return not (strict and part.failures)
         number, path = self.stems[-1].partition("-")[0], self._path(self.stems[-1])
         if path.exists():
-            pipeline_logger.warning(f"{path} is damaged: its lines are translated again.")
+            warn(f"{path} is damaged: its lines are translated again.")
         elif next(self.folder.glob(f"{number}-*.part"), None) is not None:
-            pipeline_logger.warning(
-                f"The input or the settings differ from those of {path.parent}: changed lines are translated."
-            )
+            warn(f"The input or the settings differ from those of {path.parent}: changed lines are translated.")
         return False
 
     def write(self, columns: list[list[str]], failures: dict[int, str]) -> None:

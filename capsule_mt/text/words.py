@@ -2,13 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from transformers import PreTrainedTokenizerBase
-
-from hf_capsule_mt.modeling.vocabulary import decode_target
-from hf_capsule_mt.pipelines.sentences import Span
+from capsule_mt.text.sentences import Span
 
 # words, and each mark by itself
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
@@ -49,14 +46,9 @@ class SourceWord(NamedTuple):
 
 
 def source_words(
-    text: str,
-    span: Span,
-    offsets: Offsets,
-    token_ids: Sequence[int],
-    unknown_id: int | None,
-    lists: WordLists = NO_LISTS,
+    text: str, offsets: Offsets, token_ids: Sequence[int], unknown_id: int | None, lists: WordLists = NO_LISTS
 ) -> list[SourceWord]:
-    """Return the words in a span of a text, whose tokens have these ids and stand for these characters of the span."""
+    """Return the words of a text, whose tokens have these ids and stand for these characters."""
     return [
         SourceWord(
             place,
@@ -66,7 +58,7 @@ def source_words(
             is_optional=text[place.start : place.end].casefold() in lists.optional,
             is_function=text[place.start : place.end].casefold() in lists.function,
         )
-        for place, tokens in words_of(text, span, offsets)
+        for place, tokens in words_of(text, offsets)
     ]
 
 
@@ -75,80 +67,67 @@ def is_mark(word: str) -> bool:
     return not any(map(str.isalnum, word))
 
 
-def words_of(text: str, span: Span, offsets: Offsets) -> list[tuple[Span, list[int]]]:
-    """Return the words in a span of a text, and which tokens each is made of.
+def with_space(text: str, more: str) -> str:
+    """Join two parts of a translation, of which neither may become a part of a word of the other."""
+    return f"{text} {more}" if text[-1:].isalnum() and more[:1].isalnum() else text + more
 
-    offsets: for each token, the characters of the span that it stands for, or `None`.
+
+def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
+    """Return the words of a text, and which tokens each is made of.
+
+    offsets: for each token, the characters that it stands for, or `None`.
     """
-    part = text[span.start : span.end]
     words: list[tuple[Span, list[int]]] = []
-    for match in WORDS.finditer(part):
+    for match in WORDS.finditer(text):
         places = {n: place for n, place in enumerate(offsets) if place and _overlap(place, match.span())}
         if UNSPACED_SCRIPTS.search(match[0]):
             cut = {(max(start, match.start()), min(end, match.end())) for start, end in places.values()}
             groups = [(part_of, [n for n in places if _overlap(places[n], part_of)]) for part_of in sorted(cut)]
         else:
             groups = [(match.span(), list(places))]
-        words += [(Span(span.start + start, span.start + end), tokens) for (start, end), tokens in groups if tokens]
+        words += [(Span(start, end), tokens) for (start, end), tokens in groups if tokens]
     return words
 
 
-def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int], prefix: str) -> Offsets:
-    """Return the characters of a text that each token stands for; `None` for special tokens and for the prefix's."""
-    if getattr(tokenizer, "is_fast", False):
-        encoded = tokenizer(prefix + text, return_offsets_mapping=True, verbose=False)
-        if list(encoded["input_ids"])[: len(token_ids)] == token_ids:
-            return without_prefix(encoded["offset_mapping"][: len(token_ids)], prefix)
-    return _offsets_by_search(tokenizer, prefix + text, token_ids, len(prefix))
-
-
-def target_ends(tokenizer: PreTrainedTokenizerBase, sequence: Sequence[int], clean_up: bool | None) -> list[int]:
-    """Return where each token of a translation ends in its text, after the decoder's start token."""
+def target_ends(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[int]:
+    """Return where each token of a translation ends in its text."""
     ends = [0]
-    for length in range(2, len(sequence) + 1):
-        text = decode_target(tokenizer, sequence[:length], clean_up_tokenization_spaces=clean_up)
-        ends.append(max(ends[-1], len(text)))
+    for length in range(1, len(ids) + 1):
+        ends.append(max(ends[-1], len(decode(ids[:length]))))
     return ends[1:]
 
 
-def without_prefix(offset_mapping: Sequence[tuple[int, int]], prefix: str) -> Offsets:
-    """Count characters from the end of the prefix; `None` for the tokens before it and for special ones."""
-    moved = [(start - len(prefix), end - len(prefix)) for start, end in offset_mapping]
-    return [place if 0 <= place[0] < place[1] else None for place in moved]
+def moved_offsets(offsets: Offsets, length: int) -> Offsets:
+    """Count characters from the end of a prefix of some length; `None` for the tokens of the prefix."""
+    moved = [None if place is None else (place[0] - length, place[1] - length) for place in offsets]
+    return [place if place is not None and 0 <= place[0] < place[1] else None for place in moved]
 
 
-def _offsets_by_search(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int], skipped: int) -> Offsets:
+def found_offsets(text: str, pieces: Sequence[str | None]) -> Offsets:
     """Look for each token after the one before, for tokenizers that do not know its place.
 
-    Unknown tokens stand for what is between their neighbours.
+    pieces: the characters of each token, "" of a special one, `None` of an unknown one, which stands for what is
+    between its neighbours.
     """
-    special, unknown_id, place = set(tokenizer.all_special_ids), getattr(tokenizer, "unk_token_id", None), 0
-    offsets: list[tuple[int, int] | None] = []
+    place, offsets = 0, list[tuple[int, int] | None]()
     waiting: list[int] = []  # unknown tokens whose end has not been found
     missed = 0  # characters of the tokens since then that are not in the text as they are
     text, places = _normalized(text)
 
     def add(first: int, last: int, numbers: list[int]) -> None:
-        if first == last:  # nothing is left for them
-            return
-        start, end = places[first][0], places[last - 1][1]
-        for number in numbers:
-            offsets[number] = (start - skipped, end - skipped) if start >= skipped else None
+        for number in numbers if first < last else ():  # else nothing is left for them
+            offsets[number] = (places[first][0], places[last - 1][1])
 
-    tokens = tokenizer.convert_ids_to_tokens(token_ids)
-    if getattr(tokenizer, "separate_vocabs", False):  # those were of the target
-        of_source = {number: token for token, number in tokenizer.encoder.items()}
-        tokens = [of_source.get(token_id, "") for token_id in token_ids]
-    for token_id, token in zip(token_ids, tokens, strict=True):
+    for piece in pieces:
         offsets.append(None)
-        if token_id == unknown_id:
+        if piece is None:
             waiting.append(len(offsets) - 1)
             continue
-        surface = _normalized(token.replace("▁", " ").strip())[0]
+        surface = _normalized(piece.replace("▁", " ").strip())[0]
         reach = place + len(surface) + missed + (LONGEST_UNKNOWN if waiting else 8)
         found = text.find(surface, place, reach) if surface else -1
-        if token_id in special or found < 0:
-            missed += 0 if token_id in special else len(surface)
+        if found < 0:
+            missed += len(surface)
             continue
         add(place, found, waiting)
         waiting, place, missed = [], found + len(surface), 0

@@ -3,15 +3,11 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
-from hf_capsule_mt.files.line_failures import Failure, describe, translate_lines
-from hf_capsule_mt.pipelines.results import Translation
-from hf_capsule_mt.pipelines.translation import coverage_record
+from capsule_mt.text.line_failures import Failure, describe, translate_lines
+from capsule_mt.text.progress import write_line
 
 # a translation may hold them, from a byte of the vocabulary; a line of the output may not
 LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
@@ -93,12 +89,30 @@ class WindowLines:
             if self.strict:
                 raise ValueError(message)
             if number not in self.failures:
-                tqdm.write(message, file=sys.stderr)
+                write_line(message)
             self.failures[number] = reason
 
 
 def one_line(text: str) -> str:
     return LINE_BREAKS_IN_A_LINE.sub(" ", text)
+
+
+def coverage_record(coverage: Any, threshold: float | None = None) -> dict[str, Any]:
+    """Return a coverage (`capsule_mt.Coverage`) as plain values, with the keys that the files have.
+
+    A word's `past` and `future` are there where guided routing was read. With a `threshold`, a sentence says
+    whether it is `below_threshold`.
+    """
+    sentences = [{"start": one.start, "end": one.end, "score": one.score} for one in coverage.sentences]
+    for sentence in sentences if threshold is not None else ():
+        sentence["below_threshold"] = sentence["score"] < threshold
+    words = []
+    for word in coverage.words:
+        record = {"word": word.text, "start": word.start, "end": word.end, "covered": word.covered}
+        read = {name: getattr(word, name) for name in ("past", "future") if getattr(word, name) is not None}
+        words.append({**record, **read, "untranslated": word.marked})
+    repetitions = list(coverage.repetitions)
+    return {"score": coverage.score, "sentences": sentences, "words": words, "repetitions": repetitions}
 
 
 def coverage_json(number: int, record: dict[str, Any]) -> str:
@@ -121,32 +135,24 @@ def coverage_tsv(number: int, record: dict[str, Any]) -> str:
     return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}"
 
 
-def scored_json(number: int, result: Translation | Failure) -> str:
-    """Format the scores of a given translation as JSON with the number of its line; of a failed line, the reason."""
-    if isinstance(result, Failure):
-        return json.dumps({"line": number, "error": result.reason}, ensure_ascii=False)
-    described: dict[str, Any] = {"line": number, "score": result.score, "tokens": _num_tokens(result)}
-    described["cut"] = result.was_cut
-    if result.coverage is not None:
-        described["coverage"] = coverage_record(result.coverage)
-    return json.dumps(described, ensure_ascii=False, allow_nan=False)
+def scored_json(number: int, record: dict[str, Any] | Failure) -> str:
+    """Format the scores of a given translation as JSON with the number of its line; of a failed line, the reason.
+
+    record: its `score`, `tokens`, whether it was `cut`, and the record of its `coverage` if there is one.
+    """
+    described = {"error": record.reason} if isinstance(record, Failure) else record
+    return json.dumps({"line": number, **described}, ensure_ascii=False, allow_nan=False)
 
 
-def scored_tsv(number: int, result: Translation | Failure) -> str:
+def scored_tsv(number: int, record: dict[str, Any] | Failure) -> str:
     """Format the number of a line from 0, the score of its translation and its tokens, and what its coverage has.
 
     A blank source has no score, and a failed line has the number alone.
     """
-    if isinstance(result, Failure):
+    if isinstance(record, Failure):
         return f"{number}\t\t"
-    if result.score is not None and math.isnan(result.score):
+    score = record["score"]
+    if score is not None and math.isnan(score):
         raise ValueError("the score is not a number: the model's logits are not finite")
-    line = f"{number}\t{'' if result.score is None else f'{result.score:.4f}'}\t{_num_tokens(result)}"
-    if result.coverage is None:
-        return line
-    return line + coverage_tsv(number, {"coverage": coverage_record(result.coverage)}).removeprefix(str(number))
-
-
-def _num_tokens(result: Translation) -> int:
-    """Return how many tokens the score is the mean of: those of the translation, the end token included."""
-    return sum(len(segment.target_ids) - 1 for segment in result.segments)
+    line = f"{number}\t{'' if score is None else f'{score:.4f}'}\t{record['tokens']}"
+    return line + coverage_tsv(number, record).removeprefix(str(number)) if "coverage" in record else line

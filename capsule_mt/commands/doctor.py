@@ -1,0 +1,64 @@
+"""Print what this machine has: versions, processor features, and what decodes here.
+
+    capsule-mt doctor
+
+Paste the output into a bug report.
+"""
+
+import argparse
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from capsule_mt import __version__
+from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.engine.library import NativeUnavailableError, default_threads, native_tier
+
+PACKAGES = ("tokenizers", "fastapi", "uvicorn", "hf-capsule-mt", "torch", "transformers", "huggingface_hub", "accelerate")
+# flags of /proc/cpuinfo that decide how fast a product of matrices is
+FLAGS = (
+    *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
+    *("asimd", "asimddp", "bf16", "sve"),
+)
+
+
+def package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def processor() -> tuple[str, str]:
+    """Return the name of the processor and those of `FLAGS` that it has, as far as Linux says."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine(), "unknown"
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    flags = {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split()}
+    found = " ".join(flag for flag in FLAGS if flag in flags)
+    return (named or [platform.machine()])[0], found or "none of note"
+
+
+def native_engine() -> str:
+    try:
+        return native_tier()
+    except NativeUnavailableError as error:
+        return f"none: {error}"
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter).parse_args()
+    name, flags = processor()
+    lines = [
+        ("capsule-mt", __version__),
+        ("python", f"{platform.python_version()} on {platform.platform()}"),
+        *((package, package_version(package)) for package in PACKAGES),
+        ("processor", f"{name}, {os.cpu_count()} cores"),
+        ("features", flags),
+        ("native engine", f"{native_engine()}, {default_threads()} threads"),
+    ]
+    for title, value in lines:
+        print(f"{title:<15} {value}")

@@ -1,0 +1,322 @@
+"""Translate files and pipes of any size, a line at a time, in constant memory.
+
+    echo "Er schläft." | capsule-mt translate checkpoints/capsule-marian-de-en
+    capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
+    capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
+    capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
+    RANK=5 WORLD_SIZE=40 capsule-mt translate MODEL --input text.en --output text.de   # the sixth of 40 jobs
+
+With transformers (hf-capsule-mt), also any of its models, on GPUs, and several models together:
+
+    capsule-mt translate MODEL_A MODEL_B --input text.en --output text.de
+    accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
+
+With --output, the same command again resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its
+sentences are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the
+output, its reason is on stderr and in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
+
+Several processes, on any machines, share the folder of the output and nothing else: process RANK of WORLD_SIZE, as
+torchrun and accelerate set them, translates every WORLD_SIZE-th window. The last one to end joins the output.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capsule_mt.commands.console import HelpFormatter, add_languages, at_least, check_streams, positive, resumable
+from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.coverage.results import METHODS, CoverageOptions
+from capsule_mt.options import TranslationOptions
+from capsule_mt.text.digests import checkpoint_digests, file_digest
+from capsule_mt.text.keeping import KEPT
+from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import check_outputs, is_stream, open_output
+from capsule_mt.text.progress import Progress
+from capsule_mt.text.reading import decode_lines, open_text
+from capsule_mt.text.segments import PrefixedText
+from capsule_mt.text.windows import Window, WindowedOutput, windows_of
+
+WINDOW = 2048
+SEARCH = ("num_beams", "max_new_tokens", "length_penalty", "no_repeat_ngram_size")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add_model(parser, nargs="+")
+    files = parser.add_argument_group("files")
+    files.add_argument("--input", type=Path, help="UTF-8 text, a text on a line, also as .gz (default: stdin)")
+    files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
+    files.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
+    files.add_argument("--strict", action="store_true", help="stop at the first line that cannot be translated")
+    files.add_argument("--n-best", type=positive, default=1, metavar="N", help="as number ||| text ||| score")
+    files.add_argument("--speed-result", type=Path, metavar="FILE", help="write a result file with the speed")
+    files.add_argument("--recipe", help="the recipe of the model, for the speed's result file")
+    text = parser.add_argument_group("text")
+    add_languages(text)
+    text.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
+    text.add_argument(
+        "--no-copy", action="store_true", help="translate what is no sentence, too: emoji, URLs, numbers, code"
+    )
+    text.add_argument(
+        "--keep",
+        type=kinds_to_keep,
+        default=[],
+        metavar="KINDS",
+        help="keep these as they are in the text: tags,urls,placeholders,numbers",
+    )
+    text.add_argument(
+        "--target-prefix",
+        action="store_true",
+        help="a line is TEXT<tab>PREFIX, and its translation begins with the prefix",
+    )
+    search = parser.add_argument_group("search")
+    search.add_argument("--num-beams", type=positive, help="beams (default: the checkpoint's)")
+    search.add_argument("--max-new-tokens", type=positive, help="limit of a translation (default: by its source's length)")
+    search.add_argument("--length-penalty", type=float, help="above 0 favours long translations in beam search")
+    search.add_argument(
+        "--no-repeat-ngram-size", type=positive, metavar="N", help="repeat no N words in a translation: ends loops"
+    )
+    search.add_argument("--batch-tokens", type=positive, default=2048, help="source tokens of a batch")
+    search.add_argument("--window", type=positive, default=WINDOW, help="lines read at once and sorted by length")
+    coverage = parser.add_argument_group("coverage")
+    coverage.add_argument(
+        "--coverage",
+        type=Path,
+        metavar="FILE",
+        help="what was left out; .jsonl has every word, .tsv the line, its score, its untranslated words and what is "
+        "repeated",
+    )
+    coverage.add_argument(
+        "--coverage-method",
+        choices=METHODS,
+        default="auto",
+        help="attention: the head that `capsule-mt calibrate` has chosen; guided: PAST and FUTURE of a model with "
+        "guided routing; deletion: any model, one pass for each word; auto: the first that the model has",
+    )
+    coverage.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is lower")
+    coverage.add_argument(
+        "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with so many beams"
+    )
+    coverage.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave out")
+    arguments = parser.parse_args()
+    if arguments.output is not None and arguments.output.suffix == ".gz":
+        parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
+    if arguments.n_best > (arguments.num_beams or 1):
+        parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
+    if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
+        parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
+    return arguments
+
+
+def kinds_to_keep(text: str) -> list[str]:
+    kinds = text.split(",")
+    if not set(kinds) <= set(KEPT):
+        raise argparse.ArgumentTypeError(f"takes {','.join(KEPT)} or some of them, got {text!r}")
+    return kinds
+
+
+class Share(NamedTuple):
+    """Which of several processes this one is. They do not talk to each other."""
+
+    rank: int
+    of: int
+
+    @classmethod
+    def from_environment(cls) -> "Share":
+        given = [os.environ.get(name, default) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))]
+        share = cls(*(int(text) if text.isdecimal() else -1 for text in given))
+        if not 0 <= share.rank < share.of:
+            raise ValueError(f"RANK must be in 0 ... WORLD_SIZE - 1, got RANK={given[0]} and WORLD_SIZE={given[1]}")
+        return share
+
+
+def options_of(arguments: argparse.Namespace) -> TranslationOptions:
+    settings = {name: getattr(arguments, name) for name in SEARCH if getattr(arguments, name) is not None}
+    if arguments.n_best > 1:
+        settings["num_return_sequences"] = arguments.n_best
+    wants_coverage = arguments.coverage is not None or arguments.coverage_threshold or arguments.coverage_weight
+    coverage = CoverageOptions(
+        arguments.coverage_threshold,
+        arguments.coverage_retry,
+        arguments.coverage_weight,
+        arguments.coverage_method,
+    )
+    return TranslationOptions(
+        batch_tokens=arguments.batch_tokens,
+        coverage=coverage if wants_coverage else None,
+        scores=arguments.n_best > 1,
+        split_sentences=not arguments.no_split,
+        src_lang=arguments.src_lang,
+        tgt_lang=arguments.tgt_lang,
+        copy=not arguments.no_copy,
+        keep=arguments.keep,
+        generate_kwargs=settings,
+    )
+
+
+def records_of(translations: list[Any], threshold: float | None) -> list[dict[str, Any]]:
+    """Return the translations of a line as `LineFormat` reads them."""
+    records = []
+    for translation in translations:
+        record: dict[str, Any] = {"translation_text": translation.text}
+        if translation.score is not None:
+            record["score"] = translation.score
+        if translation.coverage is not None:
+            record["coverage"] = coverage_record(translation.coverage, threshold)
+        records.append(record)
+    return records
+
+
+def prefixed(line: str) -> str:
+    """Take a line apart into a text and what its translation begins with."""
+    text, *prefixes = line.split("\t")
+    if len(prefixes) > 1:
+        raise ValueError(f"--target-prefix takes TEXT<tab>PREFIX, got {1 + len(prefixes)} columns")
+    return PrefixedText(text, prefixes[0]) if prefixes else text
+
+
+def input_windows(arguments: argparse.Namespace) -> Iterator[Window]:
+    stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
+    with stream:
+        yield from windows_of(decode_lines(stream, arguments.input or "stdin"), arguments.window)
+
+
+def count_lines(path: Path | None) -> int | None:
+    """Return the number of lines of a file for the progress line; `None` if that takes long, or takes them away."""
+    if path is None or is_stream(path) or path.suffix == ".gz":
+        return None
+    with open(path, "rb") as stream:
+        return sum(1 for _ in stream)
+
+
+def check_files(arguments: argparse.Namespace, share: Share) -> None:
+    """Raise an error for files that cannot be read or written."""
+    check_streams(arguments.input, arguments.output)
+    check_outputs([arguments.output, arguments.coverage, arguments.speed_result], [arguments.input])
+    if share.of > 1:
+        for option, path in (("--input", arguments.input), ("--output", arguments.output)):
+            if path is None or is_stream(path):
+                raise ValueError(f"{share.of} processes need a regular file for {option}, got {path}")
+        if arguments.restart:
+            raise ValueError(
+                f"--restart goes with one process, not with {share.of}: remove {arguments.output}.parts and start all "
+                "of them without it"
+            )
+    if arguments.input is not None and not is_stream(arguments.input):
+        open_text(arguments.input).close()
+
+
+def write_speed(arguments: argparse.Namespace, backend: str, num_beams: int, sentences: int, seconds: float) -> None:
+    """Write a result file that the model's card reads."""
+    import json
+
+    from capsule_mt.text.outputs import write_output
+
+    speed = {
+        "kind": "speed",
+        "recipe": arguments.recipe,
+        "model": arguments.model,
+        "sentences": sentences,
+        "seconds": seconds,
+        "sentences_per_second": sentences / seconds,
+        "batch_tokens": arguments.batch_tokens,
+        "backend": backend,
+        "int8": arguments.int8,
+        "num_beams": num_beams,
+    }
+    write_output(arguments.speed_result, json.dumps(speed, indent=2) + "\n")
+
+
+def join_parts(output: WindowedOutput, share: Share) -> dict[int, str]:
+    """Join the parts if all are there; return why lines failed, by their number.
+
+    Where other processes have something left to do, say so on stderr: the last one joins the parts.
+    """
+    with contextlib.ExitStack() as stack:
+        total = len(output.stems)
+        if share.of > 1 and output.count_done() == total:
+            for path in output.outputs:
+                if share.rank > 0 and not is_stream(path):  # process 0 holds the locks from the start
+                    stack.enter_context(lock_output(path, wait=True))
+        if share.of == 1 or output.count_done() == total:
+            return output.finish()
+    state = "joined by another process"
+    if output.folder.exists():
+        state = f"{output.count_done()} of {total} windows are there, the last process joins them"
+    print(f"{output.outputs[0]}, process {share.rank} of {share.of}: {state}", file=sys.stderr)
+    return {}
+
+
+def described(arguments: argparse.Namespace, options: TranslationOptions, form: LineFormat) -> dict[str, Any]:
+    """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
+    digests: dict[str, Any] = {"models": [checkpoint_digests(model) for model in arguments.model]}
+    if arguments.shortlist:
+        file = Path(arguments.model[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
+        digests["shortlist"] = file_digest(file)
+    names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
+    coverage = None if options.coverage is None else vars(options.coverage)
+    languages = {name: getattr(arguments, name) for name in ("src_lang", "tgt_lang")}
+    own = {name: getattr(arguments, name) for name in names}
+    return {**options.generate_kwargs, **digests, **own, **languages, "coverage_options": coverage, **form._asdict()}
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    share = Share.from_environment()
+    check_files(arguments, share)
+    options = options_of(arguments)
+    files = [path for path in (arguments.output, arguments.coverage) if path is not None]
+    resumes = arguments.output is not None and not is_stream(arguments.output)
+    with contextlib.ExitStack() as stack:
+        if resumes:
+            stack.enter_context(resumable())
+        for path in files:
+            if share.rank == 0 and not is_stream(path):
+                stack.enter_context(lock_output(path))
+        translator = load_translator(arguments)
+        form = LineFormat(arguments.n_best, arguments.coverage.suffix[1:] if arguments.coverage else None)
+
+        def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
+            texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines
+            return [records_of(found, arguments.coverage_threshold) for found in translator.translate(texts, options)]
+
+        lines = WindowLines(translate, form.columns, f"{arguments.input or 'stdin'}, line", arguments.strict)
+        output = None
+        if resumes:
+            settings = described(arguments, options, form)
+            output = WindowedOutput(files, settings, arguments.restart, is_main=share.rank == 0)
+        streams = [] if arguments.output else [sys.stdout.buffer]
+        streams += [] if output else [stack.enter_context(open_output(path)) for path in files]
+        shown = None if share.rank == 0 else False
+        progress = stack.enter_context(Progress(count_lines(arguments.input), "lines", shown))
+        translated, started = 0, time.perf_counter()
+        for window in input_windows(arguments):
+            if output is None:
+                for stream, column in zip(streams, lines(window.first_line, window.lines)[0], strict=True):
+                    stream.write("".join(f"{line}\n" for line in column).encode())
+                    stream.flush()
+                translated += len(window.lines)
+            else:
+                output.begin(window)
+                if window.number % share.of == share.rank and not output.is_done(arguments.strict):
+                    output.write(*lines(window.first_line, window.lines))
+                    translated += len(window.lines)
+            progress.update(len(window.lines))
+        seconds = time.perf_counter() - started
+        if output is not None:
+            joined = join_parts(output, share)
+            lines.report(joined)
+            lines.failures = joined  # a process that does not join exits with 0: torchrun would end the others
+        if arguments.speed_result is not None and share.rank == 0:
+            beams = arguments.num_beams or translator.loaded.generation.get("num_beams") or 1
+            write_speed(arguments, translator.backend, beams, translated, seconds)
+    if lines.failures:
+        print(f"{len(lines.failures)} lines could not be translated: they are empty in the output", file=sys.stderr)
+    return CODE_OF_FAILED_LINES if lines.failures else 0

@@ -1,0 +1,52 @@
+"""Digests of what a run depends on: if they are equal, an interrupted run may resume."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+BLOCK = 1 << 20
+NAMES = ("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json")
+BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_")
+ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model")
+
+
+def digest(parts: Iterable[bytes | memoryview | str]) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of some parts, each of which counts with its length."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        hashed.update(b"%d:" % len(content))
+        hashed.update(content)
+    return hashed.hexdigest()[:16]
+
+
+def file_digest(file: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file."""
+    with open(file, "rb", buffering=0) as stream:
+        return digest_of(iter(lambda: stream.read(BLOCK), b""))
+
+
+def digest_of(blocks: Iterable[bytes]) -> str:
+    """Return the SHA-256 of bytes that come in blocks."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def joined(texts: Iterable[str]) -> bytes:
+    """Return texts as bytes that no other texts give."""
+    return "".join(f"{len(text)}:{text}" for text in texts).encode("utf-8", "surrogatepass")
+
+
+def checkpoint_digests(checkpoint: str | os.PathLike[str], revision: str | None = None) -> dict[str, str]:
+    """Return the digest of each file of a model and its tokenizer, or the revision of one on the hub."""
+    folder = Path(checkpoint)
+    if not folder.is_dir():
+        return {"revision": revision or "unknown"}
+    return {
+        file.name: file_digest(file)
+        for file in sorted(folder.iterdir())
+        if file.is_file() and (file.name in NAMES or file.suffix in ENDINGS or file.name.startswith(BEGINNINGS))
+    }

@@ -1,0 +1,228 @@
+"""Put back into a translation what it keeps of its source: tags, and items where the model has not copied them.
+
+Tags come back around the words that are of the words that they enclosed. An item that is missing goes in the place of
+the word that is of it, or between the words around it.
+
+Which words are of which is read from an attention head. Legend: S source tokens, T tokens of the translation.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import cast
+
+from capsule_mt.text.keeping import Item, Masked, Part, overlaps, partners_of, parts_of
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
+
+LEAST_SHARE = 0.3  # of the attention of a word that an item may replace
+MARGIN_OF_MARK = -0.01  # a mark goes with the words on both sides of it
+
+Ids = Sequence[int]
+# Of the tokens of a source and of its translation: how much each token of the translation is of each of the source
+# [T][S]. The rows of a head that looks at the source of the token before are those of the tokens before.
+Align = Callable[[Ids, Ids], Sequence[Sequence[float]]]
+
+
+@dataclass
+class Alignment:
+    """Which characters of a source the characters of its translation are of."""
+
+    source: Offsets  # of its tokens
+    ends: Sequence[int]  # of the tokens of the translation
+    rows: Sequence[Sequence[float]]  # see `Align`
+
+    def share(self, target: Span, source: Span) -> float:
+        """Return how much of some characters of the translation is of some of the source."""
+        tokens = [t for t, end in enumerate(self.ends) if end > target.start and (t and self.ends[t - 1]) < target.end]
+        of_source = [s for s, place in enumerate(self.source) if place and source.start <= sum(place) / 2 < source.end]
+        return sum(self.rows[t][s] for t in tokens for s in of_source) / max(1, len(tokens))
+
+
+class Layout:
+    """Where the tags of a source go in its translation, and the items that it has not kept.
+
+    words: those of the translation, where an item is one.
+    """
+
+    def __init__(self, source: Masked, translation: str, words: list[Span], alignment: Alignment) -> None:
+        self.source, self.words, self.alignment = source, words, alignment
+        self.is_mark = [is_mark(translation[start:end]) for start, end in words]
+        self.partners = partners_of([part for part, _ in source.parts])
+
+    def tags(self) -> list[tuple[int, str]]:
+        """Return each tag and before which character it goes, in their order."""
+        least, found = 0, []
+        for at, number in self._placed(self.source.tags, 0, len(self.words)):
+            least = max(least, at)
+            found.append((least, self._spaced(number, least)))
+        return found
+
+    def between(self, position: int) -> Span:
+        """Return the place between two words, or after the last, of what is at some character of the source."""
+        point = self._point(position)
+        at = self.words[point].start if point < len(self.words) else self.words[-1].end
+        return Span(at, at)
+
+    def _point(self, position: int) -> int:
+        """Return before which word what is at some character of the source goes."""
+        before, after = Span(0, position), Span(position, len(self.source.text))
+        spoken = [place for place, mark in enumerate(self.is_mark) if not mark] or [0]
+        if not self._has_words(before):
+            return spoken[0]
+        if not self._has_words(after):
+            return spoken[-1] + 1
+        margins = [0.0, *accumulate(self._margins([before], [after]))]
+        return max(range(len(margins)), key=lambda place: 2 * margins[place] - margins[-1])
+
+    def _interval(self, source: Span) -> tuple[int, int]:
+        """Return the first, and the one after the last, of the words in a row that are most of a part of the source.
+
+        Both are the same if it has no words, or if no word is of it.
+        """
+        inside = self._margins([source], []) if self._has_words(source) else []
+        if not any(inside):
+            return self._point(source.start), self._point(source.start)
+        others = [Span(0, source.start), Span(source.end, len(self.source.text))]
+        margins = self._margins([source], others, MARGIN_OF_MARK)
+        strongest = max(range(len(inside)), key=lambda place: inside[place])
+        best, found, total, begin = 0.0, (strongest, strongest + 1), 0.0, 0
+        for place, value in enumerate(margins):
+            if total <= 0.0:
+                total, begin = 0.0, place
+            total += value
+            if total > best:
+                best, found = total, (begin, place + 1)
+        return found
+
+    def _margins(self, one: list[Span], other: list[Span], of_mark: float = 0.0) -> list[float]:
+        """Return by how much more each word is of some parts of the source than of others."""
+        share = self.alignment.share
+        return [
+            of_mark if mark else sum(share(word, span) for span in one) - sum(share(word, span) for span in other)
+            for word, mark in zip(self.words, self.is_mark, strict=True)
+        ]
+
+    def _has_words(self, span: Span) -> bool:
+        return any(map(str.isalnum, self.source.text[span.start : span.end]))
+
+    def _placed(self, numbers: Sequence[int], first: int, last: int) -> list[tuple[int, int]]:
+        """Return the character and the index of each of some tags, all of them in words first ... last - 1."""
+        elements: list[tuple[int, int, int]] = []  # first word, start tag, the word after the last
+        end = -1
+        least = first  # points keep their order
+        for number in numbers:
+            if number <= end:
+                continue
+            end = self.partners.get(number, number)
+            begin, stop = self._interval(Span(self.source.begins[number], self.source.begins[end]))
+            if begin == stop:
+                begin = stop = least = max(begin, least)
+            elements.append((min(max(begin, first), last), number, min(stop, last)))
+        found: list[tuple[int, int]] = []
+        place = first
+        for begin, number, stop in sorted(elements):
+            begin = max(begin, place)  # what comes before is another tag's
+            place, end = max(begin, stop), self.partners.get(number, number)
+            inside = [tag for tag in numbers if number < tag < end]
+            if begin < stop:
+                inner = self._placed(inside, begin, stop)
+                found += [(self.words[begin].start, number), *inner, (self.words[stop - 1].end, end)]
+            else:
+                is_after = begin == last or (begin > 0 and self.source.parts[number][0].startswith("</"))
+                at = self.words[begin - 1].end if is_after else self.words[begin].start
+                found += [(at, tag) for tag in sorted({number, *inside, end})]
+        return found
+
+    def _spaced(self, number: int, at: int) -> str:
+        """Return a tag, with a space if it stands between two, and no end of anything."""
+        tag, parts = self.source.parts[number][0], self.source.parts[max(0, number - 1) : number + 2]
+        around = [part for part, _ in parts]
+        if number in self.partners or len(around) < 3 or not (around[0][-1:].isspace() and around[2][:1].isspace()):
+            return tag
+        return f"{tag} " if any(at == word.start for word in self.words) else f" {tag}"
+
+
+def restored(source: Masked, source_ids: Ids, ids: Ids, decode: Callable[[Ids], str], align: Align) -> str:
+    """Return the text of a translation with what its source keeps, and without what the model has invented of it.
+
+    Args:
+        source: what the model has read, as the tokens `source_ids`.
+        ids: the tokens of the translation, after the decoder's start token.
+        decode: return the text of tokens.
+        align: called at most once, and only where something cannot be placed without it.
+    """
+    text = decode(ids)
+    found, others = source.items_in(text)
+    lost = [number for number in source.items if number not in found]
+    tags: list[tuple[int, str]] = []
+    if lost or source.tags:
+        alignment = Alignment(source.offsets, target_ends(decode, ids), align(source_ids, ids))
+        for number in lost:
+            if place := _replaced(source, number, text, alignment, others, list(found.values())):
+                found[number] = place
+        words = _words(text, [*found.values(), *(place for _, place in others)])
+        gone = _invented(others, found)
+        words = [word for word in words if word not in gone] or [Span(len(text), len(text))]
+        layout = Layout(source, text, words, alignment)
+        found |= {number: layout.between(source.begins[number]) for number in lost if number not in found}
+        tags = layout.tags()
+    edits = [(place, "") for place in _invented(others, found)]
+    for number, place in found.items():
+        item = source.parts[number][0]
+        if place.start == place.end:
+            item = f"{item} " if text[place.end : place.end + 1].isalnum() else f" {item}"
+        edits.append((place, item))
+    written = _edited(text, tags, edits)
+    wanted = _items_of(part for part, _ in source.parts)
+    had = _items_of(parts_of(written, source.kinds))
+    if not wanted - had and all(item.kind == "numbers" for item in had - wanted):
+        return written
+    # an item has become another one with what is beside it
+    return _edited(text, tags, [(place, f" {new} " if new else "") for place, new in edits])
+
+
+def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]]) -> str:
+    """Return a text with tags before some of its characters, and others in the place of some."""
+    changes = [(at, order, at, tag) for order, (at, tag) in enumerate(tags)]
+    last = len(tags)
+    changes += [(start, last, end, new) for (start, end), new in edits if text[start:end] != new]
+    written, end = "", 0
+    for start, _, stop, new in sorted(changes):
+        written = with_space(with_space(written, text[end:start]), new)
+        end = max(end, stop)
+    return with_space(written, text[end:])
+
+
+def _words(translation: str, items: list[Span]) -> list[Span]:
+    """Return the words and the marks of a translation, in which each item is one word."""
+    words = (Span(*match.span()) for match in WORDS.finditer(translation))
+    return sorted([*(word for word in words if not overlaps(word, items)), *items])
+
+
+def _items_of(parts: Iterable[str]) -> Counter[Item]:
+    return Counter(part for part in parts if isinstance(part, Item))
+
+
+def _invented(others: list[Part], found: dict[int, Span]) -> list[Span]:
+    """Return where items are that the source does not have; numbers may be written in another way there."""
+    places = [place for part, place in others if cast(Item, part).kind != "numbers"]
+    return [place for place in places if not overlaps(place, found.values())]
+
+
+def _replaced(
+    source: Masked, number: int, text: str, alignment: Alignment, others: list[Part], taken: list[Span]
+) -> Span | None:
+    """Return the word of a translation that an item goes in the place of, if there is one.
+
+    That is another one of its kind, or a word that is of the item.
+    """
+    item, span = source.parts[number][0], Span(source.begins[number], source.begins[number + 1])
+    free = [(cast(Item, part), place) for part, place in others if not overlaps(place, taken)]
+    same = [place for part, place in free if part.kind == cast(Item, item).kind]
+    words = _words(text, [*taken, *(place for _, place in free)])
+    words = [word for word in words if not overlaps(word, taken) and not is_mark(text[word.start : word.end])]
+    shares = {word: alignment.share(word, span) for word in same or words}
+    best = max(shares, key=lambda word: shares[word], default=None)
+    return best if same or best is None or shares[best] >= LEAST_SHARE else None

@@ -1,0 +1,269 @@
+"""Texts, the pieces they are translated in, and the order of the work."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast
+
+from capsule_mt.text.copying import without_copied_edges
+from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
+from capsule_mt.text.messages import warn, warn_once
+from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
+from capsule_mt.text.tokenizer import Encoded, Tokenizer
+from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists, is_mark, moved_offsets, source_words, with_space
+
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
+BLOCKS = re.compile(f"[^{BLOCK_BREAK}]+")
+Result = TypeVar("Result")
+
+
+@dataclass
+class Piece:
+    """What goes through the model at once: a sentence of a text, or a part of one that is too long.
+
+    span: its characters of the text.
+    ids: its tokens, special ones included.
+    words: its words, where coverage is asked for.
+    prefix: the tokens that its translation begins with.
+    was_cut: whether the source was longer (`truncation`).
+    masked: what the model reads and what is kept, where something is.
+    """
+
+    span: Span
+    ids: list[int]
+    words: list[SourceWord] = field(default_factory=list)
+    prefix: list[int] = field(default_factory=list)
+    was_cut: bool = False
+    masked: Masked | None = None
+
+
+class PrefixedText(str):
+    """A text whose translation begins with `target_prefix`; of several sentences, the first translation does.
+
+        translator(PrefixedText("The old man buys a red hat.", "Der alte"))
+
+    The prefix is forced token by token, so it should end where a word ends.
+    """
+
+    target_prefix: str
+
+    def __new__(cls, text: str, target_prefix: str) -> "PrefixedText":
+        prefixed = super().__new__(cls, text)
+        prefixed.target_prefix = target_prefix
+        return prefixed
+
+
+@dataclass
+class Document:
+    """One of the texts that the user gave, and the pieces it is translated in.
+
+    What is between two pieces is in the translation as it is; what is before and after all of them, if it `copies`.
+    """
+
+    text: str
+    copies: bool = False
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass
+class Segmenter:
+    """Turns texts into documents: cuts them, tokenises each piece once.
+
+    limit: the most tokens of a source.
+    prefix: what a T5 checkpoint reads before each source.
+    copies: leave out what is no sentence, such as a URL or an emoji, which then is in the translation as it is.
+    keep: the kinds of `KEPT` that a translation keeps.
+    with_words, lists: find the words of each piece, and what coverage knows of them.
+    """
+
+    tokenizer: Tokenizer
+    limit: int | None
+    prefix: str = ""
+    split_sentences: bool = True
+    truncation: bool | str = False
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    copies: bool = True
+    keep: Sequence[str] = ()
+    with_words: bool = False
+    lists: WordLists = NO_LISTS
+
+    def document(self, text: str) -> Document:
+        """Cut a text into pieces that fit, and leave out those without a token, and unknown marks."""
+        if not isinstance(text, str):
+            raise TypeError(f"a text must be a string, got a {type(text).__name__}")
+        plain = LONE_SURROGATES.sub("\ufffd", text)
+        document = Document(plain, self.copies or bool(self.keep))
+        source = masked(plain, self.keep)
+        of_text = self._language_of(source.text)
+        for start, end in self._sentences(source):
+            begins, token = self.language_token(source.text[start:end])
+            sentence = Span(start + begins, end)
+            if self.copies:
+                sentence = without_copied_edges(source.text, sentence)
+            if sentence.start == sentence.end:
+                continue
+            token = token or of_text
+            prefix = f"{self.prefix}{token} " if token else self.prefix
+            no_text = self._no_text(token)
+            for span, encoded, was_cut in self._fitting(source.text, sentence, prefix):
+                is_unknown = self.tokenizer.unknown_id in encoded.ids and not is_mark(
+                    source.text[span.start : span.end]
+                )
+                part = source.part(span, prefix)
+                if part.has_words and (is_unknown or not no_text.issuperset(encoded.ids)):
+                    document.pieces.append(self._piece(part, encoded, was_cut))
+        if isinstance(text, PrefixedText) and document.pieces:
+            document.pieces[0].prefix = self.tokenizer.encode_target(text.target_prefix)[:-1]
+        return document
+
+    def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
+        source.offsets = encoded.offsets
+        words: list[SourceWord] = []
+        if self.with_words:
+            unknown_id = self.tokenizer.unknown_id
+            words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
+            words = [word._replace(span=source.place(word.span)) for word in words]
+        return Piece(source.span, encoded.ids, words, [], was_cut, source if source.kinds else None)
+
+    def with_stand_ins(self, piece: Piece, translation: str) -> Piece | None:
+        """Return the piece with stand-ins for what its translation has not kept; `None` if it has kept everything.
+
+        They are words that models copy more often. The piece is to be translated once more: see `keeping.restored`.
+        """
+        source = piece.masked and piece.masked.with_stand_ins(translation)
+        if not source:
+            return None
+        encoded = self._encode(source.text, source.prefix)
+        if self.limit is not None and len(encoded.ids) > self.limit:
+            return None
+        found = self._piece(source, encoded)
+        found.prefix = piece.prefix
+        return found
+
+    def language_token(self, text: str) -> tuple[int, str]:
+        """Return the token of a target language that a text begins with, or "", and where the rest begins."""
+        given = LANGUAGE_TOKEN.match(text)
+        is_one = given is not None and given[1] in self.tokenizer.language_tokens
+        return (given.end(), given[1]) if given is not None and is_one else (0, "")
+
+    def _language_of(self, text: str) -> str:
+        """Return the token of the target language for the sentences of a text that have none of their own."""
+        tokens, token = self.tokenizer.language_tokens, self.language_token(text)[1] or f">>{self.tgt_lang}<<"
+        if token in tokens:
+            return token
+        if tokens and self.tgt_lang is not None:
+            shown = ", ".join(known.strip("<>") for known in tokens[:8])
+            warn_once(f"`tgt_lang` {self.tgt_lang!r} is none of the tokenizer's: {shown}")
+        return ""
+
+    def _no_text(self, token: str) -> set[int]:
+        """Return the tokens that stand for no text that a model could translate."""
+        found = (
+            {*self.tokenizer.special_ids, *self.tokenizer.encode(token).ids} if token else self.tokenizer.special_ids
+        )
+        return {*found, cast(int, self.tokenizer.unknown_id)}
+
+    def _sentences(self, source: Masked) -> list[Span]:
+        if self.split_sentences:
+            return split_sentences(source.shadow, self.src_lang)
+        blocks = BLOCKS.finditer(source.text) if self.keep else re.finditer(r"(?s).+", source.text)
+        stripped = ((match, len(match[0]) - len(match[0].lstrip())) for match in blocks if match[0].strip())
+        return [Span(match.start() + space, match.start() + len(match[0].rstrip())) for match, space in stripped]
+
+    def _fitting(self, text: str, sentence: Span, prefix: str) -> list[tuple[Span, Encoded, bool]]:
+        """Encode a sentence; if it is too long, cut it (`truncation`) or split it into parts that fit."""
+        encoded = {text[sentence.start : sentence.end]: self._encode(text[sentence.start : sentence.end], prefix)}
+        source = encoded[text[sentence.start : sentence.end]]
+        length = len(source.ids)
+        if self.limit is None or length <= self.limit:
+            return [(sentence, source, False)]
+        if self.truncation:
+            warn(f"A source of {length} tokens was cut to {self.limit} (`truncation`).")
+            return [(sentence, self._truncated(source, self.limit), True)]
+        if not self.split_sentences:
+            raise ValueError(
+                f"a source of {length} tokens is longer than the {self.limit} that the model takes: "
+                f"{text[sentence.start : sentence.start + 40]!r}... Leave `split_sentences` on, or set "
+                "`truncation=True` to cut it."
+            )
+
+        def fits(part: str) -> bool:
+            if part not in encoded:
+                encoded[part] = self._encode(part, prefix)
+            return len(encoded[part].ids) <= cast(int, self.limit)
+
+        parts = split_to_fit(text, sentence, fits)
+        for span in parts:
+            part = text[span.start : span.end]
+            if not fits(part):
+                raise ValueError(
+                    f"the character {part!r} alone is {len(encoded[part].ids)} tokens, more than the "
+                    f"{self.limit} that a source may have (`max_source_tokens`)"
+                )
+        return [(span, encoded[text[span.start : span.end]], False) for span in parts]
+
+    def _encode(self, text: str, prefix: str) -> Encoded:
+        """Tokenise a text after a prefix, whose characters do not count."""
+        encoded = self.tokenizer.encode(prefix + text)
+        return Encoded(encoded.ids, list(moved_offsets(encoded.offsets, len(prefix)))) if prefix else encoded
+
+    def _truncated(self, source: Encoded, limit: int) -> Encoded:
+        """Leave out tokens before the special ones at the end."""
+        end = len(source.ids)
+        while end > 0 and source.ids[end - 1] in self.tokenizer.special_ids:
+            end -= 1
+        kept = max(0, limit - len(source.ids) + end)
+        return Encoded(source.ids[:kept] + source.ids[end:], source.offsets[:kept] + source.offsets[end:])
+
+
+def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None = None) -> Iterator[list[int]]:
+    """Yield batches of pieces of similar length, longest first, of so many pieces or padded tokens.
+
+    A piece is its place among the `lengths` of all.
+    """
+    in_order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    first = 0
+    while first < len(in_order):
+        size = batch_size if batch_tokens is None else max(1, batch_tokens // lengths[in_order[first]])
+        yield in_order[first : first + size]
+        first += size
+
+
+def join_translations(document: Document, translations: Sequence[str]) -> str:
+    """Join the translations of the pieces with what is between them in the text, mostly a space.
+
+    Where there is nothing, as in Chinese, there is a space in a translation that does not end as Chinese does.
+    """
+    joined, place = "", 0
+    for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
+        between = document.text[place : piece.span.start] if number or document.copies else ""
+        if number and not between and not joined.endswith(tuple(UNSPACED_STOPS)):
+            between = " "
+        joined = with_space(with_space(joined, between), translation)
+        place = piece.span.end
+    return with_space(joined, document.text[place:]) if document.copies else joined
+
+
+class TranslationIterator(Generic[Result]):
+    """Reads texts in windows, translates each window at once, and gives its results one by one."""
+
+    def __init__(self, texts: object, translate: Callable[[list[str]], list[Result]], window: int) -> None:
+        """`texts`: an iterable, or what only has a length and `[]`, such as a `KeyDataset`."""
+        self.texts = texts
+        self.translate = translate
+        self.window = window
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self.texts))  # a generator has no length, and says so
+
+    def __iter__(self) -> Iterator[Result]:
+        texts: Iterator[str] = iter(cast(Any, self.texts)) if hasattr(self.texts, "__iter__") else self._items()
+        while window := list(islice(texts, self.window)):
+            yield from self.translate(window)
+
+    def _items(self) -> Iterator[str]:
+        texts = cast(Sequence[str], self.texts)
+        return (texts[index] for index in range(len(self)))

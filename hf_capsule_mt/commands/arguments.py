@@ -1,0 +1,37 @@
+"""What the commands here and the laboratory share beside `capsule_mt.commands.console`."""
+
+import argparse
+import ctypes
+import sys
+from pathlib import Path
+
+from capsule_mt.commands.console import checkpoint_folder
+
+KEEP_EVERYTHING = {-3: 2**30, -1: 2**31 - 1}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, in bytes
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc keep freed memory for the next tensors; return whether it does.
+
+    A training step frees what the next one allocates. glibc returns large blocks to the system and pays a page fault
+    for each page of the next allocation; docs/training.md has the cost.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # macOS, musl; Windows
+        return False
+    return all(mallopt(option, value) for option, value in KEEP_EVERYTHING.items())
+
+
+def checkpoint(text: str) -> str:
+    """An `argparse` type: a folder with a saved model, or a name on the hub."""
+    if Path(text).exists():
+        return str(checkpoint_folder(text))
+    from hf_capsule_mt.modeling.loading import check_place  # as late as this: imports take seconds
+
+    try:
+        check_place(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    print(f"{text}: no such folder, looked for on the hub", file=sys.stderr)
+    return text

@@ -1,0 +1,63 @@
+"""What one head of a decoder attends to in the source, for decoders built like Marian's.
+
+Legend: N rows, S source tokens, T target tokens.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import get_ident
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+PROJECTIONS = ("q_proj", "k_proj")  # of queries and keys
+
+
+def cross_attentions(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the attention of each decoder layer to the encoder; none if it is not built like Marian's."""
+    layers = getattr(model.get_decoder(), "layers", ())
+    found = [getattr(layer, "encoder_attn", None) for layer in layers]
+    return [module for module in found if isinstance(module, nn.Module) and hasattr(module, "q_proj")]
+
+
+@contextmanager
+def read_head(model: PreTrainedModel, place: tuple[int, int], mask: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """Collect, of the forward pass in the block, the attention of a layer and a head to the source: one [N, T, S].
+
+        attention_ts = softmax_s(q_t . k_s / sqrt(d_h))
+
+    Args:
+        mask: [N, S], True keeps a source token.
+    """
+    layer, head = place
+    attention: list[torch.Tensor] = []
+    with _queries_and_keys(cross_attentions(model)[layer]) as found:
+        yield attention
+    width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
+    own = slice(head * width, (head + 1) * width)
+    queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
+    scores = queries @ keys.transpose(1, 2) * width**-0.5  # [N, T, S]
+    attention.append(scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1))
+
+
+@contextmanager
+def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections.
+
+    Calls of the model by other threads are not looked at.
+    """
+    found: dict[str, torch.Tensor] = {}
+    thread = get_ident()
+
+    def keep(name: str, module: nn.Module, inputs: object, output: torch.Tensor) -> None:
+        if get_ident() == thread:
+            found[name] = output
+
+    handles = [attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in PROJECTIONS]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,188 @@
+"""`GenerateDecoder`: the decoder that runs in transformers, for any sequence-to-sequence model on any device.
+
+Legend: B sources, R translations of each, N = B * R rows, S source tokens, T target tokens.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from transformers import LogitsProcessorList, PreTrainedModel
+
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
+from hf_capsule_mt.decoding.attention import read_head
+from hf_capsule_mt.decoding.ensemble import EnsembleLogits
+from hf_capsule_mt.decoding.fast import FastTranslator
+from hf_capsule_mt.decoding.processors import FiniteLogits, ForcedEnds, TargetPrefix
+from hf_capsule_mt.modeling.losses import token_log_probs
+
+# numbers of the logits that are computed at once
+LOGITS_AT_ONCE = 2**23
+
+
+class GenerateDecoder:
+    """Implements `capsule_mt.engine.search.Decoder`.
+
+    Args:
+        model: the model that decodes.
+        members: other models of one vocabulary, whose probabilities are averaged with the model's.
+        fast: the engine of the model, where it has one: it takes what it knows, and `generate()` the rest.
+        pads_left: whether the tokenizer pads on the left.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        members: Sequence[PreTrainedModel] = (),
+        fast: FastTranslator | None = None,
+        *,
+        pads_left: bool = False,
+    ) -> None:
+        self.model: Any = model
+        self.members, self.fast, self.pads_left = list(members), fast, pads_left
+
+    # ---- the tokens of the model
+    @property
+    def start(self) -> int:
+        found = self.model.generation_config.decoder_start_token_id
+        return int(self.model.config.decoder_start_token_id if found is None else found)
+
+    @property
+    def ends(self) -> list[int]:
+        found = self.model.generation_config.eos_token_id
+        found = getattr(self.model.config, "eos_token_id", None) if found is None else found
+        return [] if found is None else [found] if isinstance(found, int) else list(found)
+
+    @property
+    def pad(self) -> int:
+        found = self.model.generation_config.pad_token_id
+        found = getattr(self.model.config, "pad_token_id", None) if found is None else found
+        return int(found or 0)
+
+    # ---- Decoder
+    def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Return the best translations of each source, the best first."""
+        engine = None if self.fast is None else self.fast.decoder_for(options)
+        if engine is not None:
+            return engine.translate(sources, options)
+        sequences = self._generate(sources, options)
+        bodies = [self._body(row) for row in sequences.tolist()]
+        copies = len(bodies) // len(sources)
+        found = [
+            [
+                Hypothesis(ids, 0.0, was_cut=len(ids) >= limit)
+                for ids in bodies[number * copies : (number + 1) * copies]
+            ]
+            for number, limit in enumerate(options.limits)
+        ]
+        if options.scores or options.readings is not None:
+            rows = [source for source in sources for _ in range(copies)]
+            forced = iter(self.force(rows, bodies, options.readings or Readings()))
+            for hypothesis in (hypothesis for of_source in found for hypothesis in of_source):
+                hypothesis.read(next(forced))
+        return found
+
+    @torch.no_grad()
+    def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
+        """Score given translations, from the first token after the start token on."""
+        engine: EngineDecoder | None = None if self.fast is None else self.fast.decoder_for(readings)
+        if engine is not None:
+            return engine.force(sources, targets, readings)
+        vocabulary = self.model.get_output_embeddings()
+        width = self.model.config.vocab_size if vocabulary is None else len(vocabulary.weight)
+        longest = max(map(len, targets), default=1)
+        at_once = max(1, LOGITS_AT_ONCE // (max(longest, 1) * width))
+        found: list[Forced] = []
+        for first in range(0, len(sources), at_once):
+            rows = slice(first, first + at_once)
+            found += self._force(sources[rows], targets[rows], readings)
+        return found
+
+    # ---- in tensors
+    def _generate(self, sources: Sequence[Ids], options: SearchOptions) -> torch.Tensor:
+        """Search: sequences [N, T] from the start token on."""
+        input_ids, mask = self._collate(sources)
+        further = dict(options.further)
+        processors = list(cast(Any, further.pop("logits_processor", None)) or ())
+        if self.members:
+            processors.insert(0, EnsembleLogits(self.members, input_ids, mask))
+        if any(options.forces_end) and self.ends:
+            processors.append(ForcedEnds(options.limits, options.forces_end, self.ends[0]))
+        if any(options.prefixes):
+            begins = further.get("forced_bos_token_id", self.model.generation_config.forced_bos_token_id) is not None
+            processors.append(TargetPrefix(options.prefixes, 1 + begins))
+        settings: dict[str, Any] = {
+            "num_beams": options.num_beams,
+            "num_return_sequences": options.num_return_sequences,
+            "logits_processor": LogitsProcessorList([*processors, FiniteLogits()]),
+        }
+        longest = max(options.limits)
+        if self.model.generation_config.max_length is None:  # both of them would give a warning
+            settings["max_new_tokens"] = longest
+        else:
+            settings["max_length"] = longest + 1
+        if options.num_beams > 1:
+            settings |= {"length_penalty": options.length_penalty, "early_stopping": options.early_stopping}
+        for name in ("no_repeat_ngram_size", "min_new_tokens"):
+            if getattr(options, name):
+                settings[name] = getattr(options, name)
+        if options.suppress_tokens:
+            settings["suppress_tokens"] = list(options.suppress_tokens)
+        found = self.model.generate(input_ids=input_ids, attention_mask=mask, **{**settings, **further})
+        return cast(torch.Tensor, found if isinstance(found, torch.Tensor) else found["sequences"])
+
+    def _force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
+        input_ids, mask = self._collate(sources)
+        lengths = [len(target) for target in targets]
+        labels = torch.full((len(targets), max(max(lengths, default=0), 1)), self.pad)
+        for row, target in enumerate(targets):
+            labels[row, : len(target)] = torch.tensor(target, dtype=torch.long)
+        labels = labels.to(input_ids.device)
+        start = labels.new_full((len(labels), 1), self.start)
+        was_training = self.model.training
+        self.model.eval()
+        attention: list[torch.Tensor] = []
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.model.train, was_training)
+            if readings.head is not None:
+                attention = stack.enter_context(read_head(self.model, readings.head, mask.bool()))
+            logits = self.model(
+                input_ids=input_ids,
+                attention_mask=mask,
+                decoder_input_ids=torch.cat([start, labels[:, :-1]], dim=1),
+                use_cache=False,
+            ).logits
+        log_probs = token_log_probs(logits.float(), labels).tolist()
+        found = [Forced(row[:length]) for row, length in zip(log_probs, lengths, strict=True)]
+        for row, (source, forced) in enumerate(zip(sources, found, strict=True)):
+            if attention:
+                received = attention[0][row, : lengths[row]][:, mask[row].bool()]
+                forced.received = received.tolist()
+            if readings.guided:
+                forced.guided = self._guided(source, targets[row])
+        return found
+
+    def _guided(self, source: Ids, target: Ids) -> GuidedReading:
+        """What PAST and FUTURE tell of a translation."""
+        labels = torch.tensor([list(target)], device=self.model.device)
+        found = self.model.past_future_reading(torch.tensor([list(source)], device=self.model.device), labels=labels)
+        return GuidedReading(*(values[0].tolist() for values in (found.past, found.future, found.fall, found.agreed)))
+
+    def _collate(self, sources: Sequence[Ids]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pad sources on the side that the tokenizer pads on: tokens and mask [B, S], 1 keeps."""
+        longest = max(map(len, sources))
+        input_ids = torch.full((len(sources), longest), self.pad)
+        mask = torch.zeros_like(input_ids)
+        for row, source in enumerate(sources):
+            place = slice(longest - len(source), longest) if self.pads_left else slice(0, len(source))
+            input_ids[row, place] = torch.tensor(source, dtype=torch.long)
+            mask[row, place] = 1
+        return input_ids.to(self.model.device), mask.to(self.model.device)
+
+    def _body(self, sequence: list[int]) -> list[int]:
+        """Return the tokens after the start token, up to the first end token."""
+        ends = set(self.ends)
+        body = sequence[1:]
+        return next((body[: place + 1] for place, token in enumerate(body) if token in ends), body)

@@ -1,0 +1,100 @@
+"""A tokenizer of transformers as `capsule_mt.text` knows tokenizers."""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.words import Offsets, found_offsets, moved_offsets
+from hf_capsule_mt.modeling.vocabulary import decode_target
+
+TAKEN = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
+
+
+class TransformersTokenizer:
+    """Tokenises for a model of transformers, from one language to another if the tokenizer has several.
+
+    `settings` is what the tokenizer gives for `generate()` beside tokens, such as the language of the translation.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> None:
+        self.tokenizer, self.src_lang, self.tgt_lang = tokenizer, src_lang, tgt_lang
+        self.clean_up = clean_up_tokenization_spaces
+        self.unknown_id: int | None = tokenizer.unk_token_id
+        self.special_ids = frozenset(tokenizer.all_special_ids) - {self.unknown_id}
+        self.language_tokens = language_tokens(tokenizer)
+        self.settings: dict[str, object] = {}
+
+    def encode(self, text: str) -> Encoded:
+        options = {"return_offsets_mapping": True} if self.tokenizer.is_fast else {}
+        build = getattr(self.tokenizer, "_build_translation_inputs", None)
+        if build is not None:  # tokenizers of many languages
+            for name in ("src_lang", "tgt_lang"):
+                check_language(self.tokenizer, name, getattr(self, name))
+            encoded = build(text, return_tensors=None, src_lang=self.src_lang, tgt_lang=self.tgt_lang, **options)
+        else:
+            encoded = self.tokenizer(text, verbose=False, **options)
+        self.settings = {key: value for key, value in encoded.items() if key not in TAKEN}
+        ids = list(encoded["input_ids"])
+        offsets = encoded.get("offset_mapping")
+        if offsets is None:
+            return Encoded(ids, list(searched_offsets(self.tokenizer, text, ids)))
+        return Encoded(ids, [None if start >= end else (start, end) for start, end in offsets])
+
+    def encode_target(self, text: str) -> list[int]:
+        """Encode a translation from the first token that the model chooses itself, with its end token."""
+        ids = self.tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
+        return [*ids, self.tokenizer.eos_token_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        separate = getattr(self.tokenizer, "separate_vocabs", False)
+        return decode_target(self.tokenizer, [0, *ids] if separate else ids, self.clean_up)  # after a start token
+
+
+def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int], prefix: str) -> Offsets:
+    """Return the characters of a text that each token stands for; `None` for special tokens and for the prefix's."""
+    if getattr(tokenizer, "is_fast", False):
+        encoded = tokenizer(prefix + text, return_offsets_mapping=True, verbose=False)
+        if list(encoded["input_ids"])[: len(token_ids)] == token_ids:
+            return moved_offsets(encoded["offset_mapping"][: len(token_ids)], len(prefix))
+    return moved_offsets(searched_offsets(tokenizer, prefix + text, token_ids), len(prefix))
+
+
+def searched_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int]) -> Offsets:
+    """Return the characters that each token stands for, for tokenizers that do not know it."""
+    tokens = tokenizer.convert_ids_to_tokens(token_ids)
+    if getattr(tokenizer, "separate_vocabs", False):  # those were of the target
+        of_source = {number: token for token, number in tokenizer.encoder.items()}
+        tokens = [of_source.get(token_id, "") for token_id in token_ids]
+    special, unknown_id = set(tokenizer.all_special_ids), getattr(tokenizer, "unk_token_id", None)
+    pieces = [
+        None if token_id == unknown_id else "" if token_id in special else token
+        for token_id, token in zip(token_ids, tokens, strict=True)
+    ]
+    return found_offsets(text, pieces)
+
+
+def language_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the tokens of target languages of a multilingual OPUS-MT model; none for any other."""
+    return list(getattr(tokenizer, "supported_language_codes", None) or ())
+
+
+def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | None) -> None:
+    """Raise where a tokenizer of many languages, whose tokens are special or added ones, does not have this one."""
+    if code is None or {code, f"__{code.strip('_')}__"} & tokenizer.get_added_vocab().keys():
+        return
+    tokens = {*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ())}
+    known = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
+    if not known or code.strip("_") in known:
+        return
+    near = [word for word in known if word.startswith(code[:2])] or known
+    raise ValueError(
+        f"`{name}` {code!r} is no language of {type(tokenizer).__name__}; it has {', '.join(near[:8])}"
+        + (", ..." if len(near) > 8 else "")
+    )

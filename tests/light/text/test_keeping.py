@@ -1,0 +1,197 @@
+"""Tags, placeholders, URLs and numbers of a text: all are in its translation, as often, whatever the model writes."""
+
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from capsule_mt.text.keeping import KEPT, Item, parts_of
+from capsule_mt.text.restoring import restored
+from capsule_mt.text.segments import Segmenter, join_translations
+from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.words import WORDS
+
+KEPT_BUT_NUMBERS = KEPT[:3]
+
+
+def items(text, kinds=KEPT):
+    return Counter(part for part in parts_of(text, kinds) if isinstance(part, Item))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a < b and c > d, 5<6", ["5", "6"]),
+        (
+            '<a href="https://a.de/1">b</a><br/><!-- 3 -->',
+            ['<a href="https://a.de/1">', "</a>", "<br/>", "<!-- 3 -->"],
+        ),
+        ("b" * 100_000, []),  # in no time
+        ("See https://a.de/b?c=1&d=2. Or www.a.de, a.b@c.de!", ["https://a.de/b?c=1&d=2", "www.a.de", "a.b@c.de"]),
+        (
+            "{name} {{x}} ${y} %s %(z)s %1$d 100 % sure %ENV%",
+            ["{name}", "{{x}}", "${y}", "%s", "%(z)s", "%1$d", "100", "%ENV%"],
+        ),
+        ("3.000,50 at 7:15 on 2026-11-23. A6, 12.", ["3.000,50", "7:15", "2026-11-23", "12"]),
+    ],
+)
+def test_what_is_kept(text, expected):
+    parts = parts_of(text, KEPT)
+    assert [part for part in parts if isinstance(part, Item)] == expected
+    assert "".join(parts) == text
+
+
+class Words:
+    """A tokenizer of words: a number for each, 1 for the end."""
+
+    unknown_id, special_ids, language_tokens = None, frozenset({1}), ()
+
+    def __init__(self):
+        self.words = ["", ""]
+
+    def encode(self, text):
+        places = [match.span() for match in re.finditer(r"\S+", text)]
+        return Encoded([*(self.id(text[start:end]) for start, end in places), 1], [*places, None])
+
+    def id(self, word):
+        if word not in self.words:
+            self.words.append(word)
+        return self.words.index(word)
+
+    def decode(self, ids):
+        return " ".join(self.words[number] for number in ids if number != 1)
+
+
+class Fake:
+    """A model of words, which may write anything; each word is of the source word that it is in capitals."""
+
+    def __init__(self, write, kinds=KEPT):
+        self.write, self.tokenizer, self.seen = write, Words(), []
+        self.segmenter = Segmenter(self.tokenizer, None, keep=kinds, copies=False)
+
+    def decode(self, pieces):
+        self.seen.append([piece.masked.text for piece in pieces])
+        return [[*map(self.tokenizer.id, self.write(piece.masked.text)), 1] for piece in pieces]
+
+    def align(self, source, target):
+        words = [[self.tokenizer.words[number].strip(".,").upper() for number in ids] for ids in (source, target)]
+        return [[float(one == other != "") for one in words[0]] for other in words[1]]
+
+    def __call__(self, text):
+        document = self.segmenter.document(text)
+        found = self.decode(document.pieces)
+        again = {}
+        for place, (piece, ids) in enumerate(zip(document.pieces, found, strict=True)):
+            if other := self.segmenter.with_stand_ins(piece, self.tokenizer.decode(ids)):
+                again[place] = other
+        for place, ids in zip(again, self.decode(again.values()) if again else (), strict=True):
+            document.pieces[place], found[place] = again[place], ids
+        texts = [
+            restored(piece.masked, piece.ids, ids, self.tokenizer.decode, self.align)
+            for piece, ids in zip(document.pieces, found, strict=True)
+        ]
+        return join_translations(document, texts)
+
+
+def reverse(source):
+    """Write the words in capitals, the last one first."""
+    marks = source[-1:] if source[-1:] in ".!?" else ""
+    words = source.removesuffix(marks).split()[::-1]
+    return [word.upper() for word in words[:-1]] + [words[-1].upper() + marks]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one <b>two</b> three.", "THREE <b>TWO</b> ONE."),
+        ("<b>one two</b> three.", "THREE <b>TWO ONE</b>."),
+        ("<p>one <b>two <i>three</i> four</b> five.</p>", "<p>FIVE <b>FOUR <i>THREE</i> TWO</b> ONE.</p>"),
+        ("<b><i>one</i></b> <u>two</u>", "<u>TWO</u> <b><i>ONE</i></b>"),
+        ("<b>One two.</b> <i>Three</i> four.", "<b>TWO ONE.</b> FOUR <i>THREE</i>."),
+        ("one.<br>two three", "ONE.<br>THREE TWO"),
+        ("<b></b>one <i></i>two", "<b></b><i></i>TWO ONE"),
+        ("<!-- a --> one two <!-- b -->", "<!-- a --> TWO ONE <!-- b -->"),
+        ("<b>One. Two</b> three.", "<b>ONE. </b>THREE TWO."),
+        ("one <img/>", "ONE <img/>"),
+        ("<b> one two </b>", "<b> TWO ONE </b>"),
+        ("  <br/>  ", "  <br/>  "),
+        ("", ""),
+    ],
+)
+def test_tags(text, expected):
+    assert Fake(reverse)(text) == expected
+
+
+def test_an_empty_translation_keeps_tags():
+    assert "<b></b>" in Fake(lambda source: [])("Hm <b>ja</b> gut").replace(" ", "")
+
+
+def test_overlapping_tags_keep_their_order():
+    text = "one <b>two <i>three</b> four</i> five."
+    assert [tag for tag in parts_of(Fake(reverse)(text), ["tags"]) if isinstance(tag, Item)] == [
+        "<b>",
+        "<i>",
+        "</b>",
+        "</i>",
+    ]
+
+
+def test_items_that_a_model_copies_are_where_it_puts_them():
+    fake = Fake(lambda source: source.split()[::-1])
+    assert fake("go https://a.de/1 or {x} at 7:15 and 7:15") == "7:15 and 7:15 at {x} or https://a.de/1 go"
+    assert len(fake.seen) == 1
+
+
+def test_stand_ins():
+    """A model that copies names and a few numbers, and nothing else."""
+
+    def write(source):
+        words = [word for word in source.split() if re.fullmatch(r"[A-Za-z]+|[1-5]0", word)]
+        return words[::-1] or ["nothing"]
+
+    fake = Fake(write)
+    assert fake("go https://a.de/1 or {x} at 7:15 and 9 Tom") == "Tom 9 and 7:15 at {x} or https://a.de/1 go"
+    assert fake.seen[-1] == ["go John or Boston at 20 and 30 Tom"]  # there is a Tom
+
+
+def test_what_no_word_is_of_goes_between_the_words_around_it():
+    fake = Fake(lambda source: re.sub(r"\S*[\d{]\S*|Tom|\b[A-Z]\w+", "", source).upper().split())
+    assert fake("see {x} at 12, and 12 go https://a.de/1") == "SEE {x} AT 12 AND 12 GO https://a.de/1"
+
+
+def test_the_word_of_an_item_gives_way_to_it():
+    """A number that is written in another way, and a placeholder that was translated."""
+    fake = Fake(lambda source: ["costs", "3,000.50", "in", "the", "Shop,", "says"])
+    fake.align = lambda source, target: [
+        [float((one, other) in {(1, 1), (2, 2), (3, 4)}) for one in range(len(source))] for other in range(len(target))
+    ]
+    assert fake("kostet 3.000,50 in {laden}, sagt") == "costs 3.000,50 in the {laden}, says"
+
+
+def test_whatever_the_model_writes():
+    """It may forget, repeat, invent and reorder: what is kept is there as often as in the source, pairs in order."""
+    rng = random.Random(7)
+    kept = ["<b>", "</b>", "<i>", "</i>", "<br/>", "<img src='1.png'>", "{x}", "%s", "https://a.de/1", "https://a.de"]
+    kept += ["www.a.de", "a@b.de", "7", "7", "3.000", "2013", "</p>"]
+    words = ["one", "Tom", "is", "two.", "Ä-b", "so,", "(and)", "good!", "20", "1. Mai", "日本。", "%"]
+    noise = [*words, "</b>", "{y}", "%s", "7", "20", "Tom", "https://a.de", "<i>"]
+
+    def write(source):
+        found = [word for word in source.split() if rng.random() < 0.8]
+        found += rng.choices(noise, k=rng.randrange(3))
+        rng.shuffle(found)
+        return found
+
+    fake = Fake(write)
+    fake.align = lambda source, target: [[rng.random() for _ in source] for _ in target]
+    num_with_words = 0
+    for _ in range(400):
+        chosen = [rng.choice(kept if rng.random() < 0.5 else words) for _ in range(rng.randrange(1, 14))]
+        text = "".join(word + (" " if rng.random() < 0.8 or word[-1] == "s" else "") for word in chosen)
+        found = fake(text)
+        assert items(found, KEPT_BUT_NUMBERS) == items(text, KEPT_BUT_NUMBERS), (text, found)
+        numbers = Counter(part for part in parts_of(text, KEPT) if isinstance(part, Item) and part.kind == "numbers")
+        assert not numbers - items(found), (text, found)
+        num_with_words += bool(WORDS.search(re.sub(r"<[^>]*>", "", text)))
+    assert num_with_words > 300

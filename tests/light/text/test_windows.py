@@ -1,0 +1,129 @@
+"""Files of any size: windows, and parts that are put together, whatever a killed run has left."""
+
+import pytest
+
+from capsule_mt.text.lines import one_line
+from capsule_mt.text.windows import WindowedOutput, windows_of
+
+
+def test_a_translation_is_written_on_one_line():
+    assert one_line("a\r\nb\nc") == "a b c"
+
+
+def test_windows():
+    windows = list(windows_of((str(number) for number in range(7)), 3))
+    assert [window.number for window in windows] == [0, 1, 2]
+    assert [window.first_line for window in windows] == [0, 3, 6]
+    assert [window.lines for window in windows] == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
+
+
+def write_windows(outputs, settings, lines="abcdefg", mine=lambda number: True, stop=99, **options):
+    """Write the windows of the lines that are `mine` and not done; return the output, and which those were."""
+    output, done = WindowedOutput(outputs, settings, **options), []
+    for window in list(windows_of(lines, 3))[:stop]:
+        output.begin(window)
+        if mine(window.number) and not output.is_done():
+            failures = {window.first_line: "why"} if "c" in window.lines else {}
+            output.write([[line.upper() for line in window.lines], [str(window.number)]], failures)
+            done.append(window.number)
+    return output, done
+
+
+def test_parts_are_put_together_and_done_once(tmp_path):
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0, stop=1)[1] == [0]  # is killed
+    assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 1, is_main=False)[1] == [1]
+    (tmp_path / "notes.123.0.partial").touch()
+    output, done = write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0)
+    assert done == [2]
+    assert output.finish() == {0: "why"}  # from the process that was killed
+    assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
+    assert outputs[1].read_text() == "0\n1\n2\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
+
+
+def test_a_run_with_other_settings_is_refused_and_named(tmp_path):
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    write_windows(outputs, {"beams": 4, "weights": "a"})
+    message = r"settings \(beams: 4 then, 5 now; weights: 'a' then, None now\); `--restart` discards it"
+    with pytest.raises(ValueError, match=message):
+        WindowedOutput(outputs, {"beams": 5})
+    assert write_windows(outputs, {"beams": 4, "weights": "a"})[1] == []
+    assert write_windows(outputs, {"beams": 5}, restart=True)[1] == [0, 1, 2]
+
+
+def test_other_text_is_translated_and_told(tmp_path, caplog):
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    write_windows(outputs, {})
+    output, done = write_windows(outputs, {}, lines="abcdxf")
+    assert done == [1]
+    assert "The input or the settings differ from those of" in caplog.text
+    output.finish()
+    assert outputs[0].read_text() == "A\nB\nC\nD\nX\nF\n"
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "changed", "gone"])
+def test_a_damaged_part_is_done_again(tmp_path, damage, caplog):
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    output, _ = write_windows(outputs, {})
+    (part,) = (tmp_path / "text.parts").glob("00000001-*.part")
+    content = part.read_bytes()
+    part.write_bytes({"empty": b"", "cut": content[:-1], "changed": content[:-1] + b"x"}.get(damage, b""))
+    if damage == "gone":
+        part.unlink()
+    with pytest.raises(ValueError, match="is missing or damaged: the same command again"):
+        output.finish()
+    assert not outputs[0].exists()
+    output, done = write_windows(outputs, {})
+    assert done == [1]
+    assert ("is damaged: its lines are translated again" in caplog.text) == (damage != "gone")
+    output.finish()
+    assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
+
+
+@pytest.mark.parametrize("settings", [None, b"", b"[]", b"{"])
+def test_parts_of_unknown_settings_are_not_used(tmp_path, settings, caplog):
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    write_windows(outputs, {"beams": 4})
+    (tmp_path / "text.parts" / "settings.json").unlink()
+    if settings is not None:
+        (tmp_path / "text.parts" / "settings.json").write_bytes(settings)
+    assert write_windows(outputs, {"beams": 5})[1] == [0, 1, 2]
+    assert "The input or the settings differ from those of" in caplog.text
+    (tmp_path / "text.parts" / "settings.json").unlink()
+    output, done = write_windows(outputs, {"beams": 4})
+    assert done == []
+    output.finish()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
+
+
+def test_processes_need_no_order(tmp_path):
+    """The second one writes first, and the first one takes up what it has written."""
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    second, done = write_windows(outputs, {"beams": 4}, mine=lambda number: number == 1, is_main=False)
+    assert (done, second.count_done()) == ([1], 1)
+    first, done = write_windows(outputs, {"beams": 4})
+    assert (done, first.count_done()) == ([0, 2], 3)
+    with pytest.raises(ValueError, match=r"text\.parts is of an .* \(beams: 4 then, 5 now\)"):
+        WindowedOutput(outputs, {"beams": 5}, is_main=False)
+    second.finish()
+    assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
+    assert first.count_done() == 0
+
+
+def test_strict_does_failed_lines_again(tmp_path):
+    output, _ = write_windows([tmp_path / "text", tmp_path / "notes"], {}, stop=1)
+    assert output.is_done()
+    assert not output.is_done(strict=True)
+
+
+def test_the_parts_go_in_one_step(tmp_path, monkeypatch):
+    """A kill while they are removed leaves none that a later run takes up."""
+    outputs = [tmp_path / "text", tmp_path / "notes"]
+    output, _ = write_windows(outputs, {})
+    monkeypatch.setattr("shutil.rmtree", lambda *arguments, **settings: None)  # is killed before it removes anything
+    output.finish()
+    assert not (tmp_path / "text.parts").exists()
+    monkeypatch.undo()
+    assert write_windows(outputs, {"beams": 5})[1] == [0, 1, 2]
+    assert [path.name for path in tmp_path.glob("*.parts*")] == ["text.parts"]
