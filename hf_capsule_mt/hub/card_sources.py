@@ -1,4 +1,4 @@
-"""The papers that a model card cites, the corpora whose licences it names, and the names of languages."""
+"""The papers that a model card cites, and the corpora whose licences it names."""
 
 import json
 import re
@@ -58,43 +58,6 @@ PAPERS = {
         "ICLR",
         2015,
     ),
-}
-LANGUAGES = {
-    "ar": "Arabic",
-    "bg": "Bulgarian",
-    "ca": "Catalan",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "et": "Estonian",
-    "fa": "Persian",
-    "fi": "Finnish",
-    "fr": "French",
-    "he": "Hebrew",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "id": "Indonesian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "lt": "Lithuanian",
-    "lv": "Latvian",
-    "nb": "Norwegian",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sk": "Slovak",
-    "sl": "Slovenian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "vi": "Vietnamese",
-    "zh": "Chinese",
 }
 ARCHITECTURES = {"capsule_marian": "marian", "capsule_rnmt": "rnmt", "capsnmt": "capsnmt"}
 

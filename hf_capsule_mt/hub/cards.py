@@ -11,9 +11,9 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
+from capsule_mt.text.languages import LANGUAGES
 from hf_capsule_mt.hub.card_sources import (
     CORPORA,
-    LANGUAGES,
     PAPERS,
     Corpus,
     corpora_of,

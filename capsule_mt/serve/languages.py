@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hf_capsule_mt.hub.card_sources import LANGUAGES
+from capsule_mt.text.languages import LANGUAGES
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
 GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
@@ -22,11 +22,6 @@ class LanguagePair(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
-
-    @property
-    def task(self) -> str:
-        """Return the task of transformers, as "translation_en_to_de"."""
-        return f"translation_{self.source}_to_{self.target}"
 
 
 def path_of(text: str) -> str:

@@ -1,0 +1,107 @@
+"""Serve translations over HTTP, with the API of LibreTranslate, and a page that shows what was left out.
+
+    capsule-mt serve checkpoints/capsule-marian-de-en                    # then open http://127.0.0.1:5000
+    capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # the model by the language pair
+    capsule-mt serve outputs/de-en --host 0.0.0.0 --port 5000 --int8     # for everyone who can reach it
+
+    curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
+
+GET / is the page. POST /translate and /cover, GET /languages, /health, /metrics (Prometheus) and /docs are the API.
+Requests that arrive together are translated together. SIGTERM and Ctrl-C stop the server after it has answered what it
+accepted; the second one ends it at once.
+"""
+
+import argparse
+import os
+
+from capsule_mt.commands.console import HelpFormatter, at_least, positive
+from capsule_mt.commands.loading import BACKENDS, load_translator
+
+API_KEY = "CAPSULE_API_KEY"
+
+
+def milliseconds(text: str) -> float:
+    """An `argparse` type: a number of at least 0."""
+    number = float(text)
+    if not 0 <= number < 60_000:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 60000, got {text}")
+    return number
+
+
+def port_number(text: str) -> int:
+    """An `argparse` type: a port, or 0 for any free one."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 65535, got {text}")
+    return int(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument(
+        "checkpoints",
+        nargs="+",
+        metavar="CHECKPOINT",
+        help="a checkpoint, or SRC-TGT=CHECKPOINT where neither its recipe nor its name has the languages",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
+    parser.add_argument("--max-characters", type=positive, default=5000, help="longest request")
+    parser.add_argument("--max-beams", type=positive, default=8, help="most beams that a request may ask for")
+    parser.add_argument("--max-batch", type=positive, default=32, help="largest batch of texts")
+    parser.add_argument(
+        "--max-queue", type=positive, default=512, help="most waiting texts of a model; others get 503"
+    )
+    parser.add_argument("--wait-ms", type=milliseconds, default=5.0, help="how long a text waits for others")
+    parser.add_argument("--read-seconds", type=positive, default=10, help="how long a request may take to arrive")
+    parser.add_argument(
+        "--stop-seconds", type=at_least(0), default=10, help="how long the server may take to stop after a signal"
+    )
+    parser.add_argument(
+        "--cors",
+        default="*",
+        metavar="ORIGIN",
+        help="whose pages may call the server: an origin such as https://example.org, * for any, or none",
+    )
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="see `capsule-mt translate --help`")
+    parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
+    parser.add_argument(
+        "--shortlist", action="store_true", help="score only likely targets, by the file beside each checkpoint"
+    )
+    parser.add_argument(
+        "--api-key",
+        default=os.environ.get(API_KEY) or None,
+        help=f"what requests must have as `api_key` (default: the variable {API_KEY}, if it is set)",
+    )
+    arguments = parser.parse_args()
+    if not serve(arguments):
+        os._exit(1)  # a translation goes on that nothing else ends
+
+
+def serve(arguments: argparse.Namespace) -> bool:
+    """Serve until a signal; return whether every request was answered."""
+    from capsule_mt.serve.app import Limits
+    from capsule_mt.serve.languages import language_pairs
+    from capsule_mt.serve.running import bind, run_server
+
+    pairs = language_pairs(arguments.checkpoints)
+    limits = Limits(
+        arguments.max_characters,
+        arguments.max_beams,
+        arguments.read_seconds,
+        arguments.api_key,
+        None if arguments.cors == "none" else arguments.cors,
+    )
+    common = {**vars(arguments), "cpu": False, "dtype": "float32"}
+    with bind(arguments.host, arguments.port) as listener:
+        translators = {
+            pair: load_translator(argparse.Namespace(**{**common, "model": path})) for pair, path in pairs.items()
+        }
+        return run_server(
+            translators,
+            listener,
+            limits,
+            max_batch=arguments.max_batch,
+            wait_seconds=arguments.wait_ms / 1000,
+            max_queue=arguments.max_queue,
+            stop_seconds=arguments.stop_seconds,
+        )

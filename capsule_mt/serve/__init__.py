@@ -1,0 +1,1 @@
+"""The translation server: LibreTranslate's API, coverage, and a page. It needs the extra `serve`."""

@@ -1,0 +1,208 @@
+// The page of `capsule-mt serve`: translate, show what was left out, try again with more beams, check a translation.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const buttons = ["translate", "check", "again"].map($);
+const IS_WORD = /[\p{L}\p{N}]/u;
+let languages = [];
+let settings = { maxBeams: 1 };
+let shown = null; // what is below the form: { q, beams, score }
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+function element(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+async function call(path, fields) {
+  let response;
+  const asked = fields && {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...fields, api_key: $("api_key").value }),
+  };
+  try {
+    response = await fetch(path, asked);
+  } catch {
+    throw new Error("The server does not answer. Is it still running?");
+  }
+  const answer = await response.json().catch(() => null);
+  if (response.ok && answer !== null) return answer;
+  if (response.status === 403) {
+    $("key").hidden = false;
+    $("api_key").focus();
+    throw new Error("This server needs an API key: type it above.");
+  }
+  throw new Error(answer?.error ?? `The server answered with the status ${response.status}.`);
+}
+
+function say(text, kind = "") {
+  $("status").textContent = text;
+  $("status").className = kind;
+}
+
+/** Run the work of a button: show that it goes on, then how long it took, or what is wrong. */
+async function run(doing, work) {
+  const started = performance.now();
+  const seconds = () => ((performance.now() - started) / 1000).toFixed(1);
+  const focused = document.activeElement;
+  buttons.forEach((button) => (button.disabled = true));
+  say(`${doing} …`, "busy");
+  const clock = setInterval(() => say(`${doing} … ${seconds()} s`, "busy"), 1000);
+  let said = null;
+  try {
+    said = await work();
+    clearInterval(clock);
+    say(`${said} in ${seconds()} s.`);
+  } catch (error) {
+    clearInterval(clock);
+    say(error.message, "error");
+  }
+  buttons.forEach((button) => (button.disabled = false));
+  if (document.activeElement === document.body) focused?.focus(); // a disabled button loses it
+}
+
+function text(id, what) {
+  const value = $(id).value;
+  if (value.trim() === "") {
+    $(id).focus();
+    throw new Error(`Type ${what} first.`);
+  }
+  return value;
+}
+
+const pair = () => ({ source: $("from").value, target: $("to").value });
+
+async function translate(beams) {
+  const q = text("source", "a text");
+  const before = beams && shown?.q === q ? shown.score : null;
+  const answer = await call("translate", { q, ...pair(), coverage: true, ...(beams && { beams }) });
+  $("target").value = answer.translatedText;
+  show(answer.coverage, before);
+  shown = { q, beams, score: answer.coverage.score };
+  $("again").hidden = settings.maxBeams < 2 || beams === settings.maxBeams;
+  return beams ? `Translated with ${beams} beams` : "Translated";
+}
+
+async function check() {
+  const q = text("source", "a text");
+  const translation = text("target", "a translation");
+  const answer = await call("cover", { q, translation, ...pair() });
+  show(answer.coverage, null);
+  shown = null;
+  $("again").hidden = true;
+  return "Checked";
+}
+
+function chip(word) {
+  if (!IS_WORD.test(word.word)) return element("li", word.word, { class: "word mark" });
+  const share = `translated ${percent(word.covered)}`;
+  if (!word.untranslated) return element("li", word.word, { class: "word", "data-tip": share });
+  const said = `perhaps left out; ${share}`;
+  return element("li", word.word, {
+    class: "word left", "data-tip": said, "aria-label": `${word.word}: ${said}`, tabindex: 0,
+  });
+}
+
+function show(coverage, before) {
+  const words = coverage.words.filter((word) => IS_WORD.test(word.word));
+  const left = words.filter((word) => word.untranslated);
+  const score = $("score");
+  score.replaceChildren(element("strong", `Coverage: ${percent(coverage.score)}`));
+  if (before !== null) score.append(` (before: ${percent(before)})`);
+  if (left.length > 0) {
+    score.append(`. Perhaps left out, ${left.length} of ${words.length} words: `);
+    score.append(element("strong", left.map((word) => word.word).join(", ")), ".");
+  } else {
+    score.append(". No word seems to be left out.");
+  }
+  if (coverage.repetitions.length > 0) {
+    score.append(" Said twice in a row: ", element("em", coverage.repetitions.join(", ")), ".");
+  }
+  $("sentences").replaceChildren(
+    ...coverage.sentences.map((sentence) => {
+      const row = element("li", "");
+      const chips = element("ol", "", { class: "words", lang: $("from").value, dir: "auto" });
+      const own = coverage.words.filter((word) => word.start >= sentence.start && word.start < sentence.end);
+      chips.append(...own.map(chip));
+      const share = percent(sentence.score);
+      row.append(element("span", share, { class: "badge", "aria-label": `coverage of this sentence: ${share}` }), chips);
+      return row;
+    }),
+  );
+  const guided = words.filter((word) => word.past !== undefined && word.future !== undefined);
+  $("guided").hidden = guided.length === 0;
+  $("shares").replaceChildren(...guided.map(shares));
+  $("result").hidden = false;
+}
+
+function shares(word) {
+  const row = element("tr", "");
+  row.append(element("th", word.word, { scope: "row" }));
+  for (const [name, share] of [["PAST", word.past], ["FUTURE", word.future]]) {
+    const cell = element("td", "");
+    cell.append(element("meter", "", { value: share, "aria-label": `${name} of ${word.word}` }), percent(share));
+    row.append(cell);
+  }
+  return row;
+}
+
+function forget() {
+  $("result").hidden = true;
+  shown = null;
+  say("");
+}
+
+function showTargets() {
+  const names = new Map(languages.map((language) => [language.code, language.name]));
+  const display = typeof Intl.DisplayNames === "function" && new Intl.DisplayNames(["en"], { type: "language" });
+  const nameOf = (code) => {
+    try {
+      return names.get(code) ?? (display ? display.of(code) : code);
+    } catch {
+      return code; // no code of a language
+    }
+  };
+  const source = languages.find((language) => language.code === $("from").value);
+  $("to").replaceChildren(...source.targets.map((code) => element("option", nameOf(code), { value: code })));
+  showLanguages();
+}
+
+function showLanguages() {
+  $("source").lang = $("from").value;
+  $("target").lang = $("to").value;
+  forget();
+}
+
+async function start() {
+  say("Asking the server for its languages …", "busy");
+  try {
+    [languages, settings] = await Promise.all([call("languages"), call("frontend/settings")]);
+  } catch (error) {
+    say(error.message, "error");
+    return;
+  }
+  $("from").replaceChildren(...languages.map(({ code, name }) => element("option", name, { value: code })));
+  $("key").hidden = !settings.keyRequired;
+  $("again").textContent = `Try again with ${settings.maxBeams} beams`;
+  showTargets();
+  buttons.forEach((button) => (button.disabled = false));
+}
+
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!$("translate").disabled) run("Translating", () => translate(null));
+});
+$("again").addEventListener("click", () => run("Searching", () => translate(settings.maxBeams)));
+$("check").addEventListener("click", () => run("Checking", check));
+$("from").addEventListener("change", showTargets);
+$("to").addEventListener("change", showLanguages);
+$("source").addEventListener("input", forget);
+$("source").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
+});
+buttons.forEach((button) => (button.disabled = true));
+start();

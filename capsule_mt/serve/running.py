@@ -1,0 +1,95 @@
+"""Run the application under uvicorn, and stop it without losing a request."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Mapping
+from types import FrameType
+
+import uvicorn
+
+from capsule_mt.serve.app import Limits, build_app
+from capsule_mt.serve.batching import Batcher, Translates
+from capsule_mt.serve.languages import LanguagePair
+from capsule_mt.serve.metrics import Metrics
+
+BACKLOG = 2048
+SECONDS_TO_ANSWER = 2  # with an error, after the time to stop is over
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address, before any model is loaded; port 0 is any free one."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        taken = socket.socket(family)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+    except (OSError, OverflowError) as error:
+        raise OSError(f"`--host {host} --port {port}` cannot be listened on: {error}") from None
+    return taken
+
+
+class Server(uvicorn.Server):
+    """Stops at the first signal, within `stop_seconds`; the second one ends the process at once."""
+
+    def __init__(self, config: uvicorn.Config, batchers: Mapping[LanguagePair, Batcher], stop_seconds: int) -> None:
+        super().__init__(config)
+        config.timeout_graceful_shutdown = stop_seconds + SECONDS_TO_ANSWER
+        self.batchers, self.stop_seconds = batchers.values(), stop_seconds
+        self.deadline = 0.0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.deadline = time.monotonic() + self.stop_seconds
+        asyncio.get_running_loop().call_later(self.stop_seconds, self.abandon)
+        await super().shutdown(sockets)
+
+    def abandon(self) -> None:
+        for batcher in self.batchers:
+            batcher.abandon()
+
+    def close(self) -> bool:
+        """End the threads; return whether none of them still translates when the time to stop is over."""
+        closed = [batcher.close(max(0.0, self.deadline - time.monotonic())) for batcher in self.batchers]
+        return all(closed)
+
+
+def run_server(
+    translators: Mapping[LanguagePair, Translates],
+    listener: socket.socket,
+    limits: Limits,
+    *,
+    max_batch: int,
+    wait_seconds: float,
+    max_queue: int,
+    stop_seconds: int,
+) -> bool:
+    """Serve until SIGTERM or Ctrl-C; then answer what was accepted, and return whether there was time for all."""
+    metrics = Metrics()
+    batchers = {
+        pair: Batcher(
+            translator,
+            options={"src_lang": pair.source, "tgt_lang": pair.target},
+            max_batch=max_batch,
+            wait_seconds=wait_seconds,
+            max_queue=max_queue,
+            on_batch=lambda size, pair=str(pair): metrics.batches.add(size, pair=pair),  # type: ignore[misc]
+        )
+        for pair, translator in translators.items()
+    }
+    config = uvicorn.Config(build_app(batchers, limits, metrics), log_level="warning", backlog=BACKLOG)
+    server = Server(config, batchers, stop_seconds)
+    listener.listen(BACKLOG)
+    host, port = listener.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print(f"{', '.join(map(str, batchers))} at {address} (the API: {address}/docs)", flush=True)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        all_answered = server.close()
+    return all_answered
