@@ -280,16 +280,16 @@ class Translator:
                 targets.append(self._target_ids(translation, segmenter.tokenizer))
         found = [Found([Hypothesis(ids, 0.0, was_cut)]) for ids, was_cut in targets]
         lengths = [max(len(piece.ids), len(target[0])) for piece, target in zip(pieces, targets, strict=True)]
-        readings = readings_of(method, self.calibration) or Readings()
+        readings, loaded = readings_of(method, self.calibration) or Readings(), self.loaded
         for places in batches_of(lengths, batch_size, batch_tokens):
             hypotheses = [found[place].hypotheses[0] for place in places]
             sources = [pieces[place].ids for place in places]
             forced = self.loaded.decoder.force(sources, [one.ids for one in hypotheses], readings)
             for hypothesis, one in zip(hypotheses, forced, strict=True):
-                hypothesis.read(one)
+                hypothesis.read(one, self.loaded.end)
             if method is not None:
                 covers = [Covers(pieces[place].ids, pieces[place].words) for place in places]
-                covered = cover(covers, hypotheses, method, self.loaded.decoder, self.calibration)
+                covered = cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end)
                 for place, one in zip(places, covered, strict=True):
                     found[place].coverage = [one]
         of_piece = iter(found)
@@ -384,23 +384,23 @@ class Translator:
             if beams < 2:
                 raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
             settings = {**settings, "num_return_sequences": beams}
-        sources = [piece.ids for piece in pieces]
+        sources, loaded = [piece.ids for piece in pieces], self.loaded
         options = search_options(
-            self.loaded,
+            loaded,
             [len(source) for source in sources],
             settings,
             prefixes=[piece.prefix for piece in pieces],
             scores=scores or method is not None,
             readings=readings_of(method, self.calibration),
         )
-        found = [Found(hypotheses) for hypotheses in self.loaded.decoder.translate(sources, options)]
+        found = [Found(hypotheses) for hypotheses in loaded.decoder.translate(sources, options)]
         if any(hypothesis.score != hypothesis.score for one in found for hypothesis in one.hypotheses):
             raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
         if method is None:
             return found
         covers = [Covers(piece.ids, piece.words) for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses]
         hypotheses = [hypothesis for one in found for hypothesis in one.hypotheses]
-        covered = iter(cover(covers, hypotheses, method, self.loaded.decoder, self.calibration))
+        covered = iter(cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end))
         for one in found:
             one.coverage = [next(covered) for _ in one.hypotheses]
             if weight:

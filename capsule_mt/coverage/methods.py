@@ -99,8 +99,12 @@ def cover(
     method: CoveredBy,
     decoder: Decoder,
     calibration: Calibration,
+    end: int,
 ) -> list[PieceCoverage]:
-    """Return what a hypothesis of each piece covers; what its search has not read is read by a forced pass."""
+    """Return what a hypothesis of each piece covers; what its search has not read is read by a forced pass.
+
+    end: the end token.
+    """
     if method == "deletion":
         return list(_by_deletion(pieces, hypotheses, decoder, calibration))
     unread = [
@@ -110,7 +114,7 @@ def cover(
         sources, targets = ([pieces[n].ids for n in unread], [hypotheses[n].ids for n in unread])
         readings = readings_of(method, calibration) or Readings()
         for number, forced in zip(unread, decoder.force(sources, targets, readings), strict=True):
-            hypotheses[number].read(forced)
+            hypotheses[number].read(forced, end)
     curves = calibration.methods.get(method)
     found = []
     for piece, hypothesis in zip(pieces, hypotheses, strict=True):

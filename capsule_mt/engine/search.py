@@ -82,12 +82,13 @@ class Hypothesis:
     received: list[float] | None = None
     guided: GuidedReading | None = None
 
-    def read(self, forced: "Forced") -> None:
-        """Keep what a forced pass over these tokens has read."""
+    def read(self, forced: "Forced", end: int) -> None:
+        """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
         self.score = sum(forced.log_probs) / max(len(forced.log_probs), 1)
         self.guided = forced.guided
         if forced.received is not None:
-            self.received = [max(column) for column in zip(*forced.received, strict=True)]
+            is_empty = self.ids[:1] == [end]
+            self.received = [0.0 if is_empty else max(column) for column in zip(*forced.received, strict=True)]
 
 
 @dataclass

@@ -81,7 +81,7 @@ class GenerateDecoder:
             rows = [source for source in sources for _ in range(copies)]
             forced = iter(self.force(rows, bodies, options.readings or Readings()))
             for hypothesis in (hypothesis for of_source in found for hypothesis in of_source):
-                hypothesis.read(next(forced))
+                hypothesis.read(next(forced), self.ends[0] if self.ends else -1)
         return found
 
     @torch.no_grad()
