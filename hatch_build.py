@@ -27,9 +27,7 @@ class EngineHook(BuildHookInterface):
         try:
             library = build.build(target, output)
         except (OSError, RuntimeError, ValueError) as error:
-            self.app.display_warning(
-                f"capsule-mt is installed without its native engine: {error}"
-            )
+            self.app.display_warning(f"capsule-mt is installed without its native engine: {error}")
             return
         build_data["force_include"][str(library)] = f"capsule_mt/engine/native/{library.name}"
         build_data["pure_python"] = False

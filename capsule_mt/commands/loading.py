@@ -12,7 +12,9 @@ BACKENDS = ("auto", "native", "transformers")
 
 def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
     """Add the checkpoint and what decodes it."""
-    help = "the folder of a checkpoint" + ("" if nargs is None else ", or several of one vocabulary that decode together")
+    help = "the folder of a checkpoint" + (
+        "" if nargs is None else ", or several of one vocabulary that decode together"
+    )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
     parser.add_argument(

@@ -139,7 +139,9 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         asked = await read_request(request, CoverRequest, limits.max_bytes, limits.read_seconds)
         texts, translations = asked.texts, asked.translations
         if type(asked.q) is not type(asked.translation) or len(texts) != len(translations):
-            raise HTTPException(400, f"`q` has {len(texts)} texts and `translation` {len(translations)}: not one for each")
+            raise HTTPException(
+                400, f"`q` has {len(texts)} texts and `translation` {len(translations)}: not one for each"
+            )
         found = await answer(
             request, asked, [*texts, *translations], lambda batcher: batcher.submit_checks(texts, translations)
         )

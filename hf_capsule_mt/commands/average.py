@@ -12,8 +12,8 @@ import argparse
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401 - registers its models
-from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.text.outputs import check_output_folder
 from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 

@@ -16,9 +16,9 @@ from typing import Any
 from sacrebleu.metrics import BLEU
 from tqdm import tqdm
 
+from capsule_mt.commands.console import HelpFormatter, at_least
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
-from capsule_mt.commands.console import HelpFormatter, at_least
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet

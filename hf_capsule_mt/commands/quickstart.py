@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from capsule_mt import Coverage, CoverageOptions
 from capsule_mt.commands.console import HelpFormatter
+from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE

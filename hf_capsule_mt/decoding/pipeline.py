@@ -26,7 +26,16 @@ OF_COVERAGE = {
     "coverage_weight": "weight",
     "coverage_method": "method",
 }
-OF_TEXTS = ("batch_tokens", "split_sentences", "max_source_tokens", "truncation", "src_lang", "tgt_lang", "copy", "keep")
+OF_TEXTS = (
+    "batch_tokens",
+    "split_sentences",
+    "max_source_tokens",
+    "truncation",
+    "src_lang",
+    "tgt_lang",
+    "copy",
+    "keep",
+)
 Records = list[dict[str, object]]
 
 

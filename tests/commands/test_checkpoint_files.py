@@ -9,12 +9,12 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
+from hf_capsule_mt.fast import Shortlist
 from transformers import MarianConfig, MarianMTModel
 
 from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import calibrate, shortlist, translate
-from hf_capsule_mt.fast import Shortlist
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 

@@ -5,11 +5,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from hf_capsule_mt.pipelines.translator import languages_of_task
 
 from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import Translator
 from hf_capsule_mt.commands import score
-from hf_capsule_mt.pipelines.translator import languages_of_task
 from tests.fixtures.word_for_word import sentences
 
 SOURCES = [*sentences(5, seed=5), ""]

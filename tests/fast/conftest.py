@@ -1,7 +1,6 @@
 """The native engine, with each tier of kernels that this processor has."""
 
 import pytest
-
 from hf_capsule_mt.fast.native import NativeUnavailableError, load_library, native_tier
 
 

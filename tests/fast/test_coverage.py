@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-
-from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.pipelines.attention import received_attention
 from hf_capsule_mt.pipelines.limits import generated_lengths
 from hf_capsule_mt.pipelines.source_batch import SourceBatch
+
+from hf_capsule_mt import CoverageOptions, Translator
 from tests.fast.models import END, PAD, SOURCES, batch, build
 from tests.fast.test_shortlist import SOME
 from tests.fixtures.word_for_word import sentences

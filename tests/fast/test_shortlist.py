@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from hf_capsule_mt import Translator
 from hf_capsule_mt.fast import Shortlist, to_fast
 from hf_capsule_mt.fast.shortlist import FILE_NAME
+
+from hf_capsule_mt import Translator
 from tests.fast.models import END, SOURCES, VOCABULARY, batch, build
 from tests.fast.test_translator import SEARCHES
 

@@ -5,12 +5,12 @@ import logging
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
-
-from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel
 from hf_capsule_mt.fast import takes_fast, to_fast
 from hf_capsule_mt.fast.build import TARGETS, this_platform
 from hf_capsule_mt.fast.native import NativeUnavailableError, native_tier
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
+
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel
 from tests.fast.conftest import TIERS
 from tests.fast.models import END, NAMES, PAD, SOURCES, SPECIAL, batch, build
 from tests.golden.make import EXPECTED, FAMILIES, FOLDER, TOKENIZER

@@ -13,13 +13,13 @@ pytest.importorskip("fastapi")
 
 import httpx
 from fastapi import HTTPException
-
-from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.pipelines.translation import coverage_record
 from hf_capsule_mt.serve import Batcher, LanguagePair, Limits, build_app
 from hf_capsule_mt.serve.app import _unless_gone
 from hf_capsule_mt.serve.languages import describe_languages, language_pairs
 from hf_capsule_mt.serve.metrics import Metrics
+
+from hf_capsule_mt import CoverageOptions, Translator
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import sentences
 

@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from capsule_mt.text.line_failures import Failure
 from hf_capsule_mt.serve.batching import Batcher, QueueFullError, StoppingError
+
+from capsule_mt.text.line_failures import Failure
 
 
 class Upper:
