@@ -67,7 +67,7 @@ def main() -> None:
     model, methods = translator.model, ["deletion"]
     if getattr(model, "has_coverage", False):
         methods.insert(0, "guided")
-    if calibration_of(model.config, "attention") is not None:
+    if "attention" in (getattr(model.config, "coverage_calibration", None) or {}):
         methods.insert(0, "attention")
 
     def translate(part: slice, **options: Any) -> list[Any]:

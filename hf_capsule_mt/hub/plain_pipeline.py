@@ -18,9 +18,9 @@ class TranslationPipeline(Pipeline):
         >>> translator("Hello!")
         [{'translation_text': 'Hallo!'}]
 
-    A string gives a list of one dictionary, a list of strings a list of dictionaries. With `num_return_sequences` above
-    one, each string has a list of its own. `truncation` cuts a source to what the model takes; all other parameters are
-    those of `generate()`. With `return_tensors`, token ids (`translation_token_ids`) take the place of text. With
+    A string gives a list of one dictionary, a list of strings a list of dictionaries. With `num_return_sequences`
+    above one, each string has a list of its own. `truncation` cuts a source to what the model takes; other parameters
+    are those of `generate()`. With `return_tensors`, token ids (`translation_token_ids`) take the place of text. With
     hf_capsule_mt installed, its `Translator` splits texts into sentences, decodes faster and says what was left out.
     """
 
