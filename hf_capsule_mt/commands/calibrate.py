@@ -16,6 +16,7 @@ printed as a check. Use text that the model was not trained on; the aligner need
 import argparse
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from hf_capsule_mt.evaluation.calibration import (
 )
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.fast.shortlist import FILE_NAME as SHORTLIST
 from hf_capsule_mt.files.outputs import check_output_folder, write_output
 from hf_capsule_mt.files.text import read_parallel
 from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
@@ -269,6 +271,9 @@ def main() -> None:
     if arguments.output is not None:
         translator.model.save_pretrained(folder)
         translator.tokenizer.save_pretrained(folder)
+        shortlist = Path(arguments.checkpoint) / SHORTLIST
+        if shortlist.is_file():
+            shutil.copy(shortlist, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["coverage_calibration"] = translator.model.config.coverage_calibration
     write_output(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -15,7 +15,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import get_args
 
@@ -112,6 +112,10 @@ def main() -> int:
     for path in (arguments.sources, arguments.translations, arguments.input):
         if path is not None and not is_stream(path):
             open_text(path).close()
+    windows = windows_of_pairs(read_pairs(arguments), arguments.window)
+    first = next(windows, None)
+    if first is None:
+        raise ValueError(f"{arguments.sources or arguments.input or 'stdin'}: no pairs to score")
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
         if resumes:
@@ -145,7 +149,7 @@ def main() -> int:
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
         progress = stack.enter_context(tqdm(total=count_lines(arguments.sources or arguments.input), unit=" pairs"))
-        for window, pairs in windows_of_pairs(read_pairs(arguments), arguments.window):
+        for window, pairs in chain([first], windows):
             if output is None:
                 stream.write("".join(f"{line}\n" for line in scored(window.first_line, pairs)[0][0]).encode())
                 stream.flush()
