@@ -16,6 +16,7 @@ printed as a check. Use text that the model was not trained on; the aligner need
 import argparse
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -43,6 +44,7 @@ from hf_capsule_mt.evaluation.calibration import (
 )
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
 
 METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
 CHECKED_SHARE = 0.3  # of the sentences are for the check
@@ -265,6 +267,9 @@ def main() -> None:
     if arguments.output is not None:
         translator.model.save_pretrained(folder)
         translator.tokenizer.save_pretrained(folder)
+        shortlist = Path(arguments.checkpoint) / SHORTLIST
+        if shortlist.is_file():
+            shutil.copy(shortlist, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["coverage_calibration"] = translator.model.config.coverage_calibration
     write_output(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")

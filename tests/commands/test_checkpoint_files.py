@@ -66,7 +66,9 @@ def test_calibrate(run, tmp_path):
 
 
 def test_another_folder_and_one_method(run, tmp_path):
+    (tmp_path / "model" / "shortlist.safetensors").write_bytes(b"a shortlist")
     run("model a b --sentences 40 --method guided --output out")
+    assert (tmp_path / "out" / "shortlist.safetensors").read_bytes() == b"a shortlist"
     assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {
         "guided",
         "optional_words",
