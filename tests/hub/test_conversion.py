@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 from hf_capsule_mt.modeling.loading import CheckpointError, load_model
-from tests.fast.models import NAMES, batch, build
+from tests.decoding.models import NAMES, batch, build
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
 
