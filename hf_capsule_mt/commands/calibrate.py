@@ -29,6 +29,7 @@ from tqdm import tqdm
 from capsule_mt.commands.console import HelpFormatter, add_languages, positive
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
 from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
 from capsule_mt.text.outputs import check_output_folder, write_output
 from capsule_mt.text.reading import read_parallel
 from capsule_mt.text.words import is_mark
@@ -44,7 +45,6 @@ from hf_capsule_mt.evaluation.calibration import (
 )
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
 
 METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
 CHECKED_SHARE = 0.3  # of the sentences are for the check

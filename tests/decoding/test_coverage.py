@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-
-from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.pipelines.attention import received_attention
 from hf_capsule_mt.pipelines.limits import generated_lengths
 from hf_capsule_mt.pipelines.source_batch import SourceBatch
+
+from hf_capsule_mt import CoverageOptions, Translator
 from tests.decoding.models import END, PAD, SOURCES, batch, build, strictly
 from tests.decoding.test_shortlist import SOME
 from tests.fixtures.word_for_word import sentences

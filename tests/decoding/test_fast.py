@@ -5,6 +5,7 @@ import logging
 
 import pytest
 import torch
+from hf_capsule_mt.pipelines.backends import choose_backend
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
 
 from capsule_mt.engine.library import NativeUnavailableError
@@ -13,7 +14,6 @@ from capsule_mt.engine.search import SearchOptions
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.decoding.fast import takes_fast
 from hf_capsule_mt.modeling.layer_aggregation import DynamicCombination, LayerAggregation
-from hf_capsule_mt.pipelines.backends import choose_backend
 from hf_capsule_mt.routing import dynamic_routing
 from tests.decoding.models import END, NAMES, PAD, SOURCES, SPECIAL, batch, build, strictly
 from tests.golden.make import EXPECTED, FAMILIES, FOLDER, TOKENIZER
