@@ -32,7 +32,8 @@ CONTRASTS = """() => {
     const colour = numbers(getComputedStyle(node).backgroundColor);
     if (colour.length < 4 || colour[3] == 1) return colour; } return [255, 255, 255]; };
   return [...document.querySelectorAll("main *")].filter(node => [...node.childNodes].some(
-      child => child.nodeType == 3 && child.data.trim()) && node.checkVisibility() && !node.matches("option, :disabled"))
+      child => child.nodeType == 3 && child.data.trim())
+      && node.checkVisibility() && !node.matches("option, :disabled"))
     .map(node => {
       const [a, b] = [light(numbers(getComputedStyle(node).color)), light(behind(node))].sort((x, y) => y - x);
       return [node.textContent, (a + 0.05) / (b + 0.05)]; });
