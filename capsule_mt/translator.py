@@ -23,8 +23,8 @@ from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
-from capsule_mt.text.restoring import restored
 from capsule_mt.text.messages import warn
+from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import (
     Document,
     Piece,
@@ -296,7 +296,9 @@ class Translator:
         results = []
         for document, translation in zip(documents, translations, strict=True):
             own = [next(of_piece) for _ in document.pieces]
-            segments = [self._segment(piece, one.hypotheses[0]) for piece, one in zip(document.pieces, own, strict=True)]
+            segments = [
+                self._segment(piece, one.hypotheses[0]) for piece, one in zip(document.pieces, own, strict=True)
+            ]
             score = own[0].hypotheses[0].score if own else None
             covered_by = [one.coverage[0] for one in own if one.coverage is not None]
             whole = None if coverage is None else coverage_of(document, covered_by, [translation] * len(segments))
@@ -343,7 +345,9 @@ class Translator:
         num_short = 0
         for places in batches_of([len(piece.ids) for piece in pieces], options.batch_size, options.batch_tokens):
             batch = [pieces[place] for place in places]
-            for place, one in zip(places, self._search(batch, settings, method, coverage.weight, options.scores), strict=True):
+            for place, one in zip(
+                places, self._search(batch, settings, method, coverage.weight, options.scores), strict=True
+            ):
                 found[place] = one
             short = _short_of(places, found, coverage.threshold)
             if short and coverage.retry_beams:
@@ -398,7 +402,9 @@ class Translator:
             raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
         if method is None:
             return found
-        covers = [Covers(piece.ids, piece.words) for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses]
+        covers = [
+            Covers(piece.ids, piece.words) for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses
+        ]
         hypotheses = [hypothesis for one in found for hypothesis in one.hypotheses]
         covered = iter(cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end))
         for one in found:
@@ -503,4 +509,3 @@ def _rank(found: Found, weight: float, length_penalty: float, returned: int) -> 
     best = sorted(range(len(values)), key=lambda place: -values[place])[:returned]
     found.hypotheses = [found.hypotheses[place] for place in best]
     found.coverage = [coverage[place] for place in best]
-

@@ -1,7 +1,8 @@
-"""`python -m hf_capsule_mt` is `capsule-mt`."""
+"""`python -m hf_capsule_mt`: the program `capsule-mt`."""
 
 import sys
 
-from capsule_mt import main
+from capsule_mt.commands import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

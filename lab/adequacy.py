@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt.text.reading import read_lines, read_parallel
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner

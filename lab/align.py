@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_lines, read_parallel
-from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
 from hf_capsule_mt.evaluation.words import Links, align_by_command, split_words, word_stem

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from capsule_mt import Coverage
 from hf_capsule_mt.evaluation.calibration import rank_auc
 from hf_capsule_mt.evaluation.omissions import WithOmissions
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.pipelines import Coverage
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
+from capsule_mt.text.outputs import check_outputs, write_output
 from hf_capsule_mt.evaluation import write_result
 from lab.benchmark_tables import render_campaign
 from lab.campaign_processes import can_mount, start_server

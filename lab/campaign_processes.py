@@ -24,7 +24,7 @@ from capsule_mt.commands.console import CODE_OF_SIGINT
 
 LONGEST = 300.0  # seconds after which a command counts as hanging
 PRELOADED = [
-    *("hf_capsule_mt.training", "hf_capsule_mt.pipelines", "hf_capsule_mt.hub", "hf_capsule_mt.decoding"),
+    *("hf_capsule_mt.training", "capsule_mt.text", "hf_capsule_mt.hub", "hf_capsule_mt.decoding"),
     *("datasets", "transformers.models.marian.modeling_marian", "sacrebleu"),
 ]
 CONTEXT = multiprocessing.get_context("forkserver")

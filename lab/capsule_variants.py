@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics
 from capsule_mt.commands.console import HelpFormatter, run
+from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.results import markdown_table

@@ -28,9 +28,9 @@ from typing import Any
 
 from transformers import pipeline
 
+from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.lines import one_line
 from capsule_mt.text.outputs import write_output
-from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table

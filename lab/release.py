@@ -17,14 +17,14 @@ from typing import Any
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_capsule_mt  # noqa: F401  registers the models
+from capsule_mt.commands.console import HelpFormatter, folder, positive, run
 from capsule_mt.text.outputs import check_output_folder, write_output
 from capsule_mt.text.reading import read_lines
-from capsule_mt.commands.console import HelpFormatter, folder, positive, run
+from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import CORPORA
 from hf_capsule_mt.modeling.loading import load_tokenizer
-from hf_capsule_mt.pipelines import Translator
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights
 
 KEPT = "translations.json"

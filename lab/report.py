@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401  its models
-from capsule_mt.text.outputs import write_output
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
 from lab import capsule_variants, capsules_fairly, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains

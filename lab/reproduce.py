@@ -35,10 +35,10 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
+from capsule_mt.commands.console import HelpFormatter, positive, run
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.lines import one_line
 from capsule_mt.text.lock import OutputTakenError, lock_output
-from capsule_mt.commands.console import HelpFormatter, positive, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length

@@ -17,8 +17,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from capsule_mt.engine.build import SOURCES, TARGETS
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.engine.build import SOURCES, TARGETS
 from hf_capsule_mt.evaluation.results import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]

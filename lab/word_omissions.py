@@ -21,14 +21,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from capsule_mt.text.reading import read_parallel
+from capsule_mt import Coverage, CoverageOptions
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
+from capsule_mt.text.reading import read_parallel
+from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.omissions import drop_words, function_words, omissions_of
 from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
-from hf_capsule_mt.pipelines.word_coverage import calibration_of
 from lab.area_under_curve import Judged, judge, measures
 
 WINDOW = 128
@@ -67,7 +67,7 @@ def main() -> None:
     model, methods = translator.model, ["deletion"]
     if getattr(model, "has_coverage", False):
         methods.insert(0, "guided")
-    if calibration_of(model.config, "attention") is not None:
+    if "attention" in (getattr(model.config, "coverage_calibration", None) or {}):
         methods.insert(0, "attention")
 
     def translate(part: slice, **options: Any) -> list[Any]:

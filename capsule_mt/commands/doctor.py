@@ -15,7 +15,16 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import HelpFormatter
 from capsule_mt.engine.library import NativeUnavailableError, default_threads, native_tier
 
-PACKAGES = ("tokenizers", "fastapi", "uvicorn", "hf-capsule-mt", "torch", "transformers", "huggingface_hub", "accelerate")
+PACKAGES = (
+    "tokenizers",
+    "fastapi",
+    "uvicorn",
+    "hf-capsule-mt",
+    "torch",
+    "transformers",
+    "huggingface_hub",
+    "accelerate",
+)
 # flags of /proc/cpuinfo that decide how fast a product of matrices is
 FLAGS = (
     *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),

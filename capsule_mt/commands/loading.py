@@ -12,7 +12,9 @@ BACKENDS = ("auto", "native", "transformers")
 
 def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
     """Add the checkpoint and what decodes it."""
-    help = "the folder of a checkpoint" + ("" if nargs is None else ", or several of one vocabulary that decode together")
+    help = "the folder of a checkpoint" + (
+        "" if nargs is None else ", or several of one vocabulary that decode together"
+    )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
     parser.add_argument(
@@ -28,8 +30,8 @@ def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> N
         "--backend",
         choices=BACKENDS,
         default="auto",
-        help="native is the engine in C, transformers generate(), on a GPU if there is one, which needs hf-capsule-mt; "
-        "auto is native where it takes the model",
+        help="native is the engine in C; transformers is generate(), on a GPU if there is one, and needs "
+        "hf-capsule-mt; auto is native where it takes the model",
     )
     parser.add_argument("--cpu", action="store_true", help="with --backend transformers: stay off a GPU")
     parser.add_argument(

@@ -78,7 +78,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     search = parser.add_argument_group("search")
     search.add_argument("--num-beams", type=positive, help="beams (default: the checkpoint's)")
-    search.add_argument("--max-new-tokens", type=positive, help="limit of a translation (default: by its source's length)")
+    search.add_argument(
+        "--max-new-tokens", type=positive, help="limit of a translation (default: by its source's length)"
+    )
     search.add_argument("--length-penalty", type=float, help="above 0 favours long translations in beam search")
     search.add_argument(
         "--no-repeat-ngram-size", type=positive, metavar="N", help="repeat no N words in a translation: ends loops"
@@ -258,7 +260,9 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
     """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
     digests: dict[str, Any] = {"models": [checkpoint_digests(model) for model in arguments.model]}
     if arguments.shortlist:
-        file = Path(arguments.model[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
+        file = (
+            Path(arguments.model[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
+        )
         digests["shortlist"] = file_digest(file)
     names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
     coverage = None if options.coverage is None else vars(options.coverage)

@@ -125,9 +125,7 @@ def cover(
     return found
 
 
-def attention_coverage(
-    piece: Covers, received: Sequence[float], curves: Mapping[str, Any] | None
-) -> PieceCoverage:
+def attention_coverage(piece: Covers, received: Sequence[float], curves: Mapping[str, Any] | None) -> PieceCoverage:
     """Cover a word by the most attention that any of its tokens receives."""
     covered = [
         1.0 if word.is_mark else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
@@ -136,9 +134,7 @@ def attention_coverage(
     return _finished(piece, covered, [value < ATTENTION_THRESHOLD for value in covered], _left(piece, covered), fitted)
 
 
-def guided_coverage(
-    piece: Covers, reading: GuidedReading | None, curves: Mapping[str, Any] | None
-) -> PieceCoverage:
+def guided_coverage(piece: Covers, reading: GuidedReading | None, curves: Mapping[str, Any] | None) -> PieceCoverage:
     """Cover a word by how much of what left FUTURE left it with tokens that the model agreed to (SPEC, section 3).
 
     A word that never was in FUTURE is covered; one that is mostly FUTURE at the end is covered the less for it.
@@ -188,9 +184,7 @@ def deletion_gains_by_token(source: Ids, target: Ids, decoder: Decoder) -> list[
     return [[own - log_probs[step] for log_probs in without] for step, own in enumerate(whole)]
 
 
-def _without_each(
-    source: Ids, target: Ids, words: Sequence[Sequence[int]], decoder: Decoder
-) -> list[list[float]]:
+def _without_each(source: Ids, target: Ids, words: Sequence[Sequence[int]], decoder: Decoder) -> list[list[float]]:
     """Return the log-probabilities of a translation's tokens: by the whole source, and without each of its words."""
     sources: list[Ids] = [source]
     for tokens in words:
@@ -222,9 +216,7 @@ def _finished(
             1.0 if word.is_mark else on_curve(curves["words"], evidence_of(value))
             for word, value in zip(words, covered, strict=True)
         ]
-        marked = [
-            value < threshold and not word.is_optional for word, value in zip(words, covered, strict=True)
-        ]
+        marked = [value < threshold and not word.is_optional for word, value in zip(words, covered, strict=True)]
     covered = [0.0 if word.is_unknown else value for word, value in zip(words, covered, strict=True)]
     marked = [mark or word.is_unknown for word, mark in zip(words, marked, strict=True)]
     counted = [

@@ -39,7 +39,7 @@ def load_model(
     if not os.path.isfile(config_file):
         raise CheckpointError(f"{folder}: no such folder, or no {CONFIG_FILE} in it")
     config, generation = read_json(config_file), _generation(folder)
-    program, _ = write_program(config, _weights(folder), config_file)
+    program, _ = write_program(config, weights_in(folder), config_file)
     tokenizer = FileTokenizer(folder)
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
@@ -65,7 +65,7 @@ def load_model(
     )
 
 
-def _weights(folder: str) -> Weights:
+def weights_in(folder: str) -> Weights:
     if os.path.exists(os.path.join(folder, INT8_FILE)) and not os.path.exists(os.path.join(folder, WEIGHTS_FILE)):
         return Int8File(folder)
     return SafetensorsFile.in_folder(folder)

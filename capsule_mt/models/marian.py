@@ -31,12 +31,13 @@ class _Marian:
         self.width = settings.number("d_model", 1024)
         self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
         self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
-        self.positions = Positions(settings.number("max_position_embeddings", 1024, most=2**24), self.width)
+        longest = settings.number("max_position_embeddings", 1024, most=2**24)
         is_shared = settings.flag("share_encoder_decoder_embeddings", True)
         vocabulary = settings.number("vocab_size", 58101)
         targets = vocabulary if is_shared else settings.number("decoder_vocab_size", vocabulary)
         self.program = Program(vocabulary=targets, embeddings=vocabulary)
-        self.program.longest_source = self.program.longest_target = self.positions.count // self.width
+        self.program.longest_source = self.program.longest_target = longest
+        self.positions = Positions(longest, self.width)
         self.writers = Writers.of(parts, self.program)
         encoder, decoder, head = TIED[1:]
         others = TIED if is_shared else ()
@@ -44,10 +45,10 @@ class _Marian:
         target_table = parts.vector(parts.tied(decoder, *others or (head,)), targets, self.width)
 
         words, _, step, _ = self.writers
-        hidden = self._embed(words, source_table)
+        hidden = self._embed(words, source_table, "encoder")
         states = [hidden := self._encoder_layer(hidden, number) for number in range(self._layers("encoder"))]
         source = self._aggregate(words, "encoder", states or [hidden])
-        hidden, memory = self._embed(step, target_table), self._memory(source)
+        hidden, memory = self._embed(step, target_table, "decoder"), self._memory(source)
         states = [hidden := self._decoder_layer(hidden, number, memory) for number in range(self._layers("decoder"))]
         hidden = self._aggregate(step, "decoder", states or [hidden])
         hidden = guide(self.writers, settings, source, hidden)
@@ -66,8 +67,12 @@ class _Marian:
             )
         return heads
 
-    def _embed(self, writer: Rows, table: Vector) -> int:
-        return writer.run("EMBED", writer.new(self.width), table=table, positions=self.positions, scale=self.scale)
+    def _embed(self, writer: Rows, table: Vector, side: str) -> int:
+        positions: Vector | Positions = self.positions
+        name = f"model.{side}.embed_positions.weight"
+        if name in self.parts.weights:  # else the sinusoids, which need not be saved
+            positions = self.parts.vector(name, self.positions.count // self.width, self.width)
+        return writer.run("EMBED", writer.new(self.width), table=table, positions=positions, scale=self.scale)
 
     def _memory(self, source: int) -> int:
         """The keys and the values of all decoder layers for the words of the source."""

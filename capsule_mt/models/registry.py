@@ -17,8 +17,8 @@ WRITERS: dict[str, Callable[[Settings, Weights], tuple[Program, Parts]]] = {
     "capsnmt": capsnmt_program,
     "capsule_rnmt": rnmt_program,
 }
-# what only training uses, what is the same in all models, and other names of the one embedding
-UNUSED = ("guided_losses.", "model.encoder.embed_positions.", "model.decoder.embed_positions.", *TIED)
+# what only training uses, and other names of the one embedding
+UNUSED = ("guided_losses.", *TIED)
 
 
 def write_program(

@@ -61,7 +61,7 @@ _ENDS = re.compile(
     rf"(?<![{_STOPS}])[{_STOPS}]+[{re.escape(SPACED_CLOSING)}]*(?=\s)"
     rf"|[{re.escape(UNSPACED_STOPS)}]+[{re.escape(CLOSING)}]*"
 )
-_GREEK_ENDS = re.compile(_ENDS.pattern + r"|[;\u037e](?=\s)")
+_GREEK_ENDS = _ENDS.pattern + r"|[;\u037e](?=\s)"
 _LINE_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CLAUSE_ENDS = re.compile(r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])")
 _SPACES = re.compile(r"\s+")
@@ -77,10 +77,11 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
     known = _ABBREVIATIONS.get(code) if code is not None else None
     abbreviations = _ALL_ABBREVIATIONS if known is None else known
     has_ordinals = code is None or code in ORDINAL_LANGUAGES
+    ends = re.compile(_GREEK_ENDS) if code == "el" else _ENDS
     spans = []
     for line in _between(_LINE_BREAKS, text, Span(0, len(text))):
         start = line.start
-        for match in (_GREEK_ENDS if code == "el" else _ENDS).finditer(text, line.start, line.end):
+        for match in ends.finditer(text, line.start, line.end):
             if match.end() < line.end and _ends_sentence(text, start, match, abbreviations, has_ordinals):
                 spans.append(Span(start, match.end()))
                 start = match.end()

@@ -10,7 +10,7 @@ from capsule_mt.text.sentences import Span
 # words, and each mark by itself
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
 # scripts that put no space between words, where a token of the vocabulary stands for a word
-UNSPACED_SCRIPTS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # slow to compile
 LONGEST_UNKNOWN = 64  # characters in a row that a vocabulary lacks
 Offsets = Sequence[tuple[int, int] | None]
 
@@ -80,7 +80,7 @@ def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
     words: list[tuple[Span, list[int]]] = []
     for match in WORDS.finditer(text):
         places = {n: place for n, place in enumerate(offsets) if place and _overlap(place, match.span())}
-        if UNSPACED_SCRIPTS.search(match[0]):
+        if not match[0].isascii() and re.search(UNSPACED_SCRIPTS, match[0]):
             cut = {(max(start, match.start()), min(end, match.end())) for start, end in places.values()}
             groups = [(part_of, [n for n in places if _overlap(places[n], part_of)]) for part_of in sorted(cut)]
         else:

@@ -1,12 +1,35 @@
-"""The commands of `capsule-mt`, one file each. They are imported when they are called."""
+"""The commands of `capsule-mt` that this distribution adds, one file each. They are imported when they are called."""
 
 import importlib
 import os
 
-from capsule_mt.commands.console import run
+COMMANDS = {
+    "Train": {
+        "quickstart": "translate with a released model, then train two small ones in minutes",
+        "train": "train a model by a recipe, or resume a run that was killed",
+        "recipes": "list the recipes, or print one with everything that it inherits",
+        "distill": "translate a training set by a teacher (sequence-level distillation)",
+        "average": "average the weights of several checkpoints",
+    },
+    "Evaluate": {
+        "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",
+        "compare": "compare systems: scores, significance tests, sentences that differ",
+        "calibrate": "make the coverage of a checkpoint a probability, by text with words dropped",
+        "analyze": "show what the routings of a checkpoint do, in numbers and pictures",
+        "shortlist": "find out what each source word may become, to decode faster",
+    },
+    "Publish": {
+        "export": "write a checkpoint that loads without this package",
+        "convert": "write ONNX, Marian or CTranslate2, or start capsules from Marian",
+        "push": "publish a checkpoint and its model card on the hub",
+    },
+}
 
 
 def start(name: str) -> None:
     """Run one command with the arguments of the process; `capsule-mt` and the files in `scripts/` call this."""
+    from capsule_mt.commands.console import run
+    from hf_capsule_mt.extras import explain
+
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    run(lambda: importlib.import_module(f"{__name__}.{name}").main(), name)
+    run(lambda: importlib.import_module(f"{__name__}.{name}").main(), lambda error: explain(error, name))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hf_capsule_mt  # noqa: F401  its models
+from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
@@ -24,7 +25,6 @@ from hf_capsule_mt.analysis.pictures import (
     draw_word_map,
 )
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
-from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.modeling.loading import load_checkpoint
 from hf_capsule_mt.modeling.vocabulary import target_vocabulary

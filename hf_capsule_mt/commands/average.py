@@ -12,8 +12,8 @@ import argparse
 from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401 - registers its models
-from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.text.outputs import check_output_folder
 from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 
@@ -23,9 +23,6 @@ def main() -> None:
     parser.add_argument("--last", type=int, help="how many of its last checkpoints")
     parser.add_argument("--best", type=int, help="how many of its best checkpoints")
     parser.add_argument("--metric", default="bleu", help="metric of the evaluations that ranks checkpoints")
-    parser.add_argument(
-        "--smaller-is-better", action="store_true", help="for a metric such as TER; no need for a loss"
-    )
     parser.add_argument("--checkpoints", type=Path, nargs="+", help="average these instead")
     parser.add_argument("--output", type=Path, required=True, help="folder for the mean")
     arguments = parser.parse_args()
@@ -40,7 +37,7 @@ def main() -> None:
             last=arguments.last,
             best=arguments.best,
             metric=arguments.metric,
-            greater_is_better="loss" not in arguments.metric and not arguments.smaller_is_better,
+            greater_is_better="loss" not in arguments.metric,
         )
         average_checkpoints(checkpoints, arguments.output)
     except (ValueError, OSError) as error:

@@ -16,6 +16,7 @@ printed as a check. Use text that the model was not trained on; the aligner need
 import argparse
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -23,15 +24,17 @@ from statistics import mean
 from typing import NamedTuple, get_args
 
 import numpy as np
-import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
 
+from capsule_mt.commands.console import HelpFormatter, add_languages, positive
+from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
+from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
 from capsule_mt.text.outputs import check_output_folder, write_output
 from capsule_mt.text.reading import read_parallel
 from capsule_mt.text.words import is_mark
-from capsule_mt.commands.console import HelpFormatter, add_languages, positive
 from hf_capsule_mt.commands.arguments import checkpoint, task_of
+from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation.calibration import (
     Curve,
     fit_sentences,
@@ -42,10 +45,6 @@ from hf_capsule_mt.evaluation.calibration import (
 )
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator, Word
-from hf_capsule_mt.pipelines.attention import all_heads, cross_attentions
-from hf_capsule_mt.pipelines.results import CoveredBy
-from hf_capsule_mt.pipelines.word_coverage import CALIBRATED_THRESHOLD, evidence_of, word_lists_of
 
 METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
 CHECKED_SHARE = 0.3  # of the sentences are for the check
@@ -133,7 +132,9 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
     """
     config, best = translator.model.config, (-1.0, [0, 0])
     before = getattr(config, "coverage_calibration", None)
-    for place in tqdm(all_heads(translator.model), desc="Choosing a head", unit=" heads"):
+    layers, heads = translator.loaded.head_shape
+    places = [(layer, head) for layer in range(layers) for head in range(heads)]
+    for place in tqdm(places, desc="Choosing a head", unit=" heads"):
         config.coverage_calibration = {"attention": {"head": list(place)}}
         coverages = coverage_of_examples(translator, examples, "attention", progress=False)
         pairs = _labelled(examples, coverages)
@@ -188,7 +189,7 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
         print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
     config.coverage_calibration = others
-    lists = word_lists_of(config)
+    lists = Calibration.of_config(others).lists
     known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
     words = _fit_words(known)
     probabilities = read_curve(words, _evidence([word for word, _ in known]))
@@ -214,8 +215,7 @@ def _fit_words(pairs: list[tuple[Word, bool]]) -> Curve:
 
 
 def _evidence(words: Sequence[Word]) -> list[float]:
-    found: list[float] = evidence_of(torch.tensor([word.covered for word in words])).tolist()
-    return found
+    return [evidence_of(word.covered) for word in words]
 
 
 def check(translator: Translator, examples: list[WithOmissions], method: CoveredBy) -> None:
@@ -229,19 +229,16 @@ def check(translator: Translator, examples: list[WithOmissions], method: Covered
         dropped = str(amount) if isinstance(amount, int) else f"{amount:.0%}"
         print(f"{dropped:<13}  {truth:<33.2f}  {mean(coverage.score for _, coverage in rows):.2f}")
     pairs = _labelled(examples, coverages)
-    marked = [is_translated for word, is_translated in pairs if word.untranslated]
+    marked = [is_translated for word, is_translated in pairs if word.marked]
     num_missing = sum(not is_translated for _, is_translated in pairs)
     hits = len(marked) - sum(marked)
     print(f"marked words: precision {hits / max(len(marked), 1):.2f}, recall {hits / max(num_missing, 1):.2f}")
 
 
-def methods_of(model: PreTrainedModel) -> list[CoveredBy]:
+def methods_of(translator: Translator) -> list[CoveredBy]:
     """Return the methods that a model has, once it is calibrated."""
-    has: dict[CoveredBy, bool] = {
-        "attention": bool(cross_attentions(model)),
-        "guided": bool(getattr(model, "has_coverage", False)),
-        "deletion": True,
-    }
+    loaded = translator.loaded
+    has = {"attention": loaded.head_shape != (0, 0), "guided": loaded.follows_past_and_future, "deletion": True}
     return [method for method in METHODS if has[method]]
 
 
@@ -252,7 +249,7 @@ def main() -> None:
     if arguments.output is not None:
         check_output_folder(arguments.output)
     translator = Translator.from_pretrained(arguments.checkpoint, task=task_of(arguments))
-    methods = arguments.method or methods_of(translator.model)
+    methods = arguments.method or methods_of(translator)
     examples = examples_of(arguments)
     old = getattr(translator.model.config, "coverage_calibration", None) or {}
     if set(old) <= {*methods, "optional_words", "function_words"}:  # every curve is fitted anew
@@ -270,6 +267,9 @@ def main() -> None:
     if arguments.output is not None:
         translator.model.save_pretrained(folder)
         translator.tokenizer.save_pretrained(folder)
+        shortlist = Path(arguments.checkpoint) / SHORTLIST
+        if shortlist.is_file():
+            shutil.copy(shortlist, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["coverage_calibration"] = translator.model.config.coverage_calibration
     write_output(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -15,9 +15,9 @@ import argparse
 import json
 from pathlib import Path
 
+from capsule_mt.commands.console import HelpFormatter, at_least, positive
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_lines, read_parallel
-from capsule_mt.commands.console import HelpFormatter, at_least, positive
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
 from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report

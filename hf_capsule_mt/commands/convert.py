@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import yaml
 
-from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from capsule_mt.commands.console import HelpFormatter
+from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.modeling.loading import check_tokenizer, load_model, load_tokenizer
 

@@ -18,16 +18,15 @@ from accelerate import PartialState
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 import hf_capsule_mt  # noqa: F401 - registers its models
+from capsule_mt.commands.console import HelpFormatter, positive, resumable
 from capsule_mt.text.digests import checkpoint_digests
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.text.segments import LANGUAGE_TOKEN
-from capsule_mt.commands.console import HelpFormatter, positive, resumable
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.decoding.fast import takes_fast, to_fast
+from hf_capsule_mt.decoding.tokenizer import language_tokens, max_source_tokens
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.pipelines.limits import max_source_tokens, max_target_tokens
-from hf_capsule_mt.pipelines.tokenizer import language_tokens
 from hf_capsule_mt.training.distillation import Teacher, distill
 from hf_capsule_mt.training.recipes import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
@@ -108,7 +107,7 @@ def main() -> int:
     search = {
         "num_beams": arguments.num_beams,
         "length_penalty": arguments.length_penalty,
-        "max_new_tokens": longest_translation(arguments, max_target_tokens(model)),
+        "max_new_tokens": longest_translation(arguments, getattr(model.config, "max_position_embeddings", None)),
     }
     model.to(processes.device)
     exact = processes.device.type == "cpu" and model.dtype == torch.float32 and takes_fast(model)

@@ -16,9 +16,9 @@ from typing import Any
 from sacrebleu.metrics import BLEU
 from tqdm import tqdm
 
+from capsule_mt.commands.console import HelpFormatter, at_least
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
-from capsule_mt.commands.console import HelpFormatter, at_least
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
@@ -26,7 +26,7 @@ from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_leng
 from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, sacrebleu_metric, score_corpus
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import align_by_command, word_pairs
+from hf_capsule_mt.evaluation.words import word_pairs
 
 
 def samples(text: str) -> int:
@@ -68,7 +68,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text for the word aligner"
     )
-    parser.add_argument("--align-command", help="an external aligner instead of ours, such as eflomal-align")
     parser.add_argument("--system", help="name of the system (default: the file's name)")
     parser.add_argument("--seed", type=int, help="training seed of the system, for the result file")
     parser.add_argument("--recipe", help="recipe of the system, for the result file")
@@ -78,8 +77,6 @@ def parse_arguments() -> argparse.Namespace:
     for option in ("comet", "align_with", "plot"):
         if getattr(arguments, option) and not arguments.sources:
             parser.error(f"--{option.replace('_', '-')} needs --sources")
-    if arguments.align_command and not arguments.align_with:
-        parser.error("--align-command needs --align-with")
     return arguments
 
 
@@ -89,16 +86,9 @@ def adequacy(
     """Return the coverage difference ratio, and the means of the measures that need no reference."""
     sets = [hypotheses, *references]
     pairs = [word_pairs(sources, lines) for lines in sets]
-    aligner = None
-    if arguments.align_command:
-        training_pairs = word_pairs(*read_parallel(arguments.align_with))
-        wanted = [pair for part in pairs for pair in part]
-        together = align_by_command(wanted + training_pairs, arguments.align_command)
-        links = [together[n * len(sources) : (n + 1) * len(sources)] for n in range(len(sets))]
-    else:
-        source_lines, target_lines = read_parallel(arguments.align_with)
-        aligner = fit_aligner(source_lines, target_lines, progress=lambda step: print(f"Aligner: {step}"))
-        links = [aligner.align(part) for part in tqdm(pairs, desc="Align", file=sys.stderr, leave=False)]
+    source_lines, target_lines = read_parallel(arguments.align_with)
+    aligner = fit_aligner(source_lines, target_lines, progress=lambda step: print(f"Aligner: {step}"))
+    links = [aligner.align(part) for part in tqdm(pairs, desc="Align", file=sys.stderr, leave=False)]
     measures = adequacy_measures(sources, hypotheses, aligner)
     return {"coverage_difference_ratio": coverage_difference_ratio(links[0], links[1:])} | {
         name: sum(values) / len(values) for name, values in measures.items()

@@ -8,8 +8,8 @@ The folder holds the weights, the tokenizer, the code of the model in one file, 
 import argparse
 from pathlib import Path
 
-from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder
+from capsule_mt.text.outputs import check_output_folder
 from hf_capsule_mt.commands.push import add_card_options, export_and_check
 
 

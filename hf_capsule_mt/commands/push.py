@@ -14,8 +14,8 @@ from pathlib import Path
 from huggingface_hub.utils import validate_repo_id
 
 import hf_capsule_mt  # noqa: F401  registers the models
-from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder
+from capsule_mt.text.outputs import check_output_folder
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.hub import check_export, export, model_card, push
 from hf_capsule_mt.modeling.loading import load_checkpoint, stored_dtype

@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from capsule_mt import Coverage, CoverageOptions
 from capsule_mt.commands.console import HelpFormatter
+from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.pipelines import Coverage, CoverageOptions, Translator
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE
@@ -55,7 +56,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="where its checkpoint goes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")
     parser.add_argument("--epochs", type=float, help="how often to go through the training sentences")
-    parser.add_argument("--train-sentences", type=int, help="how many sentences to train on")
     arguments = parser.parse_args()
     if arguments.recipe == "plain":
         parser.error("--recipe plain: the plain model is trained anyway; give a method with capsules")
@@ -66,8 +66,6 @@ def recipe_for(name: str, output: Path, seed: int, arguments: argparse.Namespace
     overrides = CHANGES | {"output_dir": str(output), "seed": seed}
     if arguments.epochs is not None:
         overrides["num_train_epochs"] = arguments.epochs
-    if arguments.train_sentences is not None:
-        overrides["data.train"] = {"embedded": arguments.train_sentences}
     return load_recipe(f"embedded/{name}", overrides)
 
 

@@ -16,12 +16,12 @@ from typing import Any
 from tqdm import tqdm
 
 import hf_capsule_mt  # noqa: F401  registers the models
-from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from capsule_mt.commands.console import HelpFormatter, positive
-from hf_capsule_mt.commands.arguments import checkpoint
-from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
+from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
+from hf_capsule_mt.commands.arguments import checkpoint
+from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
 from hf_capsule_mt.modeling.loading import load_checkpoint
 
 LONGEST = 100  # tokens of a sentence that the aligner reads

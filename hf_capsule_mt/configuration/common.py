@@ -119,8 +119,6 @@ def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
 class CapsuleConfig(PreTrainedConfig):
     """Base of the configuration classes: refuse misspelt keywords and compare by value."""
 
-    # fields of older versions, each with the one value that still describes what the models do
-    removed_fields: ClassVar[dict[str, str]] = {}
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
     # "guided", "deletion"; for "attention" also the layer and the number of the "head"; and the "optional_words" and
@@ -130,7 +128,6 @@ class CapsuleConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         _refuse_misspelt(type(self), kwargs)
-        _drop_removed_fields(type(self), kwargs)
         if not _is_exported(type(self)):
             # they name the code that comes with an exported checkpoint, in whose place the package runs: kept, they
             # would demand `trust_remote_code=True`, and point at nothing once the model is saved elsewhere
@@ -145,7 +142,6 @@ class CapsuleConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         _refuse_misspelt(cls, kwargs)  # `from_pretrained(path, layer_agregation=...)`
-        _drop_removed_fields(cls, kwargs)
         result = super().from_dict(config_dict, **kwargs)
         config = result[0] if isinstance(result, tuple) else result
         config.validate()  # keywords that override the file were set one by one
@@ -247,17 +243,6 @@ def _refuse_misspelt(config_class: type[PreTrainedConfig], keywords: dict[str, A
         matches = difflib.get_close_matches(keyword, fields_and_aliases, n=1, cutoff=0.85)
         if matches:
             raise ValueError(f"{config_class.__name__} has no field `{keyword}`; did you mean `{matches[0]}`?")
-
-
-def _drop_removed_fields(config_class: type[CapsuleConfig], keywords: dict[str, Any]) -> None:
-    """Drop what config.json files of older versions still hold, if it asks for the behaviour that is left."""
-    for name, kept in config_class.removed_fields.items():
-        value = keywords.pop(name, kept)
-        if value != kept:
-            raise ValueError(
-                f'{config_class.__name__} no longer has `{name}`: only "{kept}" is left, got {value!r}; load such a '
-                "checkpoint with the version of the package that made it"
-            )
 
 
 def check_range(config: PreTrainedConfig, minimum: int, maximum: int, *names: str) -> None:

@@ -1,7 +1,7 @@
 """Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its three seams."""
 
 from dataclasses import field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from transformers.activations import ACT2FN
 
@@ -102,7 +102,6 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     """
 
     model_type = "capsule_marian"
-    removed_fields: ClassVar[dict[str, str]] = GuidedConfig.removed_fields | {"em_density": "product"}
     keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {
         "num_attention_heads": "encoder_attention_heads",

@@ -1,6 +1,6 @@
 """The fields of guided dynamic routing (Zheng et al. 2019), the same for every family that has it."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from hf_capsule_mt.configuration.common import (
     MOST_CAPSULES,
@@ -43,8 +43,6 @@ class GuidedConfig(CapsuleConfig):
             Whether the word that a step predicts is in both its PAST and its FUTURE bag (`"inclusive"`, as printed) or
             in neither (`"exclusive"`).
     """
-
-    removed_fields: ClassVar[dict[str, str]] = {"guided_bow_reduction": "mean", "guided_bca_reduction": "mean"}
 
     guided_routing: GuidedRoutingMethod = "none"
     guided_num_capsules: int = 2

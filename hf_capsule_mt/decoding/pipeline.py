@@ -1,4 +1,4 @@
-"""The translation pipeline of transformers, as an adapter of `Translator`, and the task that transformers 5 removed."""
+"""The translation pipeline of transformers, as an adapter of `Translator`, for the task that version 5 removed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,7 +26,16 @@ OF_COVERAGE = {
     "coverage_weight": "weight",
     "coverage_method": "method",
 }
-OF_TEXTS = ("batch_tokens", "split_sentences", "max_source_tokens", "truncation", "src_lang", "tgt_lang", "copy", "keep")
+OF_TEXTS = (
+    "batch_tokens",
+    "split_sentences",
+    "max_source_tokens",
+    "truncation",
+    "src_lang",
+    "tgt_lang",
+    "copy",
+    "keep",
+)
 Records = list[dict[str, object]]
 
 
@@ -46,8 +55,8 @@ class TranslationPipeline(Pipeline):
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
     - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.text.lines.coverage_record`);
-    - `coverage_threshold`, `coverage_retry`, `coverage_weight`, `coverage_method`: `threshold`, `retry_beams`, `weight`
-      and `method` of `CoverageOptions`.
+    - `coverage_threshold`, `coverage_retry`, `coverage_weight`, `coverage_method`: what `CoverageOptions` calls
+      `threshold`, `retry_beams`, `weight` and `method`.
     """
 
     _load_processor: Any = False

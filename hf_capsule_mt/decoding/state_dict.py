@@ -19,14 +19,17 @@ PLAIN = (nn.Parameter, torch.Tensor)  # subclasses may be quantised
 
 
 class StateDict:
-    """Implements `capsule_mt.models.weights.Weights`; of tied weights the first name alone is here."""
+    """Implements `capsule_mt.models.weights.Weights` as a file does: without sinusoids, and tied weights once."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         names: dict[int, str] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         for name, tensor in model.state_dict(keep_vars=True).items():
-            if isinstance(tensor, torch.Tensor) and names.setdefault(id(tensor), name) == name:
+            if not isinstance(tensor, torch.Tensor) or names.setdefault(id(tensor), name) != name:
+                continue
+            create = getattr(model.get_submodule(name.rpartition(".")[0]), "create_weight", None)
+            if create is None or not torch.equal(tensor, create().to(tensor.dtype)):
                 self.tensors[name] = tensor
 
     def __contains__(self, name: object) -> bool:
@@ -64,8 +67,8 @@ def _check_modules(model: PreTrainedModel) -> None:
         other = described.pop(place, None)
         if type(module) is not type(other):
             raise UnsupportedModelError(f"{_name_of(module)} has no fast form (`{place}` of the model)")
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            continue  # their weights say all
+        if isinstance(module, (nn.Linear, nn.Embedding, nn.Dropout)):
+            continue  # the weights say all
         ours, theirs = vars(module), vars(other)
         for name in [name for name in ours if name in theirs or callable(ours[name])]:
             if not name.startswith("_") and not name.endswith(TRAINING) and _differ(ours[name], theirs.get(name)):

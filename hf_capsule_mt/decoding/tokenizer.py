@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from capsule_mt.text.tokenizer import Encoded
 from capsule_mt.text.words import Offsets, found_offsets, moved_offsets
 from hf_capsule_mt.modeling.vocabulary import decode_target
 
+# a tokenizer's `model_max_length` above this says that it knows none
+NO_LIMIT = 1_000_000
 TAKEN = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
 
 
@@ -98,3 +100,10 @@ def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | No
         f"`{name}` {code!r} is no language of {type(tokenizer).__name__}; it has {', '.join(near[:8])}"
         + (", ..." if len(near) > 8 else "")
     )
+
+
+def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the longest source in tokens that the model has positions for, or `None` if neither knows one."""
+    known = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
+    limits = [limit for limit in known if limit is not None and 0 < limit < NO_LIMIT]
+    return min(limits, default=None)

@@ -18,13 +18,11 @@ from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
 from hf_capsule_mt.decoding.fast import FastTranslator, takes_fast
 from hf_capsule_mt.decoding.generate import GenerateDecoder
-from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer
+from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_tokens
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
 
 BACKENDS = ("auto", "native", "transformers")
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
-# a tokenizer's `model_max_length` above this says that it knows none
-NO_LIMIT = 1_000_000
 # where transformers has moved constrained beam search
 CONSTRAINED_SEARCH = "transformers-community/constrained-beam-search"
 
@@ -120,7 +118,6 @@ class Translator(capsule_mt.translator.Translator):
         """The model as it is now: its configurations may be changed between two calls."""
         model, decoder = self.model, self._decoder
         positions = getattr(model.config, "max_position_embeddings", None)
-        limits = (positions, getattr(self.tokenizer, "model_max_length", None))
         layers = len(cross_attentions(model))
         own = model.generation_config.to_diff_dict()
         return LoadedModel(
@@ -132,7 +129,7 @@ class Translator(capsule_mt.translator.Translator):
             pad=decoder.pad,
             generation={name: value for name, value in own.items() if value is not None},
             calibration=getattr(model.config, "coverage_calibration", None) or {},
-            longest_source=min((n for n in limits if n is not None and 0 < n < NO_LIMIT), default=None),
+            longest_source=max_source_tokens(model, self.tokenizer),
             longest_target=positions,
             follows_past_and_future=bool(getattr(model, "has_coverage", False)),
             head_shape=(layers, model.config.decoder_attention_heads) if layers else (0, 0),
@@ -239,5 +236,3 @@ def _check_constraints(given: Mapping[str, Any]) -> None:
                 f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. '
                 "What a translation begins with needs no such code: give a `PrefixedText`"
             )
-
-

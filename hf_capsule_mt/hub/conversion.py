@@ -53,7 +53,7 @@ def convert_to_ctranslate2(
     from ctranslate2.converters import TransformersConverter
     from ctranslate2.converters.transformers import BartLoader
 
-    marian: Any = to_marian(model)
+    marian: Any = copy.deepcopy(model) if isinstance(model, MarianMTModel) else to_marian(model)  # it is changed below
     if not marian.config.share_encoder_decoder_embeddings:
         raise ValueError("`share_encoder_decoder_embeddings` is False, but only a joint vocabulary converts")
     start = marian.config.decoder_start_token_id

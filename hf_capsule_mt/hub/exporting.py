@@ -26,7 +26,7 @@ from hf_capsule_mt.modeling.loading import load_checkpoint
 
 TranslationModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration | CapsNMTForConditionalGeneration
 
-PIPELINE_MODULE, PIPELINE_CLASS = f"{PACKAGE}.pipelines.translation", "TranslationPipeline"
+PIPELINE_MODULE, PIPELINE_CLASS = f"{PACKAGE}.hub.plain_pipeline", "TranslationPipeline"
 # The one tokenizer class of the package; its own module is saved beside it
 TOKENIZER_MODULE, TOKENIZER_CLASS = f"{PACKAGE}.data.separate_tokenizer", "SeparateVocabulariesTokenizer"
 TOKENIZER_CODE = TOKENIZER_MODULE.rpartition(".")[2]

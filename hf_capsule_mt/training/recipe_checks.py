@@ -2,14 +2,17 @@
 
 import difflib
 import enum
-import math
 import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import reduce
+from math import inf
+from operator import or_
 from typing import TYPE_CHECKING, Any, Literal
 
+from huggingface_hub.dataclasses import type_validator
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from transformers import CONFIG_MAPPING
 from transformers.integrations import INTEGRATION_TO_CALLBACK
@@ -68,32 +71,27 @@ SECTIONS: dict[str, dict[str, Any]] = {
 }
 QUOTED = r"'(\w+)'"
 NEEDED = (("languages", "source"), ("languages", "target"), ("data", "train"), ("model", "model_type"))
-# the least value of a number, for those whose wrong values would end in a traceback, or never
-LEAST: dict[str, float] = {
-    **{f"data.{key}": 1 for key in ("max_length", "shuffle_buffer", "num_proc")},
-    **{f"tokenizer.{key}": 1 for key in ("vocab_size", "target_vocab_size", "sentences")},
-    **{f"generation.{key}": 1 for key in ("num_beams", "max_new_tokens")},
-    "generation.no_repeat_ngram_size": 0,
-    **{
-        f"training.{key}": 1
-        for key in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
-    },
-    **{f"training.{key}": 0 for key in ("learning_rate", "weight_decay", "warmup_steps", "max_grad_norm")},
-    **{f"training.{key}": 0 for key in ("adam_beta1", "adam_beta2", "adam_epsilon", "dataloader_num_workers")},
-    "training.max_steps": -1,
-    "seed": 0,
-    **{f"training.{key}": 0 for key in ("bpe_dropout", "num_train_epochs", "label_smoothing_factor")},
-    **{f"training.{key}": 1 for key in ("save_total_limit", "max_tokens_per_batch", "early_stopping_patience")},
-    **{f"training.{key}": 1e-9 for key in ("eval_steps", "save_steps", "logging_steps")},
-    "word_distillation.weight": 0,
-    "word_distillation.temperature": 1e-9,
-}
-MOST: dict[str, float] = {
-    **{f"training.{key}": 1 for key in ("adam_beta1", "adam_beta2", "bpe_dropout")},
-    "training.label_smoothing_factor": 1,
-    "word_distillation.weight": 1,
-    "seed": 2**32 - 1,
-}
+# the least and the greatest value of a number, for those whose wrong values would end in a traceback, or never
+ABOVE_0 = 1e-9
+BOUNDS: dict[str, tuple[float, float]] = {
+    f"{section}.{key}": bounds
+    for section, bounds, keys in (
+        ("data", (1, inf), "max_length shuffle_buffer num_proc"),
+        ("tokenizer", (1, inf), "vocab_size target_vocab_size sentences"),
+        ("generation", (1, inf), "num_beams max_new_tokens"),
+        ("generation", (0, inf), "no_repeat_ngram_size"),
+        ("training", (1, inf), "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"),
+        ("training", (1, inf), "save_total_limit max_tokens_per_batch early_stopping_patience"),
+        ("training", (0, inf), "learning_rate weight_decay warmup_steps max_grad_norm num_train_epochs adam_epsilon"),
+        ("training", (0, inf), "dataloader_num_workers"),
+        ("training", (0, 1), "adam_beta1 adam_beta2 bpe_dropout label_smoothing_factor"),
+        ("training", (ABOVE_0, inf), "eval_steps save_steps logging_steps"),
+        ("training", (-1, inf), "max_steps"),
+        ("word_distillation", (0, 1), "weight"),
+        ("word_distillation", (ABOVE_0, inf), "temperature"),
+    )
+    for key in keys.split()
+} | {"seed": (0, 2**32 - 1)}
 SOURCE_VALUES: dict[str, Any] = {
     **dict.fromkeys(("hub", "disk", "config", "split", "revision"), str),
     **dict.fromkeys(("tsv", "jsonl", "parquet"), str | list),
@@ -105,14 +103,6 @@ TOP = {
     **dict.fromkeys(("about", "paper", "output_dir", "data_dir", "init_from"), str),
     "freeze": Literal["old"],
     "train_only": Literal["capsules"],
-}
-TYPE_NAMES = {
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    bool: "true or false",
-    dict: "a mapping",
-    list: "a list",
 }
 
 
@@ -140,8 +130,7 @@ def check_recipe(recipe: "Recipe") -> None:
     for section in (*SECTIONS, "model"):
         if not isinstance(getattr(recipe, section), Mapping):
             raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(recipe, section)!r}")
-    if isinstance(recipe.seed, bool) or not isinstance(recipe.seed, int):
-        raise ValueError(f"`seed` must be a whole number, got {recipe.seed!r}")
+    _check_value(recipe.seed, int, "`seed`")
     _check_bounds(recipe.seed, "seed")
     _check_section({key: getattr(recipe, key) for key in TOP}, TOP, "")
     for section, known in SECTIONS.items():
@@ -191,42 +180,34 @@ def _check_section(values: Mapping[str, Any], known: Mapping[str, Any], section:
 
 
 def _check_bounds(value: object, name: str) -> None:
-    if not isinstance(value, (int, float)):
+    least, most = BOUNDS.get(name, (-inf, inf))
+    if not isinstance(value, (int, float)) or least <= value <= most:
         return
-    least, most = LEAST.get(name, -math.inf), MOST.get(name, math.inf)
-    if least <= value <= most:
-        return
-    if name in MOST:
-        raise ValueError(f"`{name}` must be in [{least:.10g}, {most:.10g}], got {value!r}")
-    bound = "greater than 0" if least == 1e-9 else f"at least {least:g}"
-    raise ValueError(f"`{name}` must be {bound}, got {value!r}")
+    wanted = f"in [{least:g}, {most:.10g}]" if most < inf else f"at least {least:g}"
+    raise ValueError(f"`{name}` must be {'greater than 0' if least == ABOVE_0 else wanted}, got {value!r}")
 
 
-def _check_value(value: object, kind: object, place: str) -> None:
-    """Raise unless a value is of a type, of a member of a union of types, or among the choices of an enumeration."""
-    union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
-    kinds = typing.get_args(kind) if union else (kind,)
-    choices: list[Any] = []
-    for entry in kinds:
-        if isinstance(entry, type) and issubclass(entry, enum.Enum):
-            choices += [member.value for member in entry]
-        elif typing.get_origin(entry) is Literal:
-            choices += typing.get_args(entry)
-    plain = {typing.get_origin(entry) or entry for entry in kinds} & TYPE_NAMES.keys()
-    if any(isinstance(entry, type) and issubclass(entry, enum.Enum) for entry in kinds):
-        plain.discard(str)  # a name of a choice
-    if int in plain and isinstance(value, float) and value.is_integer():
-        return  # 1e5 is a float to YAML
-    if float in plain:
-        plain = plain | {int}
-    right = value in choices or any(
-        isinstance(value, entry) and (entry is bool or not isinstance(value, bool)) for entry in plain
-    )
-    if right or not (plain or choices):
-        return
-    named = plain - {int} if float in plain else plain
-    wanted = [*dict.fromkeys(TYPE_NAMES[entry] for entry in TYPE_NAMES if entry in named), *map(str, choices)]
-    raise ValueError(f"{place} must be {' or '.join(wanted)}, got {value!r}{nearest(value, map(str, choices))}")
+def _as_written(kind: Any) -> Any:
+    """Return a type as YAML writes its values: choices by their names, and 1 and 1e5 where numbers are taken."""
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        kinds = typing.get_args(kind)
+        has_choices = any(isinstance(entry, type) and issubclass(entry, enum.Enum) for entry in kinds)
+        return reduce(or_, (_as_written(entry) for entry in kinds if not (has_choices and entry is str)))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return Literal[tuple(member.value for member in kind)]
+    return float | int if kind is float else kind
+
+
+def _check_value(value: Any, kind: Any, place: str) -> None:
+    """Raise unless a value is of a type."""
+    kind = _as_written(kind)
+    try:
+        type_validator(place, int(value) if isinstance(value, float) and value.is_integer() else value, kind)
+    except TypeError:
+        named = kind.__name__ if isinstance(kind, type) else str(kind)
+        wanted = re.sub(r"typing\.Literal\[(.*?)\]", r"one of \1", named)
+        near = nearest(value, re.findall(r"'(\w+)'", wanted))
+        raise ValueError(f"{place} must be {wanted}, got {value!r}{near}") from None
 
 
 def _check_source(source: object, place: str) -> None:

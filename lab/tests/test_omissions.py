@@ -7,9 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
+from capsule_mt import Coverage, Word
 from hf_capsule_mt.evaluation.omissions import WithOmissions, omissions_of
 from hf_capsule_mt.evaluation.words import split_words
-from hf_capsule_mt.pipelines import Coverage, Word
 from lab.align import alignment_error_rate, expand_french, read_gold_links
 from lab.area_under_curve import (
     Judged,

@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel
 from hf_capsule_mt.evaluation import read_result, write_result
@@ -25,7 +26,7 @@ from lab.timing import (
     time_in_turns,
 )
 from lab.trained_engines import draw_trained, measure_trained, render_trained
-from tests.fixtures.tiny import tiny_model, tiny_tokenizer
+from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 from tests.golden.make import EXPECTED, FOLDER
 from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
@@ -168,13 +169,8 @@ def test_measures_what_it_says(monkeypatch, tmp_path):
     assert draw_lengths(sweeps, tmp_path / "lengths.png").stat().st_size > 1000
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    pairs = json.loads((FOLDER / "capsule_marian" / EXPECTED).read_text(encoding="utf-8"))["pairs"][:5]
-    for key, name in (("source", "input"), ("target", "references")):
-        (folder / name).write_text("".join(f"{pair[key]}\n" for pair in pairs), encoding="utf-8")
-    arguments = argparse.Namespace(
+def arguments_of(folder):
+    return argparse.Namespace(
         checkpoints=[str(FOLDER / "capsule_marian")],
         input=folder / "input",
         references=folder / "references",
@@ -186,7 +182,15 @@ def result(tmp_path_factory):
         shortlist=None,
         repeats=1,
     )
-    path = write_result(folder / "result.json", measure_trained(arguments))
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    pairs = json.loads((FOLDER / "capsule_marian" / EXPECTED).read_text(encoding="utf-8"))["pairs"][:5]
+    for key, name in (("source", "input"), ("target", "references")):
+        (folder / name).write_text("".join(f"{pair[key]}\n" for pair in pairs), encoding="utf-8")
+    path = write_result(folder / "result.json", measure_trained(arguments_of(folder)))
     return read_result(path), folder
 
 
@@ -211,6 +215,29 @@ def test_cells_and_scores(result):
             assert stock["tokens"] == 4 * 6
             assert "bleu" not in stock
         assert all(timing["minimum"] > 0 for timing in stock["seconds"].values())
+
+
+def test_float32_engines_that_differ_are_an_error(result, monkeypatch):
+    engines_of = trained_engines.engines_of
+
+    def other_last_token(*arguments):
+        engines = engines_of(*arguments)
+        exact = engines["native float32"]
+        return engines | {"native float32": lambda *given: [[*row[:-1], row[-1] - 1] for row in exact(*given)]}
+
+    monkeypatch.setattr(trained_engines, "engines_of", other_last_token)
+    arguments = argparse.Namespace(**vars(arguments_of(result[1])) | {"batch_sizes": [3], "num_beams": [1]})
+    with pytest.raises(ValueError, match="only 0 of 4 translations by native float32 are those of generate"):
+        measure_trained(arguments)
+
+
+def test_ctranslate2_leaves_the_model_as_it_is(tmp_path):
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
+    model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path)).eval()
+    before, config = copy.deepcopy(model.state_dict()), model.config.to_dict()
+    trained_engines.engines_of(model, 1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert model.config.to_dict() == config
 
 
 def test_tables_and_picture(result):

@@ -9,12 +9,12 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
+from hf_capsule_mt.fast import Shortlist
 from transformers import MarianConfig, MarianMTModel
 
 from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import calibrate, shortlist, translate
-from hf_capsule_mt.fast import Shortlist
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
@@ -66,7 +66,9 @@ def test_calibrate(run, tmp_path):
 
 
 def test_another_folder_and_one_method(run, tmp_path):
+    (tmp_path / "model" / "shortlist.safetensors").write_bytes(b"a shortlist")
     run("model a b --sentences 40 --method guided --output out")
+    assert (tmp_path / "out" / "shortlist.safetensors").read_bytes() == b"a shortlist"
     assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {
         "guided",
         "optional_words",

@@ -5,11 +5,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from hf_capsule_mt.pipelines.translator import languages_of_task
 
 from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import Translator
 from hf_capsule_mt.commands import score
-from hf_capsule_mt.pipelines.translator import languages_of_task
 from tests.fixtures.word_for_word import sentences
 
 SOURCES = [*sentences(5, seed=5), ""]
@@ -27,8 +27,9 @@ def run(word_for_word, translator, monkeypatch, capfdbinary, tmp_path):
     for name, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
 
-    def scored(*arguments):
-        text = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
+    def scored(*arguments, text=None):
+        if text is None:
+            text = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
         monkeypatch.setattr("sys.argv", ["capsule-mt", str(word_for_word), "--cpu", *map(str, arguments)])
         code = score.main()
@@ -59,6 +60,14 @@ def test_files_and_pipes(run, translator, tmp_path):
     assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]
     assert [record["tokens"] for record in records] == [int(row[2]) for row in rows]
     assert records[-1]["score"] is None
+
+
+@pytest.mark.parametrize("arguments", [(), ("--input", "nothing", "--output", "scores.tsv")])
+def test_no_pairs_are_an_error(run, tmp_path, arguments):
+    (tmp_path / "nothing").write_text("")
+    with pytest.raises(ValueError, match=f"^{arguments[1] if arguments else 'stdin'}: no pairs to score"):
+        run(*arguments, text=b"")
+    assert not (tmp_path / "scores.tsv").exists()
 
 
 def test_a_pair_that_fails_costs_no_other(run, monkeypatch, tmp_path):

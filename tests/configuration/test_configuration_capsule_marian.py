@@ -204,27 +204,3 @@ def test_assignments_are_checked_too(tmp_path):
     CapsuleMarianConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="must divide"):
         CapsuleMarianConfig.from_pretrained(tmp_path, layer_aggregation_num_capsules=7)
-
-
-REMOVED = {"em_density": "product", "guided_bow_reduction": "mean", "guided_bca_reduction": "mean"}
-
-
-def test_config_files_of_older_versions_load(tmp_path, caplog):
-    config = CapsuleMarianConfig(**SWITCHED_ON)
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict() | REMOVED))
-    loaded = CapsuleMarianConfig.from_pretrained(tmp_path)
-    assert loaded == config
-    assert not any(hasattr(loaded, name) for name in REMOVED)
-    assert not caplog.text
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_removed_choices_are_refused(name, tmp_path):
-    message = rf'CapsuleMarianConfig no longer has `{name}`: only "{REMOVED[name]}" is left, got \'sum\''
-    values = CapsuleMarianConfig().to_dict()
-    (tmp_path / "config.json").write_text(json.dumps(values | {name: "sum"}))
-    with pytest.raises(ValueError, match=message):
-        CapsuleMarianConfig.from_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=message):
-        CapsuleMarianConfig.from_pretrained(tmp_path, **{name: "sum"})

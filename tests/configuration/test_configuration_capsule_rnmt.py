@@ -68,9 +68,3 @@ def test_two_different_configurations_are_not_equal(name):
 def test_mistakes_are_errors_that_say_what_is_wrong(settings, message):
     with pytest.raises(ValueError, match=message):
         CapsuleRNMTConfig(**settings)
-
-
-def test_removed_choices_are_refused():
-    CapsuleRNMTConfig(guided_bow_reduction="mean", guided_bca_reduction="mean")
-    with pytest.raises(ValueError, match='no longer has `guided_bow_reduction`: only "mean" is left'):
-        CapsuleRNMTConfig(guided_bow_reduction="sum")

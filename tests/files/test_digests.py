@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 import torch
+from hf_capsule_mt.files import digests
+from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from capsule_mt.text.digests import digest
-from hf_capsule_mt.files import digests
-from hf_capsule_mt.files.digests import model_digests, tokenizer_digest
 from tests.conftest import GOLDEN
 from tests.golden.make import TOKENIZER
 

@@ -1,5 +1,7 @@
 """Capsule Marian becomes transformers' Marian or CTranslate2's, and refuses by name what these have no place for."""
 
+import copy
+
 import pytest
 import torch
 from huggingface_hub import load_state_dict_from_file
@@ -8,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 from hf_capsule_mt.modeling.loading import CheckpointError, load_model
-from tests.fast.models import NAMES, batch, build
+from tests.decoding.models import NAMES, batch, build
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
 
@@ -100,6 +102,10 @@ def test_ctranslate2_translates_the_same(tmp_path):
         found = [token for token in result.hypotheses[0] if token != tokenizer.eos_token]
         kept = [token for token in tokenizer.convert_ids_to_tokens(expected) if token != tokenizer.eos_token]
         assert found == kept
+    stock = MarianMTModel.from_pretrained(save_tiny_marian(tmp_path / "stock"))
+    before = copy.deepcopy(stock.state_dict())
+    convert_to_ctranslate2(stock, tokenizer, tmp_path / "stock ct2")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in stock.state_dict().items())
     for name in ("rnmt", "capsules"):
         with pytest.raises(ValueError, match="only a CapsuleMarianMTModel"):
             convert_to_ctranslate2(build(name), tokenizer, tmp_path)

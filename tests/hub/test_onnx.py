@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from tests.fast.models import NAMES, SOURCES, batch, build
+from tests.decoding.models import NAMES, SOURCES, batch, build
 from tests.fixtures.tiny import tiny_tokenizer
 from tests.golden.make import TOKENIZER
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_capsule_mt.hub.onnx_graphs import EncoderGraph, FirstStepGraph, NextStepGraph, constant_names, num_cache_layers
-from tests.fast.models import NAMES, batch, build
+from tests.decoding.models import NAMES, batch, build
 
 ALL = [name for name in NAMES if name != "stock"]
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.ao.quantization import quantize_dynamic
 
 from hf_capsule_mt.modeling.matrices import matrix_of, vector_of
-from tests.fast.models import batch, build
+from tests.decoding.models import batch, build
 
 
 def test_a_plain_layer_gives_its_own_parameter():

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from hf_capsule_mt.pipelines.word_coverage import evidence_of, on_curve
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleMarianConfig, CoverageOptions, Translator
-from hf_capsule_mt.pipelines.word_coverage import evidence_of, on_curve
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_marian
 from tests.fixtures.word_for_word import TRANSLATION, sentences

@@ -6,11 +6,11 @@ from statistics import mean
 
 import pytest
 import torch
+from hf_capsule_mt.pipelines.coverage import repeated_phrases
+from hf_capsule_mt.pipelines.tokenizer import token_offsets
 from transformers import pipeline
 
 from capsule_mt.text.words import words_of
-from hf_capsule_mt.pipelines.coverage import repeated_phrases
-from hf_capsule_mt.pipelines.tokenizer import token_offsets
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_checkpoint, tiny_model, tiny_tokenizer
 from tests.fixtures.word_for_word import count_marks, omissions, sentences

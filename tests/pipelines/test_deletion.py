@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hf_capsule_mt.pipelines import deletion
+from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
+from hf_capsule_mt.pipelines.tokenizer import token_offsets
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord, source_words
 from hf_capsule_mt import CoverageOptions, Translator
-from hf_capsule_mt.pipelines import deletion
-from hf_capsule_mt.pipelines.source_batch import SourceBatch, WordTokens
-from hf_capsule_mt.pipelines.tokenizer import token_offsets
 from tests.conftest import GOLDEN
 from tests.fixtures.tiny import save_tiny_marian
 from tests.fixtures.word_for_word import TRANSLATION, sentences

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 import torch
+from hf_capsule_mt.pipelines import restore_translation_task
+from hf_capsule_mt.pipelines.limits import with_limits
 from transformers import AutoTokenizer, MarianMTModel, pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from hf_capsule_mt import CapsuleMarianMTModel, TranslationPipeline
-from hf_capsule_mt.pipelines import restore_translation_task
-from hf_capsule_mt.pipelines.limits import with_limits
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.word_for_word import sentences
 

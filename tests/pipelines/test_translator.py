@@ -8,6 +8,9 @@ from functools import partial
 import pytest
 import sentencepiece
 import torch
+from hf_capsule_mt.pipelines import PrefixedText, Translation
+from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit, with_limits
+from hf_capsule_mt.pipelines.tokenizer import TransformersTokenizer, check_language, token_offsets
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -23,9 +26,6 @@ from capsule_mt.text.segments import Segmenter
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.vocabulary import decode_target
-from hf_capsule_mt.pipelines import PrefixedText, Translation
-from hf_capsule_mt.pipelines.limits import TargetPrefix, given_limit, with_limits
-from hf_capsule_mt.pipelines.tokenizer import TransformersTokenizer, check_language, token_offsets
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for
 from tests.fixtures.word_for_word import sentences
 

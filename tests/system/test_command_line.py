@@ -57,7 +57,7 @@ WRONG = {
     "train bad.yaml": "bad.yaml: no YAML",
     "train embedded/em_ruting": "did you mean `embedded/em_routing`?",
     "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
-    "train embedded/plain --bf16 maybe": "`training.bf16` must be true or false, got 'maybe'",
+    "train embedded/plain --bf16 maybe": "`training.bf16` must be bool, got 'maybe'",
     "recipes embedded/em_ruting": "did you mean `embedded/em_routing`?",
     "export nofolder out": "nofolder: no such folder",
     "distill nofile.yaml out --teacher em": "nofile.yaml",

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.fast.models import batch, build
+from tests.decoding.models import batch, build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"

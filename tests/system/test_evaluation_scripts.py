@@ -83,7 +83,6 @@ def test_evaluate_counts_all_bleu_by_one_tokenizer(script):
     [
         ("--bootstrap 1", "--bootstrap: must be a whole number of at least 2, got 1"),
         ("--plot x.png", "--plot needs --sources"),
-        ("--sources test.en --align-command eflomal-align", "--align-command needs --align-with"),
     ],
 )
 def test_evaluate_refuses_what_it_cannot_do(script, capsys, options, message):

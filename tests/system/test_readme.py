@@ -35,6 +35,13 @@ def test_the_blocks_print_what_the_pages_show(language, tmp_path):
     check(found, tmp_path)
 
 
+def test_a_block_that_loads_by_the_auto_classes_registers_the_models():
+    """Blocks run in one process, where an earlier one may have done so."""
+    found = [block.code for page in PAGES for block in pages.blocks(page, "python") if "AutoModel" in block.code]
+    assert found
+    assert all("import hf_capsule_mt" in code or "from hf_capsule_mt" in code for code in found)
+
+
 def test_the_quickstart_prints_what_it_shows(tmp_path):
     check(pages.blocks(ROOT / "examples/quickstart.ipynb", "python"), tmp_path)
 

@@ -4,10 +4,10 @@ import contextlib
 
 import pytest
 import torch
+from hf_capsule_mt.commands.doctor import cpu_flags
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hf_capsule_mt.commands.doctor import cpu_flags
 from hf_capsule_mt.training import bfloat16
 from hf_capsule_mt.training.bfloat16 import Float32Products, bfloat16_products, multiplies_bfloat16
 from tests.modeling.test_waits import CASES, case_name, labelled

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hf_capsule_mt.fast import takes_fast
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.commands import average
-from hf_capsule_mt.fast import takes_fast
 from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
@@ -20,7 +20,7 @@ from hf_capsule_mt.training import (
     train_only,
 )
 from hf_capsule_mt.training.checkpoints import mark_complete, read_weights, save_atomically
-from tests.fast.models import batch, build
+from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_model
 from tests.training.small import TOKENIZER, make_trainer, weights
 

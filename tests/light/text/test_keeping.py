@@ -9,8 +9,8 @@ import pytest
 from capsule_mt.text.keeping import KEPT, Item, parts_of
 from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import Segmenter, join_translations
-from capsule_mt.text.tokenizer import Encoded
 from capsule_mt.text.words import WORDS
+from tests.light.text.words import Words
 
 KEPT_BUT_NUMBERS = KEPT[:3]
 
@@ -40,27 +40,6 @@ def test_what_is_kept(text, expected):
     parts = parts_of(text, KEPT)
     assert [part for part in parts if isinstance(part, Item)] == expected
     assert "".join(parts) == text
-
-
-class Words:
-    """A tokenizer of words: a number for each, 1 for the end."""
-
-    unknown_id, special_ids, language_tokens = None, frozenset({1}), ()
-
-    def __init__(self):
-        self.words = ["", ""]
-
-    def encode(self, text):
-        places = [match.span() for match in re.finditer(r"\S+", text)]
-        return Encoded([*(self.id(text[start:end]) for start, end in places), 1], [*places, None])
-
-    def id(self, word):
-        if word not in self.words:
-            self.words.append(word)
-        return self.words.index(word)
-
-    def decode(self, ids):
-        return " ".join(self.words[number] for number in ids if number != 1)
 
 
 class Fake:

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-
-from hf_capsule_mt import CoverageOptions, Translator
-from hf_capsule_mt.fast import to_fast
 from hf_capsule_mt.pipelines.attention import received_attention
 from hf_capsule_mt.pipelines.limits import generated_lengths
 from hf_capsule_mt.pipelines.source_batch import SourceBatch
-from tests.fast.models import END, PAD, SOURCES, batch, build
-from tests.fast.test_shortlist import SOME
+
+from hf_capsule_mt import CoverageOptions, Translator
+from tests.decoding.models import END, PAD, SOURCES, batch, build, strictly
+from tests.decoding.test_shortlist import SOME
 from tests.fixtures.word_for_word import sentences
 
 HEAD = (1, 2)  # layer, head
@@ -46,9 +45,9 @@ def assert_equals_a_second_pass(model, fast, inputs, **search):
 
 
 @pytest.mark.parametrize("name", ["guided", "rnmt_guided"])
-def test_it_equals_a_second_pass(name, backend):
+def test_it_equals_a_second_pass(name):
     model = build(name)
-    fast = to_fast(model, int8=False, backend=backend)
+    fast = strictly(model, int8=False)
     free = model.generate(**batch(), num_beams=4, num_return_sequences=4)[:, 1:]
     early = int(free[:, 3].mode().values)  # an end token that some hypotheses write early
     for title, search in SEARCHES.items():
@@ -59,9 +58,9 @@ def test_it_equals_a_second_pass(name, backend):
         model.config.eos_token_id = model.generation_config.eos_token_id = config_end
 
 
-def test_padding_on_the_left(backend):
+def test_padding_on_the_left():
     model = build("rnmt_guided")
-    fast = to_fast(model, int8=False, backend=backend)
+    fast = strictly(model, int8=False)
     longest = max(map(len, SOURCES))
     inputs = {
         "input_ids": torch.tensor([[PAD] * (longest - len(source)) + source for source in SOURCES]),
@@ -71,28 +70,28 @@ def test_padding_on_the_left(backend):
     assert bool((found.coverage.past[1, :-2] == 0).all())
 
 
-def test_limits_by_source(backend):
+def test_limits_by_source():
     """The forced end counts in the log-probability of the coverage."""
     model = build("guided")
-    fast = to_fast(model, int8=False, backend=backend)
+    fast = strictly(model, int8=False)
     limits = torch.tensor([3, 5, 13, 1])
     assert_equals_a_second_pass(model, fast, batch(), num_beams=2, limits=limits, max_new_tokens=14)
 
 
-def test_where_the_backend_does_not_follow_it_a_second_pass_does(backend):
+def test_where_the_backend_does_not_follow_it_a_second_pass_does():
     model = build("guided_once")
-    assert_equals_a_second_pass(model, to_fast(model, int8=False, backend=backend), batch())
-    plain = to_fast(build("plain"), int8=False, backend=backend)
+    assert_equals_a_second_pass(model, strictly(model, int8=False), batch())
+    plain = strictly(build("plain"), int8=False)
     with pytest.raises(ValueError, match='need `guided_routing` "guided"'):
         plain.generate(**batch(), return_dict_in_generate=True, return_coverage=True)
     with pytest.raises(ValueError, match="`return_coverage` needs `return_dict_in_generate=True`"):
-        to_fast(build("guided"), backend=backend).generate(**batch(), return_coverage=True)
+        strictly(build("guided")).generate(**batch(), return_coverage=True)
 
 
-def test_in_int8_it_is_close_and_a_batch_equals_its_sentences(backend):
+def test_in_int8_it_is_close_and_a_batch_equals_its_sentences():
     model = build("guided")
     settings = {"num_beams": 3, "return_dict_in_generate": True, "return_coverage": True}
-    exact, rounded = (to_fast(model, int8=int8, backend=backend) for int8 in (False, True))
+    exact, rounded = (strictly(model, int8=int8) for int8 in (False, True))
     together = rounded.generate(**batch(), **settings)
     for number, source in enumerate(SOURCES):
         alone = rounded.generate(**batch([source]), **settings)
@@ -115,9 +114,9 @@ def assert_attention_equals_a_second_pass(model, fast, inputs, limits=None, **se
 
 
 @pytest.mark.parametrize("name", ["stock", "guided", "heads"])
-def test_the_attention_of_a_head(name, backend):
+def test_the_attention_of_a_head(name):
     model = build(name)
-    fast = to_fast(model, int8=False, backend=backend)
+    fast = strictly(model, int8=False)
     early = int(model.generate(**batch())[:, 4].mode().values)
     for search in (*SEARCHES.values(), {"eos_token_id": early}):
         model.config.eos_token_id = model.generation_config.eos_token_id = search.get("eos_token_id", END)
@@ -132,8 +131,8 @@ def test_the_attention_of_a_head(name, backend):
 
 @pytest.mark.parametrize("shortlist", [False, SOME])
 @pytest.mark.parametrize("int8", [False, True])
-def test_the_attention_in_a_batch_and_of_threads_is_that_of_a_sentence(backend, int8, shortlist, monkeypatch):
-    fast = to_fast(build("guided"), int8=int8, backend=backend, shortlist=shortlist)
+def test_the_attention_in_a_batch_and_of_threads_is_that_of_a_sentence(int8, shortlist, monkeypatch):
+    fast = strictly(build("guided"), int8=int8, shortlist=shortlist)
     options = {"num_beams": 3, "num_return_sequences": 2}
     alone = [fast.decode(**batch([source]), limits=None, options=options, coverage=HEAD)[2] for source in SOURCES]
     for threads in (1, 2, 5):
@@ -146,11 +145,11 @@ def test_the_attention_in_a_batch_and_of_threads_is_that_of_a_sentence(backend, 
 
 @pytest.mark.parametrize("method", ["attention", "guided"])
 @pytest.mark.parametrize("int8", [False, True])
-def test_a_translator_makes_no_second_pass(word_for_word, backend, int8, method, monkeypatch):
+def test_a_translator_makes_no_second_pass(word_for_word, int8, method, monkeypatch):
     texts = sentences(12, seed=5)
     options = {"coverage": CoverageOptions(method=method), "batch_size": 5, "num_beams": 3}
     slow = Translator.from_pretrained(word_for_word, device="cpu", backend="transformers")
-    fast = Translator.from_pretrained(word_for_word, device="cpu", backend=backend, int8=int8)
+    fast = Translator.from_pretrained(word_for_word, device="cpu", backend="native", int8=int8)
     for translator in (slow, fast):
         translator.model.config.coverage_calibration = {"attention": {"head": [1, 2]}}
     slow = slow(texts, **options)
@@ -163,7 +162,5 @@ def test_a_translator_makes_no_second_pass(word_for_word, backend, int8, method,
         assert one.score == pytest.approx(other.score, abs=0.1 if int8 else 1e-4)
         assert one.coverage.score == pytest.approx(other.coverage.score, abs=0.1 if int8 else 1e-4)
         for word, same in zip(one.coverage.words, other.coverage.words, strict=True):
-            assert (word.past is None) == (same.past is None) == (method == "attention")
-            if method == "guided":
-                assert word.past == pytest.approx(same.past, abs=0.1 if int8 else 1e-4)
+            assert word.past == pytest.approx(same.past, abs=0.1 if int8 else 1e-4)
             assert word.covered == pytest.approx(same.covered, abs=0.2 if int8 else 1e-4)

@@ -1,5 +1,7 @@
 """Tiny random models of every family and seam."""
 
+from typing import Any
+
 import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
@@ -10,6 +12,7 @@ from hf_capsule_mt import (
     CapsuleRNMTConfig,
     CapsuleRNMTForConditionalGeneration,
 )
+from hf_capsule_mt.decoding.fast import FastTranslator
 
 VOCABULARY, PAD, END = 211, 210, 0
 SPECIAL = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": PAD}
@@ -104,3 +107,8 @@ def batch(sources: list[list[int]] = SOURCES) -> dict[str, torch.Tensor]:
     input_ids = torch.tensor([source + [PAD] * (longest - len(source)) for source in sources])
     lengths = torch.tensor([len(source) for source in sources])
     return {"input_ids": input_ids, "attention_mask": (torch.arange(longest) < lengths[:, None]).long()}
+
+
+def strictly(model: PreTrainedModel, *, int8: bool = True, **settings: Any) -> FastTranslator:
+    """`to_fast`, with an error where `generate()` would take over."""
+    return FastTranslator(model, int8=int8, strict=True, **settings)

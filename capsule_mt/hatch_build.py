@@ -15,7 +15,7 @@ class EngineHook(BuildHookInterface):
     """Compile capsule_mt/engine/native into a shared library."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        folder = Path(self.root, "capsule_mt", "engine")
+        folder = Path(self.root, "engine")
         specification = importlib.util.spec_from_file_location("build_engine", folder / "build.py")
         assert specification is not None
         assert specification.loader is not None
@@ -27,9 +27,7 @@ class EngineHook(BuildHookInterface):
         try:
             library = build.build(target, output)
         except (OSError, RuntimeError, ValueError) as error:
-            self.app.display_warning(
-                f"capsule-mt is installed without its native engine: {error}"
-            )
+            self.app.display_warning(f"capsule-mt is installed without its native engine: {error}")
             return
         build_data["force_include"][str(library)] = f"capsule_mt/engine/native/{library.name}"
         build_data["pure_python"] = False

@@ -1,0 +1,370 @@
+"""`to_fast` against `generate()`: every family and seam, and every setting of the search."""
+
+import json
+import logging
+
+import pytest
+import torch
+from hf_capsule_mt.pipelines.backends import choose_backend
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel
+
+from capsule_mt.engine.library import NativeUnavailableError
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.engine.search import SearchOptions
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel, to_fast
+from hf_capsule_mt.decoding.fast import takes_fast
+from hf_capsule_mt.modeling.layer_aggregation import DynamicCombination, LayerAggregation
+from hf_capsule_mt.routing import dynamic_routing
+from tests.decoding.models import END, NAMES, PAD, SOURCES, SPECIAL, batch, build, strictly
+from tests.golden.make import EXPECTED, FAMILIES, FOLDER, TOKENIZER
+
+SEARCHES = {
+    "greedy": {},
+    "beam": {"num_beams": 4},
+    "n_best": {"num_beams": 5, "num_return_sequences": 3, "length_penalty": 0.6},
+    "long": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": "never"},
+    "early": {"num_beams": 3, "early_stopping": True, "min_new_tokens": 4},
+    "ngrams": {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [3, 4]},
+    "forced": {"forced_eos_token_id": END, "max_new_tokens": 5},
+}
+FAMILIES_AND_SEAMS = ["plain", "em", "guided", "capsules", "rnmt_guided"]
+
+
+def assert_equals_generate(name):
+    model = build(name)
+    fast = strictly(model, int8=False)
+    assert fast.backend == "native"
+    for search in SEARCHES.values():
+        settings = {**search, "return_dict_in_generate": True}
+        expected = model.generate(**batch(), **settings, output_scores=search.get("num_beams", 1) > 1)
+        found = fast.generate(**batch(), **settings)
+        assert torch.equal(found.sequences, expected.sequences), search
+        if search.get("num_beams", 1) > 1:
+            # these random weights are sharp; trained ones are held to 1e-5 below
+            torch.testing.assert_close(found.sequences_scores, expected.sequences_scores, atol=2e-4, rtol=0)
+    shortest = batch([[END]])
+    assert torch.equal(fast.generate(**shortest, num_beams=2), model.generate(**shortest, num_beams=2))
+
+
+@pytest.mark.proves("`to_fast`, token for token `generate()`", "works", "works", "works")
+@pytest.mark.parametrize("name", NAMES)
+def test_it_equals_generate(name):
+    assert_equals_generate(name)
+
+
+@pytest.mark.parametrize("name", ["combined", "capsules", "rnmt_guided"])
+def test_it_equals_generate_with_each_tier_of_kernels(name, tier):
+    assert_equals_generate(name)
+
+
+@pytest.mark.parametrize("name", FAMILIES_AND_SEAMS)
+def test_translations_that_end_at_different_steps(name):
+    """Any token may be the end token: here one that some hypotheses write early and others late."""
+    model = build(name)
+    free = model.generate(**batch(), num_beams=4, num_return_sequences=4)[:, 1:]
+    steps = {int(token): (free == token).int().argmax(dim=1)[(free == token).any(dim=1)] for token in free.unique()}
+    end = max(steps, key=lambda token: len(steps[token].unique()))
+    fast = strictly(model, int8=False)
+    for search in ({}, {"num_beams": 4, "num_return_sequences": 2}, {"num_beams": 3, "early_stopping": True}):
+        expected = model.generate(**batch(), **search, eos_token_id=end)
+        assert torch.equal(fast.generate(**batch(), **search, eos_token_id=end), expected), search
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trained_models(family):
+    """Real sentences with real ends, in float32 token for token and in int8 with the same words."""
+    folder = FOLDER / family
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    pairs = json.loads((folder / EXPECTED).read_text(encoding="utf-8"))["pairs"]
+    sources = tokenizer([pair["source"] for pair in pairs], padding=True, return_tensors="pt")
+    sources.pop("token_type_ids", None)
+    exact, rounded = (strictly(model, int8=int8) for int8 in (False, True))
+    assert torch.equal(exact.generate(**sources), model.generate(**sources))
+    for search in ({"num_beams": 4, "num_return_sequences": 2}, {"num_beams": 5, "length_penalty": 0.6}):
+        settings = {**search, "return_dict_in_generate": True}
+        expected = model.generate(**sources, **settings, output_scores=True)
+        found = exact.generate(**sources, **settings)
+        assert torch.equal(found.sequences, expected.sequences), search
+        torch.testing.assert_close(found.sequences_scores, expected.sequences_scores, atol=1e-5, rtol=0)
+    translations = tokenizer.batch_decode(rounded.generate(**sources), skip_special_tokens=True)
+    targets = tokenizer.batch_decode(model.generate(**sources), skip_special_tokens=True)
+    same = sum(one == other for one, other in zip(translations, targets, strict=True))
+    assert same >= 0.8 * len(targets)
+
+
+def first_logits(fast):
+    """[B, vocabulary] of the first target position."""
+    options = SearchOptions(limits=[1] * len(SOURCES))
+    found = fast._engine.search(SOURCES, options, start=PAD, end=END, pad=PAD, first_logits=True)
+    return torch.tensor([list(one.first_logits) for one in found])
+
+
+@pytest.mark.parametrize("name", FAMILIES_AND_SEAMS)
+def test_in_int8_it_is_close_and_a_batch_equals_its_sentences(name):
+    model = build(name)
+    exact, fast = (strictly(model, int8=int8) for int8 in (False, True))
+    together = fast.generate(**batch(), num_beams=3, return_dict_in_generate=True)
+    for number, source in enumerate(SOURCES):
+        alone = fast.generate(**batch([source]), num_beams=3, return_dict_in_generate=True)
+        length = alone.sequences.shape[1]
+        assert torch.equal(together.sequences[number, :length], alone.sequences[0])
+        assert bool((together.sequences[number, length:] == PAD).all())
+        assert together.sequences_scores[number] == alone.sequences_scores[0]
+    logits, rounded = first_logits(exact), first_logits(fast)
+    bound = 0.15 if name == "em" else 0.1  # densities of votes that differ little amplify what was rounded
+    assert 0 < float((rounded - logits).norm() / logits.norm()) < bound
+    with torch.no_grad():
+        expected = model(**batch(), decoder_input_ids=torch.full((len(SOURCES), 1), PAD)).logits[:, 0]
+    torch.testing.assert_close(logits, expected, atol=1e-4 * float(expected.abs().max()), rtol=1e-4)
+
+
+def test_limits_by_source():
+    fast = strictly(build("plain"), int8=False)
+    found = fast.generate(**batch(), num_beams=2, limits=torch.tensor([3, 5, 14, 1]), min_new_tokens=14)
+    assert found[3, 1] == END
+    assert found[0, 3] == END
+    assert bool((found[3, 2:] == PAD).all())
+    assert bool((found[0, 1:3] != END).all())
+
+
+@pytest.mark.parametrize("limits", [[6], [0, 6], [6, 6, 6], [[6, 6]]])
+def test_limits_of_other_sources_are_refused(limits):
+    sources = torch.tensor([[5, 6, 7], [8, 9, 10]])
+    with pytest.raises(ValueError, match="`limits` must be a number of at least 1 for each of 2 sources, got tensor"):
+        strictly(build("plain")).generate(sources, limits=torch.tensor(limits))
+
+
+def test_changed_weights_are_noticed():
+    model = build("plain")
+    fast = strictly(model, int8=False)
+    before = fast.generate(**batch())
+    with torch.no_grad():
+        model.model.decoder.layers[0].fc1.weight.mul_(-1)
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+    assert not torch.equal(before, model.generate(**batch()))
+    first = int(fast.generate(**batch())[0, 1])
+    model.final_logits_bias[0, first] = -1e9
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+
+
+def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model = build("plain")
+    fast = to_fast(model, int8=False)
+    caplog.clear()
+    for _ in range(2):
+        found = fast.generate(**batch(), repetition_penalty=1.3)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "`repetition_penalty=1.3` is left to transformers' generate()."
+    assert torch.equal(found, model.generate(**batch(), repetition_penalty=1.3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repetition_penalty": 1.3}, "repetition_penalty=1.3"),
+        ({"do_sample": True}, "do_sample=True"),
+        ({"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences|returned sequences"),
+        ({"streamer": object()}, "streamer"),
+        ({"max_new_tokens": 1000}, "60 positions"),
+        ({"eos_token_id": [0, 1]}, r"eos_token_id=\[0, 1\]"),
+        ({"output_scores": True}, "output_scores"),
+        ({"forced_bos_token_id": 0}, "forced_bos_token_id=0"),
+        # the engine would read or write there
+        ({"suppress_tokens": [2 * 10**9]}, "`suppress_tokens`: 2000000000, outside of the vocabulary of 211"),
+        ({"bad_words_ids": [[211]]}, "`suppress_tokens`: 211, outside"),
+        ({"decoder_start_token_id": 10**9}, "`decoder_start_token_id`: 1000000000, outside"),
+        ({"eos_token_id": -5, "min_length": 3}, "`eos_token_id`: -5, outside"),
+    ],
+)
+def test_an_explicit_backend_names_what_it_does_not_know(options, message):
+    with pytest.raises(ValueError, match=message):
+        strictly(build("plain"), int8=False).generate(**batch(), **options)
+
+
+def test_a_source_beyond_the_table_of_positions():
+    model = build("capsules")
+    sources = {"input_ids": torch.randint(1, 200, (1, 1025)), "max_new_tokens": 3}
+    with pytest.raises(ValueError, match="a source of more than 1024 tokens"):
+        strictly(model, int8=False).generate(**sources)
+    assert torch.equal(to_fast(model, int8=False).generate(**sources), model.generate(**sources))
+
+
+@pytest.mark.parametrize(
+    ("own", "options"),
+    [
+        ({"max_length": None}, {}),
+        ({}, {"bad_words_ids": [[END]]}),
+        ({"min_length": 8}, {"min_new_tokens": 2}),
+        ({"eos_token_id": None}, {}),
+        ({}, {"eos_token_id": None}),
+        (
+            {"num_beams": 3, "bad_words_ids": [[5]], "max_length": 9},
+            {"generation_config": GenerationConfig(length_penalty=0.5)},
+        ),
+    ],
+)
+def test_settings_are_read_as_transformers_reads_them(own, options):
+    model = build("plain")
+    for name, value in own.items():
+        setattr(model.generation_config, name, value)
+    found = strictly(model, int8=False).generate(**batch(), **options)
+    assert torch.equal(found, model.generate(**batch(), **options))
+
+
+class MaxPool(LayerAggregation):
+    """A layer aggregation of a user's own."""
+
+    def aggregate(self, layer_outputs, output_routing_weights):
+        return torch.stack(layer_outputs).amax(dim=0), None
+
+
+class OtherDynamicCombination(DynamicCombination):
+    """One whose weights are those of a known class."""
+
+    def aggregate(self, layer_outputs, output_routing_weights):
+        return super().aggregate(layer_outputs, output_routing_weights)[0].abs(), None
+
+
+class OtherModel(CapsuleMarianMTModel):
+    pass
+
+
+class Adapted(torch.nn.Linear):
+    pass
+
+
+def routing_in_two_halves(votes, **arguments):
+    return dynamic_routing(votes, **arguments)
+
+
+def unknown(kind):
+    """A model of which one part is not what its configuration says, and what names it."""
+    model = build("simple_heads" if kind == "activation" else "dynamic" if "method" in kind else "combination")
+    decoder = model.model.decoder
+    if kind == "class":
+        decoder.layer_aggregation = MaxPool(model.config, 2).eval()
+        return model, r"tests\.decoding\.test_fast\.MaxPool has no fast form"
+    if kind == "subclass":
+        decoder.layer_aggregation.__class__ = OtherDynamicCombination
+        return model, "OtherDynamicCombination has no fast form"
+    if kind == "norm":
+        decoder.layer_aggregation.layer_norm = torch.nn.RMSNorm(model.config.d_model)
+        return model, "RMSNorm has no fast form"
+    if kind == "epsilon":
+        decoder.layers[0].final_layer_norm.eps = 1e-3
+        return model, r"`model\.decoder\.layers\.0\.final_layer_norm\.eps` 0\.001 is none of the configuration's"
+    if kind == "layer":
+        decoder.layers[0].__class__ = type("OtherLayer", (type(decoder.layers[0]),), {})
+        return model, "OtherLayer has no fast form"
+    if kind == "model":
+        model.__class__ = OtherModel
+        return model, "OtherModel has no fast form"
+    if kind == "adapter":
+        model.lm_head.__class__ = Adapted
+        return model, "Adapted has no fast form"
+    if kind == "quantised":
+        decoder.layers[0].fc1.weight.requires_grad_(False).data = torch.ones(50, 40, dtype=torch.int8)
+        return model, r"a Parameter of torch\.int8 has no fast form"
+    if kind == "activation":
+        for layer in model.model.encoder.layers:
+            layer.self_attn.out_proj.activation = torch.sigmoid
+        return model, "activation` sigmoid is none of the configuration's"
+    routing = decoder.layer_aggregation
+    if kind == "method":
+        routing.method = routing.method._replace(route=routing_in_two_halves)
+        return model, "routing_in_two_halves .* is none of the configuration's"
+    routing.arguments = {**routing.arguments, "temperature": 2.0}
+    return model, "'temperature': 2.0} is none of the configuration's"
+
+
+KINDS = ["class", "subclass", "norm", "epsilon", "layer", "model", "adapter", "quantised", "activation", "method"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "setting of a method"])
+def test_an_unknown_part_is_named(kind):
+    model, message = unknown(kind)
+    with pytest.raises(UnsupportedModelError, match=message):
+        strictly(model)
+
+
+@pytest.mark.parametrize("kind", ["class", "activation", "method"])
+def test_generate_decodes_a_model_with_an_unknown_part(kind, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model, _ = unknown(kind)
+    assert choose_backend(model, [], False, "auto", False) is None  # `Translator` calls `generate()` then
+    caplog.clear()
+    fast = to_fast(model)
+    assert fast.backend == "transformers"
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith("transformers' generate() decodes.")
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+
+
+def test_settings_without_a_fast_form():
+    scaled = CapsNMTForConditionalGeneration(CapsNMTConfig(vocab_size=11, hidden_size=8, score_scale=0.5))
+    assert not takes_fast(scaled)
+    model = CapsuleMarianMTModel.from_marian(build("plain"), guided_routing="classifier")
+    with pytest.raises(
+        UnsupportedModelError, match="`guided_routing` 'classifier' has no fast form, only none, guided"
+    ):
+        strictly(model)
+    wrapped = torch.nn.Sequential(model)  # as peft wraps one
+    wrapped.config = model.config
+    with pytest.raises(UnsupportedModelError, match="got a Sequential: merge_and_unload"):
+        strictly(wrapped)
+
+
+def test_models_that_are_still_what_their_configuration_says():
+    """After loading, resizing, half precision and training without dropout."""
+    model = build("combined")
+    model.resize_token_embeddings(220)
+    model.model.decoder.layer_aggregation.dropout = 0.0
+    assert torch.equal(strictly(model, int8=False).generate(**batch()), model.generate(**batch()))
+    half = build("plain").bfloat16()
+    exact = build("plain").bfloat16().float()
+    found, expected = (strictly(one, int8=False).generate(**batch()) for one in (half, exact))
+    assert torch.equal(found, expected)
+
+
+def test_without_the_engine_generate_decodes(monkeypatch):
+    def missing():
+        raise NativeUnavailableError("the native engine was not built")
+
+    monkeypatch.setattr("capsule_mt.engine.library.load_library", missing)
+    model = build("plain")
+    fast = to_fast(model)
+    assert fast.backend == "transformers"
+    assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
+    with pytest.raises(ValueError, match=r"`limits` is for the native engine, .*was not built"):
+        fast.generate(**batch(), limits=torch.tensor([3, 3, 3, 3]))
+    with pytest.raises(NativeUnavailableError):
+        strictly(model)
+
+
+def translations_by_threads(fast, monkeypatch, sources, **search):
+    """What one thread generates, and what several do."""
+    for threads in (1, 2, 3, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found = fast.generate(**batch(sources), **search, return_dict_in_generate=True)
+        yield found.sequences, found.get("sequences_scores", torch.zeros(0))
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_threads_give_what_one_gives(int8, monkeypatch):
+    """Of a model that is wide enough: threads leave small products to one of them."""
+    sizes = {"d_model": 256, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512}
+    marian = MarianMTModel(MarianConfig(vocab_size=1003, max_position_embeddings=60, **sizes, **SPECIAL))
+    seams = {"layer_aggregation": "em_routing", "guided_routing": "guided", "guided_capsule_dim": 64}
+    model = CapsuleMarianMTModel.from_marian(marian, **seams).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter.data, std=0.2)
+    fast = strictly(model, int8=int8)
+    tries = ((SOURCES, 3), (SOURCES[2:3], 4), (SOURCES[1:2], 1), ([SOURCES[2] * 3], 5))
+    for sources, num_beams in tries:
+        settings = {"num_beams": num_beams, "max_new_tokens": 9, "min_new_tokens": 9}
+        alone, *together = translations_by_threads(fast, monkeypatch, sources, **settings)
+        assert all(torch.equal(one, other) for found in together for one, other in zip(alone, found, strict=True))
+        if not int8:
+            assert torch.equal(alone[0], model.generate(**batch(sources), **settings))

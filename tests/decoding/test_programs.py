@@ -1,0 +1,101 @@
+"""One writer a family: a live model and the folder that it is saved to give the same program, bit for bit."""
+
+import pytest
+import torch
+
+from capsule_mt.engine.library import Engine, widened
+from capsule_mt.engine.program import Codes, Positions
+from capsule_mt.engine.search import SearchOptions
+from capsule_mt.models.loading import weights_in
+from capsule_mt.models.registry import write_program
+from capsule_mt.models.tensors import decoded
+from capsule_mt.models.weights import read_json
+from hf_capsule_mt import CapsuleMarianMTModel, to_fast
+from hf_capsule_mt.decoding.state_dict import program_of
+from hf_capsule_mt.modeling.loading import load_model
+from tests.decoding.models import END, NAMES, PAD, SOURCES, VOCABULARY, batch, build
+
+
+def numbers(tensor):
+    return None if tensor is None else bytes(widened(decoded(tensor)).buffer)
+
+
+def everything(program):
+    """What the engine is told of a program, and every number that it packs."""
+    linears = [[(one.outputs, one.inputs, *map(numbers, one.read())) for one in part] for part in program.linears]
+    vectors = [
+        (one.count, one.width) if isinstance(one, Positions) else numbers(one.read()) for one in program.vectors
+    ]
+    rest = {name: value for name, value in vars(program).items() if name not in ("linears", "vectors")}
+    return {**rest, "linears": linears, "vectors": vectors}
+
+
+def of_folder(folder):
+    return write_program(read_json(folder / "config.json"), weights_in(folder))[0]
+
+
+def separate(name):
+    """A model with a vocabulary of its own for each language, whose embeddings are tied to nothing else."""
+    marian = build("plain").config
+    settings = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 150}
+    settings |= {"pad_token_id": 149, "decoder_start_token_id": 149}
+    tied = {"tie_word_embeddings": name == "tied"}
+    model = CapsuleMarianMTModel(type(marian).from_dict(marian.to_dict() | settings | tied))
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "separate", "separate, tied"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_folder_and_its_model_give_the_same_program(name, dtype, tmp_path):
+    model = separate(name.removeprefix("separate, ")) if name.startswith("separate") else build(name)
+    model.to(dtype).save_pretrained(tmp_path / "one")
+    model.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
+    live = everything(program_of(model)[0])
+    assert live["linears"]
+    for folder in ("one", "parts"):
+        found = everything(of_folder(tmp_path / folder))
+        assert [key for key in live if found[key] != live[key]] == []
+    assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
+
+
+@pytest.mark.parametrize("name", ["stock", "em_own", "guided", "capsules", "narrow", "rnmt_guided"])
+def test_an_int8_folder_translates_as_the_model(name, tmp_path):
+    """What it keeps in int8 are codes that the engine takes as they are."""
+    model = build(name)
+    fast = to_fast(model)
+    fast.save(tmp_path)
+    program = of_folder(tmp_path)
+    kinds = [type(one.read()[0]) for linear in program.linears for one in linear]
+    assert kinds.count(Codes) >= 5
+    options = SearchOptions(limits=[14] * 4, num_beams=3, suppress_tokens=[PAD])
+    found = Engine(program, int8=True).search(SOURCES, options, start=PAD, end=END, pad=PAD)
+    expected = fast.generate(**batch(), num_beams=3, return_dict_in_generate=True)
+    assert [one.scores[0] for one in found] == expected.sequences_scores.tolist()
+    rows = expected.sequences[:, 1:].tolist()
+    assert [one.tokens[0] for one in found] == [
+        row[: len(one.tokens[0])] for row, one in zip(rows, found, strict=True)
+    ]
+    exact = Engine(program, int8=False).search(SOURCES, options, start=PAD, end=END, pad=PAD)
+    rows = load_model(tmp_path).generate(**batch(), num_beams=3)[:, 1:].tolist()  # of the rounded weights
+    assert all(one.tokens[0] == row[: len(one.tokens[0])] for row, one in zip(rows, exact, strict=True))
+
+
+def test_weights_that_the_configuration_has_no_place_for(tmp_path):
+    model = build("plain")
+    model.register_buffer("more", torch.ones(VOCABULARY))
+    with pytest.raises(
+        ValueError, match=r"has `more`, for which the configuration has no place \(`more` of the model\)"
+    ):
+        program_of(model)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"model\.safetensors: has `more`, for which the configuration has no place"):
+        of_folder(tmp_path)
+
+
+def test_positions_that_are_no_sinusoids_are_kept(tmp_path):
+    model = build("plain")
+    table = model.model.encoder.embed_positions.weight
+    table.data = table + 0.5 * torch.randn_like(table)
+    assert torch.equal(to_fast(model, int8=False).generate(**batch()), model.generate(**batch()))
+    vectors = [isinstance(one, Positions) for one in program_of(model)[0].vectors]
+    assert vectors.count(True) == 1

@@ -1,0 +1,38 @@
+"""A line of progress: on a terminal, and nowhere else."""
+
+import time
+
+from capsule_mt.text.progress import Progress, write_line
+
+
+def test_a_line_for_those_who_want_one(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress(5000, "lines", shown=True) as progress:
+        now[0] += 4
+        progress.update(1240)
+        progress.update(10)  # so soon after, nobody could read it
+        write_line("line 7: why")
+        now[0] += 4
+    said = capsys.readouterr().err
+    assert "\r\033[K1,240 of 5,000 lines, 310 a second, 12 s left" in said
+    assert "\r\033[Kline 7: why\n1,250 of 5,000 lines, 312 a second, 12 s left" in said
+    assert said.endswith("\r\033[K1,250 of 5,000 lines, 156 a second, 24 s left\n")
+
+
+def test_nobody_is_told_where_there_is_no_terminal(capsys):
+    with Progress(None, "lines") as progress:
+        progress.update(3)
+        write_line("line 7: why")
+    assert capsys.readouterr().err == "line 7: why\n"
+    assert str(progress).startswith("3 lines, ")
+
+
+def test_long_times(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = Progress(1000, "lines", shown=False)
+    now[0] = 10
+    for done, left in ((1, "2 h 46 min left"), (50, "3 min 6 s left"), (949, "")):
+        progress.update(done)
+        assert str(progress).endswith(left or "a second")

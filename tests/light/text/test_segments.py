@@ -1,0 +1,148 @@
+"""Texts, the pieces they are translated in, and what is copied because it is no sentence."""
+
+import logging
+
+import pytest
+
+from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.segments import PrefixedText, Segmenter, TranslationIterator, batches_of, join_translations
+from tests.light.text.words import Words
+
+
+def pieces_of(text, tokenizer=None, **options):
+    document = Segmenter(tokenizer or Words(), **{"limit": None, **options}).document(text)
+    return [text[piece.span.start : piece.span.end] for piece in document.pieces]
+
+
+def in_capitals(text, **options):
+    document = Segmenter(Words(), None, **options).document(text)
+    translations = [document.text[piece.span.start : piece.span.end].upper() for piece in document.pieces]
+    return join_translations(document, translations)
+
+
+def test_a_text_is_cut_and_joined():
+    assert pieces_of("One two.  Three four!\n\nFive") == ["One two.", "Three four!", "Five"]
+    assert in_capitals("One two.  Three four!\n\nFive") == "ONE TWO.  THREE FOUR!\n\nFIVE"
+    assert in_capitals("他来了a。b走了。c") == "他来了A。B走了。C"
+    assert pieces_of("One two. Three. ", split_sentences=False) == ["One two. Three."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "\n",
+        "😀",
+        "1234567890",
+        "...",
+        "https://a.de/b?c=1",
+        "a.b@c.de, www.a.de",
+        "`ls -l`",
+        "<br/>",
+        "3,5 %",
+    ],
+)
+def test_what_is_no_sentence_is_copied(text):
+    assert is_no_sentence(text)
+    assert pieces_of(text) == []
+    assert in_capitals(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- er schläft.", "- ER SCHLÄFT."),
+        ("  * [ ] er\n\t2) sie 🙂🏽\n", "  * [ ] ER\n\t2) SIE 🙂🏽\n"),
+        ("🇩🇪 hallo! 😀", "🇩🇪 HALLO! 😀"),
+        ("Siehe:\nhttps://a.de/b\nDanke.", "SIEHE:\nhttps://a.de/b\nDANKE."),
+        ("1. mai", "1. MAI"),  # a date
+        ("-5 grad", "-5 GRAD"),
+        ("x", "X"),
+    ],
+)
+def test_what_is_around_a_sentence_is_copied(text, expected):
+    assert in_capitals(text) == expected
+
+
+def test_nothing_is_copied_without_copies():
+    assert pieces_of(" - er 😀 ", copies=False) == ["- er 😀"]
+    assert in_capitals("  er ", copies=False) == "ER"
+    assert pieces_of("1234 https://a.de", copies=False) == ["1234 https://a.de"]
+
+
+def test_a_piece_without_tokens_is_left_out():
+    assert pieces_of("One. \u200b.", Words(unknown=["One.", "\u200b."]), copies=False) == ["One."]
+
+
+def test_long_sentences_are_split_or_cut(caplog):
+    assert pieces_of("a b c, d e f g.", limit=4) == ["a b c,", "d e", "f g."]
+    with pytest.raises(ValueError, match="a source of 5 tokens is longer than the 4 that the model takes: 'a b c d'"):
+        pieces_of("a b c d", limit=4, split_sentences=False)
+    with pytest.raises(ValueError, match="the character 'a' alone is 2 tokens, more than the 1 that a source may"):
+        pieces_of("a b", limit=1)
+    tokenizer = Words()
+    (piece,) = Segmenter(tokenizer, 4, truncation=True, with_words=True).document("a b c d").pieces
+    assert ([tokenizer.words[number] for number in piece.ids], piece.was_cut) == (["a", "b", "c", "</s>"], True)
+    assert len(piece.words) == 3
+    assert caplog.messages == ["A source of 5 tokens was cut to 4 (`truncation`)."]
+
+
+def test_languages(caplog):
+    tokenizer = Words([">>fra<<", ">>ita<<"])
+    text = ">>fra<< One two. >>ita<< Three four. Five"
+    document = Segmenter(tokenizer, None, with_words=True).document(text)
+    read = [tokenizer.decode(piece.ids) for piece in document.pieces]
+    assert read == [">>fra<< One two.", ">>ita<< Three four.", ">>fra<< Five"]
+    assert [text[word.span.start : word.span.end] for word in document.pieces[1].words] == ["Three", "four", "."]
+    assert pieces_of(">>fra<< ", tokenizer) == []
+    (piece,) = Segmenter(tokenizer, None, tgt_lang="ita").document("one").pieces
+    assert tokenizer.decode(piece.ids) == ">>ita<< one"
+    for _ in range(2):
+        pieces_of("one", tokenizer, tgt_lang="deu")
+    assert caplog.messages == ["`tgt_lang` 'deu' is none of the tokenizer's: fra, ita"]
+
+
+def test_prefixes():
+    tokenizer = Words()
+    first, second = (
+        Segmenter(tokenizer, None, prefix="translate: ").document(PrefixedText("Aa bb. Cc.", "Dd ee")).pieces
+    )
+    assert tokenizer.decode(first.ids) == "translate: Aa bb."
+    assert tokenizer.decode(first.prefix) == "Dd ee"
+    assert second.prefix == []
+
+
+def test_what_is_no_text():
+    with pytest.raises(TypeError, match="a text must be a string, got a NoneType"):
+        pieces_of(None)
+    assert Segmenter(Words(), None).document("a \ud800").text == "a \ufffd"
+
+
+def test_batches():
+    lengths = [3, 9, 1, 9, 4]
+    assert list(batches_of(lengths, 2)) == [[1, 3], [4, 0], [2]]
+    assert list(batches_of(lengths, 1, batch_tokens=12)) == [[1], [3], [4, 0, 2]]
+
+
+def test_texts_are_read_in_windows():
+    seen = []
+
+    def translate(texts):
+        seen.append(texts)
+        return [text.upper() for text in texts]
+
+    class Indexed:
+        __len__, __getitem__ = lambda self: 5, lambda self, index: "abcde"[index]
+
+    for texts in (list("abcde"), Indexed()):
+        found = TranslationIterator(texts, translate, 2)
+        assert len(found) == 5
+        assert "".join(found) == "ABCDE"
+        assert seen[-3:] == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_warnings_have_a_logger(caplog):
+    with caplog.at_level(logging.ERROR, logger="capsule_mt"):
+        pieces_of("a b c d", limit=3, truncation=True)
+    assert caplog.messages == []

@@ -1,0 +1,46 @@
+"""The words of a source, and where tokens are whose tokenizer does not say it."""
+
+import unicodedata
+
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import WordLists, _normalized, found_offsets, source_words, target_ends, words_of
+
+
+def test_words_of_a_script_without_spaces_are_its_tokens():
+    text = "他来了。"
+    words = words_of(text, [(0, 1), (1, 3), (3, 4), None])
+    assert [(text[span.start : span.end], tokens) for span, tokens in words] == [
+        ("他", [0]),
+        ("来了", [1]),
+        ("。", [2]),
+    ]
+
+
+def test_what_coverage_knows_of_words():
+    lists = WordLists(optional=frozenset({"the"}), function=frozenset({"of"}))
+    the, man, of, mark = source_words(
+        "The mans of.", [(0, 3), (4, 7), (7, 8), (9, 11), (11, 12)], [3, 4, 0, 5, 6], 0, lists
+    )
+    assert (the.is_optional, man.is_optional, of.is_function, mark.is_mark) == (True, False, True, True)
+    assert (man.span, man.tokens, man.is_unknown, the.is_unknown) == (Span(4, 8), [1, 2], True, False)
+
+
+def test_places_of_unknown_and_of_normalised_tokens():
+    text = "The 老老老老老老老老老老老老 mans 🙂"
+    offsets = found_offsets(text, ["▁The", None, "▁man", "s", None, ""])
+    assert [place and text[slice(*place)].strip() for place in offsets] == ["The", "老" * 12, "man", "s", "🙂", None]
+    for text in ("one            two three", "one" + "\u200b" * 10 + " two three", "one \uff54wo \u2003 three"):
+        offsets = found_offsets(text, ["▁one", "▁two", "▁three", ""])
+        assert text[slice(*offsets[2])] == "three"
+
+
+def test_decomposed_hangul_has_places():
+    text = unicodedata.normalize("NFD", "한국어 번역 house")
+    found, places = _normalized(text)
+    assert found == "한국어 번역 house"
+    assert [text[start:end] for start, end in places[4:6]] == [unicodedata.normalize("NFD", one) for one in "번역"]
+
+
+def test_where_tokens_of_a_translation_end():
+    pieces = ["Der", " alte", "", " Hut"]
+    assert target_ends(lambda ids: "".join(pieces[number] for number in ids), [0, 1, 2, 3]) == [3, 8, 8, 12]
