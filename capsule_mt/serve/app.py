@@ -131,18 +131,9 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         asked = await read_request(request, CoverRequest, limits.max_bytes, limits.read_seconds)
         texts, translations = asked.texts, asked.translations
         if type(asked.q) is not type(asked.translation) or len(texts) != len(translations):
-<<<<<<< HEAD
             given = f"{len(texts)} texts in `q`, {len(translations)} in `translation`"
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {given}")
         found = await answer(request, asked, lambda batcher: batcher.submit_checks(texts, translations))
-=======
-            raise HTTPException(
-                400, f"`q` has {len(texts)} texts and `translation` {len(translations)}: not one for each"
-            )
-        found = await answer(
-            request, asked, [*texts, *translations], lambda batcher: batcher.submit_checks(texts, translations)
-        )
->>>>>>> h-light
         return JSONResponse(asked.as_asked({"coverage": [coverage_record(coverage) for coverage in found]}))
 
     @app.get("/languages")

@@ -14,7 +14,6 @@ pytest.importorskip("fastapi")
 
 import httpx
 from fastapi import HTTPException
-<<<<<<< HEAD
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
@@ -24,17 +23,6 @@ from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import TranslationRequest, read_request, unless_gone
 from capsule_mt.text.lines import coverage_record
 from tests.light.serve.fakes import Upper
-=======
-from hf_capsule_mt.pipelines.translation import coverage_record
-from hf_capsule_mt.serve import Batcher, LanguagePair, Limits, build_app
-from hf_capsule_mt.serve.app import _unless_gone
-from hf_capsule_mt.serve.languages import describe_languages, language_pairs
-from hf_capsule_mt.serve.metrics import Metrics
-
-from hf_capsule_mt import CoverageOptions, Translator
-from tests.conftest import GOLDEN
-from tests.fixtures.word_for_word import sentences
->>>>>>> h-light
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 EN_DE, WORDS = LanguagePair("en", "de"), LanguagePair("xa", "xb")

@@ -104,7 +104,7 @@ def test_translate_try_again_and_check(browser, screenshots):
             page.locator("#guided summary").click()
             assert texts_of(page, "#shares tr")[1].split() == ["quick", "25", "%", "75", "%"]
             readable(page)
-            page.locator("#sentences .word").last.hover()
+            page.locator("#sentences [data-tip]").last.hover()
             readable(page)
             page.screenshot(path=screenshots / f"guided-{scheme}-{width}.png", full_page=True)
             page.locator("#again").click()
@@ -167,7 +167,7 @@ def test_the_picture_of_the_readme(browser, screenshots):
     """
     image = pytest.importorskip("PIL.Image")
     translator = Translator.from_pretrained(ROOT / "checkpoints" / "capsule-marian-de-en")
-    source, given = "Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing."
+    source, given = "Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing in the garden."
     missing = [word.text for word in translator.cover([source], [given])[0].untranslated]
     assert "Großmutter" in missing
     with served({LanguagePair("de", "en"): translator}) as address:
