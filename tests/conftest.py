@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import stat
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,8 @@ class DeprecationLog(logging.Handler):
 def _nothing_deprecated() -> Iterator[None]:
     """Fail where transformers logs a deprecation: `logger.warning_once` raises no warning that pytest could see."""
     logger, handler = logging.getLogger("transformers"), DeprecationLog()
-    logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
+    if "transformers" in sys.modules:
+        logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)

@@ -87,25 +87,19 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
     async def explain_unexpected(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": "internal error; the server's log has it"}, 500)
 
-    async def answer(
-        request: Request, asked: Asked, texts: list[str], submit: Callable[[Batcher], "list[Future[Any]]"]
-    ) -> list[Any]:
-        """Check a request, submit it to its batcher, and return what is found for each text of `q`.
-
-        texts: all that the request has, which its limit counts.
-        """
+    async def answer(request: Request, asked: Asked, submit: Callable[[Batcher], "list[Future[Any]]"]) -> list[Any]:
+        """Check a request, submit it to its batcher, and return what is found for each text of `q`."""
         given = asked.api_key.encode("utf-8", "surrogatepass")
         if limits.api_key is not None and not hmac.compare_digest(given, limits.api_key.encode()):
             raise HTTPException(403, "`api_key` is missing or wrong")
-        batcher = _batcher(batchers, asked)
-        characters = sum(map(len, texts))
-        if characters > limits.max_characters:
-            raise HTTPException(413, f"`q` has {characters} characters; at most {limits.max_characters} are accepted")
+        batcher, texts = _batcher(batchers, asked), asked.texts
+        if asked.characters > limits.max_characters:
+            most = limits.max_characters
+            raise HTTPException(413, f"the request has {asked.characters} characters; at most {most} are accepted")
         if len(texts) > batcher.max_queue:
             raise HTTPException(413, f"`q` has {len(texts)} texts; at most {batcher.max_queue} are accepted")
         try:
-            waiting = asyncio.gather(*map(asyncio.wrap_future, submit(batcher)))
-            found = await unless_gone(request, waiting)
+            found = await unless_gone(request, asyncio.gather(*map(asyncio.wrap_future, submit(batcher))))
         except QueueFullError as error:
             raise HTTPException(503, str(error), headers={"Retry-After": str(error.retry_after)}) from None
         except StoppingError as error:
@@ -116,7 +110,7 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
                 metrics.failures.add(pair=pair)
                 raise HTTPException(400, f"text {number} of `q` cannot be translated: {result.reason}")
         metrics.texts.add(len(found), pair=pair)
-        metrics.characters.add(characters, pair=pair)
+        metrics.characters.add(asked.characters, pair=pair)
         return found
 
     @app.post("/translate", openapi_extra=body_of(TranslationRequest))
@@ -125,9 +119,7 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         asked = await read_request(request, TranslationRequest, limits.max_bytes, limits.read_seconds)
         if asked.beams is not None and asked.beams > limits.max_beams:
             raise HTTPException(400, f"`beams`: at most {limits.max_beams} are accepted, got {asked.beams}")
-        found = await answer(
-            request, asked, asked.texts, lambda batcher: batcher.submit(asked.texts, asked.coverage, asked.beams)
-        )
+        found = await answer(request, asked, lambda batcher: batcher.submit(asked.texts, asked.coverage, asked.beams))
         translated: dict[str, list[Any]] = {"translatedText": [translation.text for translation in found]}
         if asked.coverage:
             translated["coverage"] = [coverage_record(translation.coverage) for translation in found]
@@ -139,12 +131,9 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         asked = await read_request(request, CoverRequest, limits.max_bytes, limits.read_seconds)
         texts, translations = asked.texts, asked.translations
         if type(asked.q) is not type(asked.translation) or len(texts) != len(translations):
-            raise HTTPException(
-                400, f"`q` has {len(texts)} texts and `translation` {len(translations)}: not one for each"
-            )
-        found = await answer(
-            request, asked, [*texts, *translations], lambda batcher: batcher.submit_checks(texts, translations)
-        )
+            given = f"{len(texts)} texts in `q`, {len(translations)} in `translation`"
+            raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {given}")
+        found = await answer(request, asked, lambda batcher: batcher.submit_checks(texts, translations))
         return JSONResponse(asked.as_asked({"coverage": [coverage_record(coverage) for coverage in found]}))
 
     @app.get("/languages")

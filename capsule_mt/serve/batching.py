@@ -144,11 +144,10 @@ class Batcher:
         """Take no more texts, and give a `StoppingError` to all who wait."""
         with self._changed:
             self._stopping = True
-            waiting = [*self._batch, *self._queue]
+            for item in (*self._batch, *self._queue):
+                item.finish(StoppingError())
             self._queue.clear()
             self._changed.notify()
-        for item in waiting:
-            item.finish(StoppingError())
 
     def _next_batch(self) -> list[Item]:
         """Wait for texts and return a batch; an empty one when the work is over."""
@@ -167,18 +166,22 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._next_batch():
             started = time.monotonic()
-            by_settings: dict[Settings, list[Item]] = {}
-            for item in batch:
-                # a request that was cancelled needs no translation
-                if not item.result.done() and item.result.set_running_or_notify_cancel():
-                    by_settings.setdefault(item.settings, []).append(item)
-            for settings, items in by_settings.items():
+            for settings, items in self._wanted(batch).items():
                 self._translate(items, settings)
             seconds = (time.monotonic() - started) / len(batch)
             known = self._seconds_per_text or seconds
             self._seconds_per_text = known + SMOOTHING * (seconds - known)
             if self.on_batch is not None:
                 self.on_batch(len(batch))
+
+    def _wanted(self, batch: list[Item]) -> dict[Settings, list[Item]]:
+        """Return by their settings the texts of a batch that nobody has cancelled."""
+        wanted: dict[Settings, list[Item]] = {}
+        with self._changed:
+            for item in batch:
+                if not item.result.done() and item.result.set_running_or_notify_cancel():
+                    wanted.setdefault(item.settings, []).append(item)
+        return wanted
 
     def _translate(self, items: list[Item], settings: Settings) -> None:
         options: dict[str, Any] = {**self.options, "scores": False, "batch_size": self.max_batch}
@@ -192,7 +195,7 @@ class Batcher:
             if settings.is_check:
                 translations = [item.translation for item in some]
                 return self.translator.cover(texts, translations, batch_size=self.max_batch)
-            return self.translator(texts, **options)  # type: ignore[no-any-return]
+            return self.translator(texts, **options)
 
         try:
             found: list[Any] = translate_lines(translate, items, Item(PROBE, settings, PROBE))

@@ -26,6 +26,10 @@ class Asked(BaseModel):
     def texts(self) -> list[str]:
         return [self.q] if isinstance(self.q, str) else self.q
 
+    @property
+    def characters(self) -> int:
+        return sum(map(len, self.texts))
+
     def as_asked(self, answer: dict[str, list[Any]]) -> dict[str, Any]:
         """Return an answer for a list of texts in the shape of `q`."""
         return {name: values[0] for name, values in answer.items()} if isinstance(self.q, str) else answer
@@ -48,6 +52,10 @@ class CoverRequest(Asked):
     @property
     def translations(self) -> list[str]:
         return [self.translation] if isinstance(self.translation, str) else self.translation
+
+    @property
+    def characters(self) -> int:
+        return super().characters + sum(map(len, self.translations))
 
 
 Fields = TypeVar("Fields", bound=Asked)
@@ -83,7 +91,7 @@ async def unless_gone(request: Request, work: "asyncio.Future[Result]") -> Resul
     leaving = asyncio.ensure_future(gone())
     both: set[Awaitable[Any]] = {work, leaving}
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not work.done() and leaving.exception() is None:
             raise HTTPException(CLIENT_HAS_GONE, "the client has gone")
         return await work

@@ -137,6 +137,9 @@ function show(coverage, before) {
   $("guided").hidden = guided.length === 0;
   $("shares").replaceChildren(...guided.map(shares));
   $("result").hidden = false;
+  for (const own of document.querySelectorAll("#sentences .word")) {
+    own.classList.toggle("at-end", own.offsetLeft > document.body.clientWidth / 2); // its share opens to the left
+  }
 }
 
 function shares(word) {

@@ -1,8 +1,9 @@
-"""The HTTP API, in this process, on golden checkpoints, and the languages that a checkpoint translates between."""
+"""The HTTP API, in this process, and the languages that a checkpoint translates between."""
 
 import asyncio
 import gc
 import json
+import re
 from concurrent.futures import Future
 from pathlib import Path
 from urllib.parse import urlencode
@@ -13,27 +14,18 @@ pytest.importorskip("fastapi")
 
 import httpx
 from fastapi import HTTPException
-from hf_capsule_mt.pipelines.translation import coverage_record
-from hf_capsule_mt.serve import Batcher, LanguagePair, Limits, build_app
-from hf_capsule_mt.serve.app import _unless_gone
-from hf_capsule_mt.serve.languages import describe_languages, language_pairs
-from hf_capsule_mt.serve.metrics import Metrics
 
-from hf_capsule_mt import CoverageOptions, Translator
-from tests.conftest import GOLDEN
-from tests.fixtures.word_for_word import sentences
+from capsule_mt import CoverageOptions, Translator
+from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
+from capsule_mt.serve.batching import Batcher
+from capsule_mt.serve.languages import LanguagePair, describe_languages, language_pairs
+from capsule_mt.serve.metrics import Metrics
+from capsule_mt.serve.requests import TranslationRequest, read_request, unless_gone
+from capsule_mt.text.lines import coverage_record
+from tests.light.serve.fakes import Upper
 
-PAIRS = json.loads((GOLDEN / "capsule_marian" / "expected.json").read_text(encoding="utf-8"))["pairs"]
-EN, DE = [pair["source"] for pair in PAIRS], [pair["target"] for pair in PAIRS]
+GOLDEN = Path(__file__).parents[2] / "golden"
 EN_DE, WORDS = LanguagePair("en", "de"), LanguagePair("xa", "xb")
-
-
-@pytest.fixture(scope="module")
-def translators():
-    return {
-        pair: Translator.from_pretrained(Path(GOLDEN, name), dtype="float32", device="cpu", task=pair.task)
-        for pair, name in ((EN_DE, "capsule_marian"), (WORDS, "word_for_word"))
-    }
 
 
 class Client:
@@ -53,18 +45,22 @@ class Client:
 
         return asyncio.run(send())
 
-    def get(self, path):
-        return self(("GET", path, {}))[0]
+    def get(self, path, **headers):
+        return self(("GET", path, {"headers": headers}))[0]
+
+    def post(self, path, **fields):
+        return self(("POST", path, {"json": {"source": "en", "target": "de", **fields}}))[0]
 
     def translate(self, **fields):
-        return self(("POST", "/translate", {"json": {"source": "en", "target": "de", **fields}}))[0]
+        return self.post("/translate", **fields)
 
 
 @pytest.fixture
-def make_client(translators):
+def make_client():
     made = []
 
-    def make(limits=None, **settings):
+    def make(limits=None, translators=None, **settings):
+        translators = translators or {EN_DE: Upper(), WORDS: Upper()}
         batchers = {pair: Batcher(translator, **settings) for pair, translator in translators.items()}
         made.extend(batchers.values())
         return Client(batchers, limits or Limits())
@@ -85,52 +81,71 @@ def error_of(response, status):
     return response.json()["error"]
 
 
+def test_a_checkpoint(make_client):
+    """The translations of the golden checkpoint, and the record of their coverage."""
+    translator = Translator.from_pretrained(GOLDEN / "capsule_marian")
+    client = make_client(translators={EN_DE: translator})
+    pairs = json.loads((GOLDEN / "capsule_marian" / "expected.json").read_text(encoding="utf-8"))["pairs"]
+    texts = [pair["source"] for pair in pairs]
+    answer = client.translate(q=texts, coverage=True).json()
+    assert answer["translatedText"] == [pair["target"] for pair in pairs]
+    found = [translation.coverage for translation in translator(texts, coverage=CoverageOptions(), batch_size=32)]
+    assert [record["words"] for record in answer["coverage"]] == [coverage_record(one)["words"] for one in found]
+    short = texts[0].split()[0]
+    checked = client.post("/cover", q=texts[0], translation=short).json()
+    (expected,) = translator.cover([texts[0]], [short])
+    assert checked == json.loads(json.dumps({"coverage": coverage_record(expected)}))
+
+
 def test_a_text_gives_a_text_and_a_list_a_list(client):
-    assert client.translate(q=EN[0]).json() == {"translatedText": DE[0]}
-    assert client.translate(q=EN).json() == {"translatedText": DE}
-    assert client.translate(q=f"{EN[0]} {EN[1]}").json() == {"translatedText": f"{DE[0]} {DE[1]}"}
-    assert client.translate(q=["", EN[2], "  "]).json() == {"translatedText": ["", DE[2], ""]}
+    assert client.translate(q="a").json() == {"translatedText": "A"}
+    assert client.translate(q=["a", "", "b"]).json() == {"translatedText": ["A", "", "B"]}
     assert client.translate(q=[]).json() == {"translatedText": []}
 
 
 def test_a_form_as_the_clients_of_libretranslate_send_it(client):
     headers = {"content-type": "application/x-www-form-urlencoded"}
-    fields = {"q": EN[0], "source": "en", "target": "de", "format": "text", "api_key": ""}
+    fields = {"q": "a", "source": "en", "target": "de", "format": "text", "api_key": "", "alternatives": "0"}
     (response,) = client(("POST", "/translate", {"content": urlencode(fields), "headers": headers}))
-    assert response.json() == {"translatedText": DE[0]}
-    several = urlencode([("q", EN[0]), ("q", EN[1]), ("source", "en"), ("target", "de"), ("coverage", "true")])
+    assert response.json() == {"translatedText": "A"}
+    several = urlencode([("q", "a"), ("q", "b"), ("source", "en"), ("target", "de"), ("coverage", "true")])
     (response,) = client(("POST", "/translate", {"content": several, "headers": headers}))
-    assert response.json()["translatedText"] == DE[:2]
+    assert response.json()["translatedText"] == ["A", "B"]
     assert len(response.json()["coverage"]) == 2
 
 
-def test_coverage_is_the_record_of_the_pipeline(client, translators):
-    texts = sentences(4, seed=3)
-    expected = translators[WORDS](texts, coverage=CoverageOptions(), batch_size=32)
-    fields = {"source": "xa", "target": "xb", "coverage": True}
-    answer = client.translate(q=texts, **fields).json()
-    assert answer["translatedText"] == [translation.text for translation in expected]
-    wanted = json.loads(json.dumps([coverage_record(translation.coverage) for translation in expected]))
-    for record, other in zip(answer["coverage"], wanted, strict=True):
-        assert record["score"] == pytest.approx(other["score"], abs=1e-4)
-        assert [word["untranslated"] for word in record["words"]] == [word["untranslated"] for word in other["words"]]
-    assert any(word["untranslated"] for record in answer["coverage"] for word in record["words"])
-    assert client.translate(q=texts[0], **fields).json()["coverage"]["words"][0]["word"] == texts[0].split()[0]
+def test_coverage_and_more_beams(client):
+    answer = client.translate(q="a quick fox", coverage=True).json()
+    assert answer["translatedText"] == "A FOX"
+    assert [word["word"] for word in answer["coverage"]["words"] if word["untranslated"]] == ["quick"]
+    again = client.translate(q="a quick fox", coverage=True, beams=8).json()
+    assert (again["translatedText"], again["coverage"]["score"]) == ("A QUICK FOX", 1.0)
+    assert error_of(client.translate(q="a", beams=9), 400) == "`beams`: at most 8 are accepted, got 9"
+
+
+def test_a_given_translation_is_checked(client):
+    answer = client.post("/cover", q=["a b", "c"], translation=["A", "C"]).json()
+    assert [record["score"] for record in answer["coverage"]] == [0.5, 1.0]
+    assert client.post("/cover", q="a b", translation="B").json()["coverage"]["words"][0]["untranslated"]
+    assert "`translation`: field required" in error_of(client.post("/cover", q="a"), 400)
+    for q, translation in (("a", ["A"]), (["a"], "A"), (["a", "b"], ["A"])):
+        assert "must be one text or a list as `q` is, got" in error_of(
+            client.post("/cover", q=q, translation=translation), 400
+        )
 
 
 def test_requests_at_once_get_their_own_translations(make_client):
     client = make_client(wait_seconds=0.05, max_batch=64)
-    words = sentences(10, seed=5)
-    alone = [client.translate(q=text, source="xa", target="xb").json() for text in words]
-    requests, expected = [], []
-    for text, translation, word_text, word_answer in zip(EN, DE, words, alone, strict=True):
-        requests.append(("POST", "/translate", {"json": {"q": text, "source": "en", "target": "de"}}))
-        requests.append(("POST", "/translate", {"json": {"q": word_text, "source": "xa", "target": "xb"}}))
-        expected += [{"translatedText": translation}, word_answer]
-    assert [response.json() for response in client(*requests)] == expected
+    requests = [
+        ("POST", "/translate", {"json": {"q": f"text {number}", "source": source, "target": target}})
+        for number in range(10)
+        for source, target in (EN_DE, WORDS)
+    ]
+    texts = [response.json()["translatedText"] for response in client(*requests)]
+    assert texts == [f"TEXT {number}" for number in range(10) for _ in range(2)]
     page = client.get("/metrics").text.splitlines()
     assert 'capsule_mt_texts_total{pair="en-de"} 10' in page
-    assert 'capsule_mt_texts_total{pair="xa-xb"} 20' in page
+    assert 'capsule_mt_texts_total{pair="xa-xb"} 10' in page
 
 
 @pytest.mark.parametrize(
@@ -139,6 +154,7 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({}, "`q`: field required"),
         ({"q": 3}, "`q`: must be a text or a list of texts, got '3'"),
         ({"q": ["a", None]}, "`q`: must be a text or a list of texts, got \"['a', None]\""),
+        ({"q": "a", "beams": 0}, "`beams`: input should be greater than or equal to 1, got '0'"),
         ({"q": "a", "format": "html"}, "`format`: input should be 'text', got 'html'"),
         ({"q": "a", "alternatives": 2}, "`alternatives`: input should be 0, got '2'"),
         ({"q": "a", "target": "fr"}, "`source` and `target`: 'en' to 'fr' is not served; these are: en-de, xa-xb"),
@@ -147,12 +163,6 @@ def test_requests_at_once_get_their_own_translations(make_client):
 )
 def test_errors_have_the_form_of_libretranslate(client, fields, message):
     assert message in error_of(client.translate(**fields), 400)
-
-
-def test_no_alternatives_of_a_form(client):
-    form = {"q": EN[0], "source": "en", "target": "de", "alternatives": "0"}
-    (response,) = client(("POST", "/translate", {"data": form}))
-    assert response.json() == {"translatedText": DE[0]}
 
 
 @pytest.mark.parametrize(
@@ -175,14 +185,14 @@ def test_requests_that_cannot_be_read(client, content, kind, status, message):
 def test_limits(make_client):
     client = make_client(Limits(max_characters=30), max_queue=3)
     assert client.translate(q="x" * 30).status_code == 200
-    assert "`q` has 31 characters; at most 30" in error_of(client.translate(q="x" * 31), 413)
-    assert "`q` has 32 characters; at most 30" in error_of(client.translate(q=["x" * 16] * 2), 413)
+    assert "the request has 31 characters; at most 30" in error_of(client.translate(q="x" * 31), 413)
+    assert "the request has 32 characters; at most 30" in error_of(client.translate(q=["x" * 16] * 2), 413)
     assert "`q` has 4 texts; at most 3" in error_of(client.translate(q=[""] * 4), 413)
 
 
 def test_a_full_queue_says_when_to_come_back(make_client):
     client = make_client(wait_seconds=0.5, max_batch=64, max_queue=2)
-    fields = {"q": [EN[0], EN[1]], "source": "en", "target": "de"}
+    fields = {"q": ["a", "b"], "source": "en", "target": "de"}
     responses = client(*[("POST", "/translate", {"json": fields})] * 3)
     assert sorted(response.status_code for response in responses) == [200, 503, 503]
     for response in responses:
@@ -190,17 +200,17 @@ def test_a_full_queue_says_when_to_come_back(make_client):
             assert error_of(response, 503).startswith("the server is busy; try again in ")
             assert int(response.headers["retry-after"]) >= 1
         else:
-            assert response.json() == {"translatedText": DE[:2]}
+            assert response.json() == {"translatedText": ["A", "B"]}
 
 
 def test_a_key(make_client):
     client = make_client(Limits(api_key="schlüssel"))
     for wrong in ({}, {"api_key": "x"}):
-        assert error_of(client.translate(q=EN[0], **wrong), 403) == "`api_key` is missing or wrong"
+        assert error_of(client.translate(q="a", **wrong), 403) == "`api_key` is missing or wrong"
     lone = b'{"q": "a", "source": "en", "target": "de", "api_key": "\\ud800"}'  # half a character
     (response,) = client(("POST", "/translate", {"content": lone, "headers": {"content-type": "application/json"}}))
     assert response.status_code == 403
-    assert client.translate(q=EN[0], api_key="schlüssel").json() == {"translatedText": DE[0]}
+    assert client.translate(q="a", api_key="schlüssel").json() == {"translatedText": "A"}
 
 
 def test_the_other_paths(client):
@@ -213,9 +223,44 @@ def test_the_other_paths(client):
     assert error_of(client.get("/translate"), 405) == "Method Not Allowed"
     assert "swagger" in client.get("/docs").text
     paths = client.get("/openapi.json").json()["paths"]
-    assert set(paths) == {"/translate", "/languages", "/detect", "/health", "/metrics"}
+    assert set(paths) == {"/translate", "/cover", "/languages", "/frontend/settings", "/detect", "/health", "/metrics"}
     fields = paths["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
-    assert {"q", "source", "target", "format", "coverage"} <= set(fields)
+    assert {"q", "source", "target", "format", "coverage", "beams"} <= set(fields)
+
+
+def test_pages_of_other_sites_may_call_the_server(make_client):
+    preflight = {"origin": "https://a.example", "access-control-request-method": "POST",
+                 "access-control-request-headers": "content-type"}  # fmt: skip
+    for cors, allowed in (("*", "*"), ("https://a.example", "https://a.example"), (None, None)):
+        client = make_client(Limits(cors=cors))
+        assert (
+            client.get("/languages", origin="https://a.example").headers.get("access-control-allow-origin") == allowed
+        )
+        (asked,) = client(("OPTIONS", "/translate", {"headers": preflight}))
+        assert asked.headers.get("access-control-allow-origin") == allowed
+    client = make_client(Limits(cors="https://a.example"))
+    assert "access-control-allow-origin" not in client.get("/languages", origin="https://b.example").headers
+
+
+# ---- the page
+TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+
+
+def test_the_page_is_complete(client):
+    """It consists of its files alone: they name no other, and no other server."""
+    assert {path.name for path in PAGE.iterdir()} == set(PAGE_FILES.values())
+    html = client.get("/").text
+    assert re.findall(r'(?:src|href)="([^"]*)"', html) == ["data:,", "page.css", "page.js"]
+    for path, name in PAGE_FILES.items():
+        response = client.get(path)
+        assert response.status_code == 200
+        assert response.text == (PAGE / name).read_text(encoding="utf-8")
+        assert response.headers["content-type"] == f"{TYPES[name.partition('.')[2]]}; charset=utf-8"
+        assert not re.search(r"https?://|@import|url\(", response.text)
+    ids = re.findall(r'\bid="(\w+)"', html)
+    script = client.get("/page.js").text
+    assert set(re.findall(r'\$\("(\w+)"\)', script)) <= set(ids)
+    assert client.get("/frontend/settings").json() == {"charLimit": 5000, "keyRequired": False, "maxBeams": 8}
 
 
 def test_health(client):
@@ -236,16 +281,16 @@ def test_an_unexpected_error_tells_nothing_of_the_inside(client, monkeypatch):
 
 
 def test_metrics_are_in_the_format_of_prometheus(client):
-    client.translate(q=EN[:3])
+    client.translate(q=["a", "bc", "def"])
     client.translate(q=7)
     response = client.get("/metrics")
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     lines = response.text.splitlines()
     assert 'capsule_mt_requests_total{path="/translate",status="200"} 1' in lines
     assert 'capsule_mt_requests_total{path="/translate",status="400"} 1' in lines
-    assert f'capsule_mt_characters_total{{pair="en-de"}} {sum(map(len, EN[:3]))}' in lines
-    assert 'capsule_mt_request_seconds_bucket{le="+Inf"} 2' in lines
-    assert "capsule_mt_request_seconds_count 2" in lines
+    assert 'capsule_mt_characters_total{pair="en-de"} 6' in lines
+    assert 'capsule_mt_request_seconds_bucket{path="/translate",le="+Inf"} 2' in lines
+    assert 'capsule_mt_request_seconds_count{path="/translate"} 2' in lines
     assert 'capsule_mt_queued_texts{pair="en-de"} 0' in lines
     named = {line.split()[2] for line in lines if line.startswith("# TYPE ")}
     for line in lines:
@@ -312,7 +357,7 @@ class Channel:
 
 def test_nothing_is_translated_for_a_client_that_has_gone(caplog):
     async def ask(channel, waiting, seconds=None):
-        await asyncio.wait_for(_unless_gone(channel, asyncio.gather(asyncio.wrap_future(waiting))), seconds)
+        await asyncio.wait_for(unless_gone(channel, asyncio.gather(asyncio.wrap_future(waiting))), seconds)
 
     for channel, seconds, error in (("http.disconnect", None, HTTPException), (None, 0.01, asyncio.TimeoutError)):
         waiting = Future()
@@ -327,10 +372,27 @@ def test_work_goes_on_where_nobody_can_say_that_the_client_has_gone():
     async def ask():
         waiting = Future()
         work = asyncio.ensure_future(
-            _unless_gone(Channel(RuntimeError()), asyncio.gather(asyncio.wrap_future(waiting)))
+            unless_gone(Channel(RuntimeError()), asyncio.gather(asyncio.wrap_future(waiting)))
         )
         await asyncio.sleep(0)
         waiting.set_result("done")
         return await work
 
     assert asyncio.run(ask()) == ["done"]
+
+
+class Slow:
+    """A request that arrives in part."""
+
+    headers = {}
+
+    async def stream(self):
+        yield b"{"
+        await asyncio.sleep(60)
+
+
+def test_a_request_has_some_time_to_arrive():
+    with pytest.raises(HTTPException, match=r"the request did not arrive within 0\.01 s") as stopped:
+        asyncio.run(read_request(Slow(), TranslationRequest, 1000, 0.01))
+    assert stopped.value.status_code == 408
+    assert stopped.value.headers == {"Connection": "close"}

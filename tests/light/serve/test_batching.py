@@ -5,30 +5,16 @@ import time
 
 import pytest
 
-pytest.importorskip("fastapi")
-
-from hf_capsule_mt.serve.batching import Batcher, QueueFullError, StoppingError
-
+from capsule_mt.serve.batching import Batcher, QueueFullError, StoppingError
 from capsule_mt.text.line_failures import Failure
-
-
-class Upper:
-    """A translator that can be held, and keeps what it was called with."""
-
-    def __init__(self):
-        self.calls, self.free = [], threading.Event()
-
-    def __call__(self, texts, *, coverage, scores, batch_size):
-        self.calls.append((list(texts), coverage is not None))
-        assert self.free.wait(30)
-        if any("broken" in text for text in texts):
-            raise ValueError("a broken text")
-        return [text.upper() for text in texts]
+from tests.light.serve.fakes import Upper
 
 
 @pytest.fixture
 def upper():
-    return Upper()
+    upper = Upper()
+    upper.free.clear()
+    return upper
 
 
 @pytest.fixture
@@ -50,7 +36,9 @@ def hold(batcher, upper):
 
 
 def results(futures):
-    return [future.result(timeout=30) for future in futures]
+    """Wait for translations, and return their texts."""
+    found = [future.result(timeout=30) for future in futures]
+    return [result if isinstance(result, Failure) else result.text for result in found]
 
 
 def test_texts_that_wait_are_translated_together(batcher, upper):
@@ -67,7 +55,6 @@ def test_texts_that_wait_are_translated_together(batcher, upper):
 
 def test_a_batch_waits_for_more():
     upper = Upper()
-    upper.free.set()
     batcher = Batcher(upper, max_batch=2, wait_seconds=60)
     one = batcher.submit(["one"])
     time.sleep(0.05)
@@ -79,12 +66,33 @@ def test_a_batch_waits_for_more():
     assert [texts for texts, _ in upper.calls] == [["one", "two"], ["three"]]
 
 
-def test_coverage_is_computed_where_it_is_asked_for(batcher, upper):
+def test_texts_of_equal_settings_are_translated_together(batcher, upper):
     futures = hold(batcher, upper)
     futures += batcher.submit(["a"], coverage=True) + batcher.submit(["b"]) + batcher.submit(["c"], coverage=True)
     upper.free.set()
     assert results(futures) == ["FIRST", "A", "B", "C"]
-    assert upper.calls[1:] == [(["b"], False), (["a", "c"], True)]
+    assert [(texts, options["coverage"] is not None) for texts, options in upper.calls[1:]] == [
+        (["a", "c"], True),
+        (["b"], False),
+    ]
+
+
+def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
+    upper.free.set()
+    assert results(batcher.submit(["a quick fox"], coverage=True, beams=4)) == ["A QUICK FOX"]
+    (_, options) = upper.calls[-1]
+    assert (options["num_beams"], options["coverage"].weight) == (4, 5.0)
+    assert results(batcher.submit(["a quick fox"], coverage=True, beams=1)) == ["A QUICK FOX"]
+    assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
+
+
+def test_given_translations_are_checked(batcher, upper):
+    upper.free.set()
+    futures = batcher.submit_checks(["a b", "broken", "c"], ["A", "X", "C"])
+    whole, failure, other = [future.result(timeout=30) for future in futures]
+    assert [word.text for word in whole.untranslated] == ["b"]
+    assert failure == Failure("ValueError: a broken text")
+    assert other.score == 1.0
 
 
 def test_a_broken_text_costs_the_others_nothing(batcher, upper):
@@ -95,7 +103,7 @@ def test_a_broken_text_costs_the_others_nothing(batcher, upper):
 
 def test_an_error_of_every_text_is_raised_and_the_thread_goes_on(batcher, upper, monkeypatch):
     upper.free.set()
-    monkeypatch.setattr("capsule_mt.text.line_failures.PROBE", "broken")
+    monkeypatch.setattr("capsule_mt.serve.batching.PROBE", "broken")
     (future,) = batcher.submit(["broken"])
     with pytest.raises(ValueError, match="a broken text"):
         future.result(timeout=30)
@@ -119,7 +127,7 @@ def test_what_was_cancelled_is_not_translated(batcher, upper):
     assert cancelled.cancel()
     upper.free.set()
     assert results([*first, kept]) == ["FIRST", "B"]
-    assert upper.calls[1:] == [(["b"], False)]
+    assert [texts for texts, _ in upper.calls[1:]] == [["b"]]
 
 
 def test_the_end_finishes_what_was_accepted(batcher, upper):
@@ -134,3 +142,13 @@ def test_the_end_finishes_what_was_accepted(batcher, upper):
     stopper.join(30)
     assert [future.done() for future in futures] == [True] * 6
     assert results(futures) == ["FIRST", *"ABCDE"]
+
+
+def test_when_there_is_no_time_all_who_wait_get_an_error(batcher, upper):
+    futures = hold(batcher, upper) + batcher.submit(list("abcd"))
+    batcher.abandon()
+    assert [type(future.exception(timeout=30)) for future in futures] == [StoppingError] * 5
+    assert not batcher.close(0.0)  # the first text is still being translated
+    upper.free.set()
+    assert batcher.close(30)
+    assert [texts for texts, _ in upper.calls] == [["first"]]

@@ -16,24 +16,37 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
-from tests.conftest import GOLDEN
-
-ROOT = Path(__file__).resolve().parents[2]
-PAIRS = json.loads((GOLDEN / "capsule_marian" / "expected.json").read_text(encoding="utf-8"))["pairs"]
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
+PAIRS = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))["pairs"]
 CLIENTS, REQUESTS = 100, 20
+# the translator of a test; `{seconds}` are those of a batch
+FAKE = """
+import sys
+from capsule_mt.serve.app import Limits
+from capsule_mt.serve.languages import LanguagePair
+from capsule_mt.serve.running import bind, run_server
+from tests.light.serve.fakes import Upper
+
+translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
+limits = Limits(read_seconds={read_seconds})
+batches = {{"max_batch": 32, "wait_seconds": 0.0, "max_queue": 512}}
+ended = run_server(translators, bind("127.0.0.1", 0), limits, stop_seconds={stop_seconds}, **batches)
+print("all answered" if ended else "not all answered", flush=True)
+"""
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Start the server with options; return the process and its address."""
+    """Start a command that serves; return the process and its address."""
     started = []
 
-    def start(*options):
-        command = [sys.executable, "-m", "hf_capsule_mt", "serve", f"en-de={GOLDEN / 'capsule_marian'}", "--port", "0"]
+    def start(*command):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, *command]
         with open(tmp_path / "stderr", "wb") as errors:
             server = subprocess.Popen(
-                [*command, *options], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+                command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
             )
         started.append(server)
         line = server.stdout.readline()
@@ -46,6 +59,129 @@ def start(tmp_path):
         server.communicate()
 
 
+@pytest.fixture
+def serve(start):
+    return lambda *options: start("-m", "capsule_mt", "serve", f"en-de={GOLDEN}", "--port", "0", *options)
+
+
+@pytest.fixture
+def serve_fake(start):
+    def serve_fake(seconds=0.0, read_seconds=10.0, stop_seconds=10):
+        return start("-c", FAKE.format(seconds=seconds, read_seconds=read_seconds, stop_seconds=stop_seconds))
+
+    return serve_fake
+
+
+async def open_request(address, body, length):
+    """Send the head of a request and a body, which may be shorter than its length; return what reads the answer."""
+    reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+    head = f"POST /translate HTTP/1.1\r\nHost: server\r\nContent-Length: {length}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    return reader, writer
+
+
+async def read_answer(reader):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    return head, json.loads(await reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1])))
+
+
+def body_of(texts):
+    return json.dumps({"q": texts, "source": "en", "target": "de"}).encode()
+
+
+# ---- the end
+def test_a_half_sent_request_does_not_keep_the_server_from_stopping(serve_fake):
+    server, address = serve_fake(read_seconds=0.5)
+
+    async def send_half():
+        reader, _ = await open_request(address, b'{"q": ', 1000)
+        await asyncio.sleep(0.1)
+        server.send_signal(signal.SIGTERM)
+        return await read_answer(reader)
+
+    head, answer = asyncio.run(send_half())
+    assert head.startswith("HTTP/1.1 408 ")
+    assert answer == {"error": "the request did not arrive within 0.5 s"}
+    assert server.wait(10) == 0
+    assert server.stdout.read() == "all answered\n"
+
+
+def test_what_takes_longer_than_the_server_has_gets_an_error(serve_fake):
+    server, address = serve_fake(seconds=30, stop_seconds=1)
+
+    async def ask():
+        reader, _ = await open_request(address, body := body_of("a"), len(body))
+        await asyncio.sleep(0.2)
+        server.send_signal(signal.SIGINT)
+        return await read_answer(reader)
+
+    head, answer = asyncio.run(ask())
+    assert head.startswith("HTTP/1.1 503 ")
+    assert answer == {"error": "the server is stopping"}
+    assert server.stdout.readline() == "not all answered\n"
+
+
+def test_the_second_signal_ends_it_at_once(serve_fake, tmp_path):
+    server, address = serve_fake(seconds=30, stop_seconds=60)
+
+    async def ask():
+        connection = await open_request(address, body := body_of("a"), len(body))
+        await asyncio.sleep(0.2)
+        server.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.5)
+        assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(5)
+        connection[1].close()
+        return code
+
+    assert asyncio.run(ask()) == 128 + signal.SIGTERM
+    assert (tmp_path / "stderr").read_text() == ""
+
+
+@pytest.mark.slow
+def test_sigterm_finishes_what_was_accepted(serve):
+    server, address = serve("--wait-ms", "3000", "--max-batch", "1000")  # the texts still wait when the signal comes
+
+    async def stop_in_between():
+        async with httpx.AsyncClient(base_url=address, timeout=60) as session:
+            bodies = [{"q": pair["source"], "source": "en", "target": "de"} for pair in PAIRS]
+            waiting = [asyncio.create_task(session.post("/translate", json=body)) for body in bodies]
+            queued = f'capsule_mt_queued_texts{{pair="en-de"}} {len(PAIRS)}'
+            while queued not in (await session.get("/metrics")).text:
+                await asyncio.sleep(0.01)
+            server.send_signal(signal.SIGTERM)
+            return [response.json() for response in await asyncio.gather(*waiting)]
+
+    assert asyncio.run(stop_in_between()) == [{"translatedText": pair["target"]} for pair in PAIRS]
+    assert server.wait(30) == 0
+
+
+# ---- the command
+def test_help_imports_no_server():
+    code = (
+        "import sys; sys.argv[1:] = ['serve', '--help']\n"
+        "from capsule_mt.commands import main\n"
+        "try:\n    main()\nexcept SystemExit: pass\n"
+        "print(sorted({'fastapi', 'uvicorn', 'asyncio', 'torch', 'tokenizers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "usage: capsule-mt serve" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_taken_port_is_one_sentence(serve_fake):
+    _, address = serve_fake()
+    port = address.rsplit(":", 1)[1]
+    command = [sys.executable, "-m", "capsule_mt", "serve", f"en-de={GOLDEN}", "--port", port]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ---- load
 async def client_of(address, number, seconds, requests):
     """Translate one to three sentences at a time; each answer must be that of its own request.
 
@@ -55,15 +191,14 @@ async def client_of(address, number, seconds, requests):
     for request in range(requests):
         size = 1 + (number + request) % 3
         chosen = [PAIRS[(7 * number + 3 * request + offset) % len(PAIRS)] for offset in range(size)]
-        body = json.dumps({"q": [pair["source"] for pair in chosen], "source": "en", "target": "de"}).encode()
+        body = body_of([pair["source"] for pair in chosen])
         head = f"POST /translate HTTP/1.1\r\nHost: server\r\nContent-Length: {len(body)}\r\n\r\n"
         began = time.perf_counter()
         writer.write(head.encode() + body)
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        answer = await reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1]))
+        head, answer = await read_answer(reader)
         seconds.append(time.perf_counter() - began)
         assert head.startswith("HTTP/1.1 200 "), head
-        assert json.loads(answer) == {"translatedText": [pair["target"] for pair in chosen]}
+        assert answer == {"translatedText": [pair["target"] for pair in chosen]}
     writer.close()
 
 
@@ -80,8 +215,8 @@ def memory(address):
 
 
 @pytest.mark.slow
-def test_a_hundred_clients_lose_nothing(start, capsys):
-    server, address = start()
+def test_a_hundred_clients_lose_nothing(serve, capsys):
+    server, address = serve()
     asyncio.run(load(address, REQUESTS))  # the pools of all libraries grow to what they need
     before = memory(address) if Path("/proc/self/statm").exists() else None
     for _ in range(3):
@@ -104,34 +239,3 @@ def test_a_hundred_clients_lose_nothing(start, capsys):
     assert 'capsule_mt_queued_texts{pair="en-de"} 0' in page
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 0
-
-
-@pytest.mark.slow
-def test_sigterm_finishes_what_was_accepted(start):
-    server, address = start("--wait-ms", "3000", "--max-batch", "1000")  # the texts still wait when the signal comes
-
-    async def stop_in_between():
-        async with httpx.AsyncClient(base_url=address, timeout=60) as session:
-            bodies = [{"q": pair["source"], "source": "en", "target": "de"} for pair in PAIRS]
-            waiting = [asyncio.create_task(session.post("/translate", json=body)) for body in bodies]
-            queued = f'capsule_mt_queued_texts{{pair="en-de"}} {len(PAIRS)}'
-            while queued not in (await session.get("/metrics")).text:
-                await asyncio.sleep(0.01)
-            server.send_signal(signal.SIGTERM)
-            return [response.json() for response in await asyncio.gather(*waiting)]
-
-    assert asyncio.run(stop_in_between()) == [{"translatedText": pair["target"]} for pair in PAIRS]
-    assert server.wait(30) == 0
-
-
-@pytest.mark.slow
-def test_a_taken_port_is_one_sentence(start):
-    _, address = start()
-    port = address.rsplit(":", 1)[1]
-    command = ["serve", f"en-de={GOLDEN / 'capsule_marian'}", "--port", port]
-    done = subprocess.run(
-        [sys.executable, "-m", "hf_capsule_mt", *command], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 1
-    assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in done.stderr
-    assert "Traceback" not in done.stderr

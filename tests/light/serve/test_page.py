@@ -1,0 +1,188 @@
+"""The page in a browser: what it shows, in both themes, on wide and narrow screens, by keyboard alone."""
+
+import asyncio
+import itertools
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+import uvicorn
+
+from capsule_mt import Translator
+from capsule_mt.serve.app import Limits, build_app
+from capsule_mt.serve.batching import Batcher
+from capsule_mt.serve.languages import LanguagePair
+from capsule_mt.serve.metrics import Metrics
+from capsule_mt.serve.running import bind
+from tests.light.serve.fakes import Upper
+
+ROOT = Path(__file__).resolve().parents[3]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+EN_DE = LanguagePair("en", "de")
+# of each piece of text on the page, its contrast with what is behind it, as WCAG 2 defines it
+CONTRASTS = """() => {
+  const light = ([r, g, b]) => { const [R, G, B] = [r, g, b].map(v => (v /= 255) <= 0.03928 ? v / 12.92
+    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * R + 0.7152 * G + 0.0722 * B; };
+  const numbers = colour => colour.match(/[0-9.]+/g).map(Number);
+  const behind = node => { for (; node; node = node.parentElement) {
+    const colour = numbers(getComputedStyle(node).backgroundColor);
+    if (colour.length < 4 || colour[3] == 1) return colour; } return [255, 255, 255]; };
+  return [...document.querySelectorAll("main *")].filter(node => [...node.childNodes].some(
+      child => child.nodeType == 3 && child.data.trim())
+      && node.checkVisibility() && !node.matches("option, :disabled"))
+    .map(node => {
+      const [a, b] = [light(numbers(getComputedStyle(node).color)), light(behind(node))].sort((x, y) => y - x);
+      return [node.textContent, (a + 0.05) / (b + 0.05)]; });
+}"""
+
+
+@contextmanager
+def served(translators, limits=None):
+    """Serve in a thread; yield the address."""
+    batchers = {pair: Batcher(translator, wait_seconds=0.0) for pair, translator in translators.items()}
+    server = uvicorn.Server(uvicorn.Config(build_app(batchers, limits or Limits(), Metrics()), log_level="error"))
+    listener = bind("127.0.0.1", 0)
+    listener.listen()
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+    for batcher in batchers.values():
+        batcher.close()
+
+
+@pytest.fixture
+def browser(chromium):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def open_page(browser, address, width=1280, scheme="light"):
+    """Open the page; whatever it complains about or asks of others is in `page.problems`."""
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.problems = []
+    page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("request", lambda asked: asked.url.startswith((address, "data:")) or page.problems.append(asked.url))
+    page.goto(address)
+    page.locator("#translate:enabled").wait_for()
+    return page
+
+
+def texts_of(page, selector):
+    return page.locator(selector).all_inner_texts()
+
+
+def readable(page):
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    assert {text: ratio for text, ratio in page.evaluate(CONTRASTS) if ratio < 4.5} == {}
+
+
+@pytest.mark.slow
+def test_translate_try_again_and_check(browser, screenshots):
+    text = "a quick <b>fox</b>"
+    with served({EN_DE: Upper(is_guided=True)}) as address:
+        for scheme, width in itertools.product(("dark", "light"), (375, 1280)):
+            page = open_page(browser, address, width, scheme)
+            assert texts_of(page, "#from option, #to option") == ["English", "German"]
+            page.locator("#source").fill(text)
+            page.locator("#translate").click()
+            page.locator("#result").wait_for()
+            assert page.locator("#target").input_value() == "A <B>FOX</B>"
+            assert texts_of(page, "#sentences .left") == ["quick"]
+            assert "Perhaps left out, 1 of 5 words: quick." in page.locator("#score").inner_text()
+            assert page.locator("#sentences .left").get_attribute("data-tip") == "perhaps left out; translated 0 %"
+            page.locator("#guided summary").click()
+            assert texts_of(page, "#shares tr")[1].split() == ["quick", "25", "%", "75", "%"]
+            readable(page)
+            page.locator("#sentences [data-tip]").last.hover()
+            readable(page)
+            page.screenshot(path=screenshots / f"guided-{scheme}-{width}.png", full_page=True)
+            page.locator("#again").click()
+            page.locator("#status", has_text="with 8 beams").wait_for()
+            assert (texts_of(page, "#sentences .left"), page.locator("#again").is_visible()) == ([], False)
+            assert "(before: 9" in page.locator("#score").inner_text()
+            page.locator("#target").fill("A")
+            page.locator("#check").click()
+            page.locator("#status", has_text="Checked").wait_for()
+            assert texts_of(page, "#sentences .left") == ["quick", "b", "fox", "b"]
+            assert not page.problems
+            page.close()
+
+
+@pytest.mark.slow
+def test_by_keyboard_alone(browser):
+    with served({EN_DE: Upper()}) as address:
+        page = open_page(browser, address)
+        page.keyboard.type("a quick fox")  # the field has the focus
+        page.keyboard.press("Control+Enter")
+        page.locator("#result").wait_for()
+        focused = []
+        for _ in range(6):
+            page.keyboard.press("Tab")
+            focused.append(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+        assert focused == ["translate", "to", "target", "check", "again", "quick"]
+
+
+@pytest.mark.slow
+def test_waiting_and_errors(browser):
+    translator = Upper()
+    with served({EN_DE: translator}, Limits(max_characters=20, api_key="key")) as address:
+        page = open_page(browser, address)
+        status = page.locator("#status")
+        page.locator("#check").click()
+        assert status.inner_text() == "Type a text first."
+        page.locator("#source").fill("a fox")
+        page.locator("#translate").click()
+        status.get_by_text("This server needs an API key").wait_for()
+        page.locator("#api_key").fill("key")
+        translator.free.clear()
+        page.locator("#translate").click()
+        status.get_by_text("Translating … 1").wait_for()
+        assert page.locator("button:enabled").count() == 0
+        translator.free.set()
+        status.get_by_text("Translated in").wait_for()
+        page.locator("#source").fill("a" * 21)
+        page.locator("#translate").click()
+        status.get_by_text("the request has 21 characters; at most 20 are accepted").wait_for()
+        assert not page.locator("#result").is_visible()
+    page.locator("#translate").click()
+    status.get_by_text("The server does not answer.").wait_for()
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_readme(browser, screenshots):
+    """A shortened translation is checked by the released model.
+
+    PAGE_SCREENSHOTS=docs pytest -m slow tests/light/serve/test_page.py -k picture     # takes docs/page.png anew
+    """
+    image = pytest.importorskip("PIL.Image")
+    translator = Translator.from_pretrained(ROOT / "checkpoints" / "capsule-marian-de-en")
+    source, given = "Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing in the garden."
+    missing = [word.text for word in translator.cover([source], [given])[0].untranslated]
+    assert "Großmutter" in missing
+    with served({LanguagePair("de", "en"): translator}) as address:
+        page = open_page(browser, address, width=1020)
+        page.locator("#source").fill(source)
+        page.locator("#target").fill(given)
+        page.locator("#check").click()
+        page.locator("#result").wait_for()
+        assert texts_of(page, "#sentences .left") == missing
+        page.locator("h1").click()  # away from the button
+        page.wait_for_timeout(300)
+        end = page.locator("#sentences").bounding_box()
+        clip = {"x": 0, "y": 0, "width": 1020, "height": end["y"] + end["height"] + 16}
+        page.screenshot(path=screenshots / "page.png", clip=clip, full_page=True)
+    with image.open(screenshots / "page.png") as picture:
+        few_colours = picture.convert("RGB").quantize(128, dither=image.Dither.NONE)
+    few_colours.save(screenshots / "page.png", optimize=True)
+    assert (screenshots / "page.png").stat().st_size <= 65_000
