@@ -3,8 +3,8 @@
 import ctypes
 import functools
 import os
-import platform
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -20,7 +20,7 @@ TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, s
 FOLDER = Path(__file__).parent / "native"
 LIBRARY = FOLDER / f"engine.{ {'Windows': 'dll', 'Darwin': 'dylib'}.get(platform.system(), 'so') }"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
-MOST_ROWS = 80  # of a forced pass: what more rows need leaves the cache
+MOST_ROWS = 320  # of a forced pass: more are no faster, and take memory
 EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
@@ -279,6 +279,15 @@ class Engine:
         """Search for translations; `end` is -1 where there is no end token. `first_logits`: return those, too."""
         if not sources:
             return []
+        for name, values in (
+            ("limits", options.limits),
+            ("forces_end", options.forces_end),
+            ("prefixes", options.prefixes),
+        ):
+            if len(values) != len(sources) and (values or name == "limits"):
+                raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
+        if options.early_stopping not in EARLY_STOPPING:
+            raise ValueError(f'`early_stopping` must be True, False or "never", got {options.early_stopping!r}')
         special = {"start_token": start, "end_token": end, "pad_token": pad}
         parts = min(self.num_threads, len(sources))
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
