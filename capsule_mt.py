@@ -5,6 +5,7 @@ This file stands beside the package, because importing anything in the package i
 
 import difflib
 import sys
+from importlib.metadata import version
 
 COMMANDS = {
     "Start here": {
@@ -47,6 +48,7 @@ def overview() -> str:
     lines += [
         "",
         "`capsule-mt COMMAND --help` explains a command with an example. To begin: capsule-mt quickstart",
+        "`capsule-mt --version` prints the version.",
     ]
     return "\n".join(lines)
 
@@ -56,6 +58,9 @@ def main() -> int:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help", "help"):
         print(overview())
+        return 0
+    if name == "--version":
+        print(f"capsule-mt {version('hf-capsule-mt')}")
         return 0
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)

@@ -66,9 +66,7 @@ def _fast_decoder(
     fast = _fast_room()
     if fast is None:
         if int8 or backend != "auto":
-            raise ImportError(
-                "`int8` and `backend` need hf-capsule-mt, which is not installed: pip install hf-capsule-mt"
-            )
+            raise ImportError("`int8` and `backend` need the package hf_capsule_mt: `pip install .` in a clone")
         return None
     if backend != "auto" or (not members and fast.takes_fast(model)):
         translator: FastDecoder = fast.to_fast(model, int8=int8, backend=backend, shortlist=shortlist)
