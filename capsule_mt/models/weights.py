@@ -150,7 +150,10 @@ def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]
         if not 0 < length <= min(size - 8, LONGEST_HEADER):
             raise CheckpointError(f"{file}: is no safetensors file, or it is cut off")
         header = _json_object(file, stream.read(length))
-    metadata |= header.pop("__metadata__", None) or {}
+    described = header.pop("__metadata__", {})
+    if not isinstance(described, dict):
+        raise CheckpointError(f"{file}: `__metadata__` must be an object, got {described!r}")
+    metadata |= described
     end, found = 0, []
     for name, facts in header.items():
         begin, stop, entry = _checked(file, name, facts, 8 + length)
