@@ -11,16 +11,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capsule_mt.engine.program import DTYPES, Address, Codes, Operation, Positions, Program, Tensor
+from capsule_mt.engine.program import DTYPES, Address, Codes, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 
-VERSION = 7
+VERSION = 8
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 LIBRARY = FOLDER / f"engine.{ {'Windows': 'dll', 'Darwin': 'dylib'}.get(platform.system(), 'so') }"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
-MOST_ROWS = 80  # of a forced pass: what more rows need leaves the cache
+MOST_ROWS = 320  # of a forced pass: more are no faster, and take memory
 EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
@@ -71,11 +71,13 @@ def load_library() -> ctypes.CDLL:
         "engine_tier": (text, [text]),
         "engine_product": (None, [pointer, pointer, pointer, number, number, number]),
         "engine_widen": (None, [pointer, small, pointer, number]),
+        "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
         "engine_add_linear": (small, [pointer, number, number, small]),
         "engine_pack": (small, [pointer, small, number, number, pointer, small, pointer, pointer, small]),
-        "engine_add_vector": (small, [pointer, pointer, number, small, small]),
+        "engine_add_vector": (small, [pointer, pointer, number, small]),
+        "engine_add_table": (small, [pointer, pointer, number, number, small, pointer]),
         "engine_add_positions": (small, [pointer, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
@@ -146,6 +148,11 @@ def widened(tensor: Tensor) -> Tensor:
     return found
 
 
+def count_infinite(tensor: Tensor) -> int:
+    """Return how many numbers of a tensor of floats are infinite, or no numbers."""
+    return int(load_library().engine_count_infinite(address_of(tensor), TYPES[tensor.dtype], tensor.size))
+
+
 def product(first: Tensor, then: Tensor) -> Tensor:
     """Return the weight of the map `then` after the map `first`, [out, middle] and [middle, in] -> [out, in].
 
@@ -212,23 +219,14 @@ class Engine:
             for part in parts:
                 self._pack(number, first, (part.outputs, part.inputs), *part.read())
                 first += part.outputs
-        tables = {
-            operation.value(slot.name)
+        widths = {
+            operation.value(slot.name): program.width(int(operation.slots[0]))
             for operation in (*program.encoder, *program.decoder)
             for slot in operation.kind.slots
             if slot.kind == "TABLE"
         }
         for number, vector in enumerate(program.vectors):
-            if isinstance(vector, Positions):
-                count = vector.count // vector.width
-                self._check(self._library.engine_add_positions(self._model, count, vector.width))
-                continue
-            tensor = vector.read()
-            if tensor.size != vector.count:
-                raise ValueError(f"a vector of {vector.count} numbers was read as {tensor.size}")
-            place, kept = address_of(tensor), int(number in tables)
-            kind = TYPES[tensor.dtype]
-            self._check(self._library.engine_add_vector(self._model, place, tensor.size, kind, kept))
+            self._add_vector(vector, widths.get(number))
         for space, width in program.buffers:
             self._check(self._library.engine_add_buffer(self._model, int(space), width))
         sides = [_packed(side) for side in (program.encoder, program.decoder)]
@@ -241,11 +239,28 @@ class Engine:
         if getattr(self, "_model", None):
             self._library.engine_free(self._model)
 
+    def _add_vector(self, vector: Vector | Positions, width: int | None) -> None:
+        """Add a vector, or a table with rows of this width."""
+        if isinstance(vector, Positions):
+            count = vector.count // vector.width
+            self._check(self._library.engine_add_positions(self._model, count, vector.width))
+            return
+        values, largest = _with_largest(vector.read())
+        if values.size != vector.count:
+            raise ValueError(f"a vector of {vector.count} numbers was read as {values.size}")
+        place, kind = address_of(values), TYPES[values.dtype]
+        if width is None:
+            self._check(self._library.engine_add_vector(self._model, place, vector.count, kind))
+            return
+        scales = None if largest is None else address_of(largest)
+        rows = vector.count // width
+        self._check(self._library.engine_add_table(self._model, place, rows, width, kind, scales))
+
     def _pack(
         self, number: int, first: int, shape: tuple[int, int], weight: Tensor | Codes, bias: Tensor | None
     ) -> None:
         """Pack the rows of a linear map from `first` on."""
-        weight, largest = weight if isinstance(weight, Codes) else (weight, None)
+        weight, largest = _with_largest(weight)
         if tuple(weight.shape) != shape or (bias is not None and bias.size != shape[0]):
             found = list(weight.shape), None if bias is None else list(bias.shape)
             raise ValueError(f"a linear map {list(shape)} was read with a weight {found[0]} and a bias {found[1]}")
@@ -270,6 +285,15 @@ class Engine:
         """Search for translations; `end` is -1 where there is no end token. `first_logits`: return those, too."""
         if not sources:
             return []
+        for name, values in (
+            ("limits", options.limits),
+            ("forces_end", options.forces_end),
+            ("prefixes", options.prefixes),
+        ):
+            if len(values) != len(sources) and (values or name == "limits"):
+                raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
+        if options.early_stopping not in EARLY_STOPPING:
+            raise ValueError(f'`early_stopping` must be True, False or "never", got {options.early_stopping!r}')
         special = {"start_token": start, "end_token": end, "pad_token": pad}
         parts = min(self.num_threads, len(sources))
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
@@ -285,6 +309,9 @@ class Engine:
         """Score given targets, one for each source."""
         if len(sources) != len(targets):
             raise ValueError(f"`targets` must be as many as the {len(sources)} sources, got {len(targets)}")
+        for row, target in enumerate(targets):
+            if not len(target):
+                raise ValueError(f"target {row} has no token")
         special = {"start_token": start, "end_token": end, "pad_token": pad}
         parts: list[list[int]] = []
         size = MOST_ROWS
@@ -477,6 +504,10 @@ class Engine:
         if number < 0:
             raise ValueError(f"the native engine refused: {self._library.engine_error().decode()}")
         return number
+
+
+def _with_largest(values: Tensor | Codes) -> tuple[Tensor, Tensor | None]:
+    return values if isinstance(values, Codes) else (values, None)
 
 
 def _packed(operations: list[Operation]) -> bytes:

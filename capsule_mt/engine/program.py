@@ -68,9 +68,12 @@ class Linear:
 
 
 class Vector:
-    """A tensor of any shape, read as a row of numbers. One object that is used twice is stored once."""
+    """A tensor of any shape, read as a row of numbers. One object that is used twice is stored once.
 
-    def __init__(self, count: int, read: Callable[[], Tensor]) -> None:
+    The table of an EMBED may be in `Codes`.
+    """
+
+    def __init__(self, count: int, read: Callable[[], Tensor | Codes]) -> None:
         self.count, self.read = count, read
 
 

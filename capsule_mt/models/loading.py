@@ -7,7 +7,6 @@ from typing import Any
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.engine.search import Readings
 from capsule_mt.models.int8 import INT8_FILE, Int8File
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
@@ -57,7 +56,6 @@ def load_model(
         listed = Shortlist.load(folder if shortlist is True else shortlist)
         listed.check(program.embeddings, program.vocabulary)
     decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
-    _check_numbers(folder, decoder)
     return LoadedModel(
         decoder=decoder,
         tokenizer=tokenizer,
@@ -114,13 +112,6 @@ def _tokens(
     if start is None:
         raise CheckpointError(f"{os.path.join(folder, CONFIG_FILE)}: lacks `{TOKENS[0]}`")
     return start, -1 if end is None else end, max(end or 0, 0) if pad is None else pad, at_end
-
-
-def _check_numbers(folder: str, decoder: EngineDecoder) -> None:
-    """Refuse weights that give no finite score of a first token."""
-    (found,) = decoder.force([[0]], [[0]], Readings())
-    if not found.log_probs[0] - found.log_probs[0] == 0:
-        raise CheckpointError(f"{folder}: the scores of the model are not finite")
 
 
 def _check_tokenizer(folder: str, tokenizer: FileTokenizer, sizes: tuple[int, int]) -> None:

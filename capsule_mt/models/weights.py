@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models import tensors
 
@@ -119,8 +120,12 @@ class SafetensorsFile:
             raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose among {wanted}")
         content = self.content(name)
         if entry.dtype == "F64":
-            return tensors.of_floats(array("d", content), entry.shape)
-        return Tensor(content, entry.dtype, entry.shape)
+            tensor = tensors.of_floats(array("d", content), entry.shape)
+        else:
+            tensor = Tensor(content, entry.dtype, entry.shape)
+        if infinite := count_infinite(tensor):
+            raise self.problem(name, f"`{name}` has {infinite} of {tensor.size} numbers that are not finite")
+        return tensor
 
     def content(self, name: str) -> bytearray:
         """Return the bytes of a tensor of any type."""

@@ -87,7 +87,10 @@ void engine_free(model_t *model) {
         free_pages(block->memory);
         free(block);
     }
-    for (int i = 0; i < model->num_vectors; i++) free(model->vectors[i].values);
+    for (int i = 0; i < model->num_vectors; i++) {
+        free(model->vectors[i].values);
+        free(model->vectors[i].largest);
+    }
     for (int i = 0; i < MOST_ARENAS; i++) free_chunks(model->arenas[i]);
     free(model->places);
     free(model->linears);
@@ -115,21 +118,23 @@ int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8)
     return model->num_linears++;
 }
 
-/* Numbers from `first` on as floats, in `memory` unless they are already. */
-static const float *floats_of(const model_t *model, const void *from, int type, int64_t first, int64_t count,
-                              float *memory) {
-    if (type == FLOAT32) return (const float *)from + first;
-    model->kernels->widen((const uint16_t *)from + first, type == BFLOAT16, memory, (long)count);
-    return memory;
-}
+static int64_t size_of(int type) { return type == FLOAT32 ? 4 : type == INT8 ? 1 : 2; }
 
 #define LARGEST_CODE 127
 
-/* A row of codes as floats, whose codes are these again. */
+/* Rounding these numbers again gives the same codes and the same largest magnitude, bit for bit. */
 static void widen_codes(const int8_t *codes, float largest, float *to, int64_t count) {
     float step = largest / LARGEST_CODE;
     for (int64_t i = 0; i < count; i++)
         to[i] = codes[i] == LARGEST_CODE ? largest : codes[i] == -LARGEST_CODE ? -largest : (float)codes[i] * step;
+}
+
+void read_floats(const model_t *model, const void *from, int type, float largest, int64_t first, int64_t count,
+                 float *to) {
+    const char *start = (const char *)from + first * size_of(type);
+    if (type == FLOAT32) memcpy(to, start, (size_t)count * 4);
+    else if (type == INT8) widen_codes((const int8_t *)start, largest, to, count);
+    else model->kernels->widen((const uint16_t *)start, type == BFLOAT16, to, (long)count);
 }
 
 int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, const void *weight, int type,
@@ -140,46 +145,58 @@ int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, cons
     if (first < 0 || first + outputs > linear->outputs)
         return wrong("outputs %lld to %lld of a linear map that has %ld", (long long)first,
                      (long long)(first + outputs), linear->outputs);
-    float *row = malloc((size_t)inputs * 4 + 64);
-    if (!row) return NO_MEMORY;
-    for (int64_t o = 0; o < outputs; o++) {
-        const float *values = row;
-        if (type == INT8) widen_codes((const int8_t *)weight + o * inputs, largest[o], row, inputs);
-        else values = floats_of(model, weight, type, o * inputs, inputs, row);
-        model->kernels->pack(linear, values, (long)(first + o), (long)(first + o + 1));
+    if (type == FLOAT32) {
+        model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
+    } else {
+        float *row = malloc((size_t)inputs * 4 + 64);
+        if (!row) return NO_MEMORY;
+        for (int64_t o = 0; o < outputs; o++) {
+            read_floats(model, weight, type, largest ? largest[o] : 0, o * inputs, inputs, row);
+            model->kernels->pack(linear, row, (long)(first + o), (long)(first + o + 1));
+        }
+        free(row);
     }
-    free(row);
-    if (bias) {
-        const float *values = floats_of(model, bias, bias_type, 0, outputs, linear->bias + first);
-        if (values != linear->bias + first) memcpy(linear->bias + first, values, (size_t)outputs * 4);
-    }
+    if (bias) read_floats(model, bias, bias_type, 0, 0, outputs, linear->bias + first);
     return 0;
 }
 
 /* A new vector for `count` numbers of this type; NULL where memory is short. */
-static void *new_vector(model_t *model, int64_t count, int type) {
+static vector_t *new_vector(model_t *model, int64_t count, int type) {
     vector_t *vectors = grow(model->vectors, model->num_vectors, sizeof(vector_t));
-    void *values = malloc((size_t)count * (type == FLOAT32 ? 4 : 2) + 64);
+    void *values = malloc((size_t)(count * size_of(type)) + 64);
     if (vectors) model->vectors = vectors;
     if (!vectors || !values) {
         free(values);
         return NULL;
     }
-    vectors[model->num_vectors++] = (vector_t){values, count, type};
-    return values;
+    vectors += model->num_vectors++;
+    *vectors = (vector_t){values, count, type, 0, NULL};
+    return vectors;
 }
 
-int engine_add_vector(model_t *model, const void *values, int64_t count, int type, int as_stored) {
-    void *copy = new_vector(model, count, as_stored ? type : FLOAT32);
-    if (!copy) return NO_MEMORY;
-    if (as_stored) memcpy(copy, values, (size_t)count * (type == FLOAT32 ? 4 : 2));
-    else if (floats_of(model, values, type, 0, count, copy) != copy) memcpy(copy, values, (size_t)count * 4);
+int engine_add_vector(model_t *model, const void *values, int64_t count, int type) {
+    vector_t *vector = new_vector(model, count, FLOAT32);
+    if (!vector) return NO_MEMORY;
+    read_floats(model, values, type, 0, 0, count, vector->values);
+    return model->num_vectors - 1;
+}
+
+int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type, const float *largest) {
+    vector_t *table = new_vector(model, rows * width, type);
+    if (!table) return NO_MEMORY;
+    table->is_table = 1;
+    memcpy(table->values, values, (size_t)(rows * width * size_of(type)));
+    if (type != INT8) return model->num_vectors - 1;
+    table->largest = malloc((size_t)rows * 4 + 4);
+    if (!table->largest) return NO_MEMORY;
+    memcpy(table->largest, largest, (size_t)rows * 4);
     return model->num_vectors - 1;
 }
 
 int engine_add_positions(model_t *model, int64_t count, int64_t width) {
-    float *values = new_vector(model, count * width, FLOAT32);
-    if (!values) return NO_MEMORY;
+    vector_t *vector = new_vector(model, count * width, FLOAT32);
+    if (!vector) return NO_MEMORY;
+    float *values = vector->values;
     for (int64_t i = 0; i < width; i++) {
         double power = pow(10000, 2 * (double)(i / 2) / (double)width);
         int64_t column = i % 2 ? (width + 1) / 2 + i / 2 : i / 2;
@@ -192,6 +209,18 @@ int engine_add_positions(model_t *model, int64_t count, int64_t width) {
 void engine_widen(const void *from, int type, float *to, int64_t count) {
     if (type == FLOAT32) memcpy(to, from, (size_t)count * 4);
     else choose_kernels(NULL)->widen(from, type == BFLOAT16, to, (long)count);
+}
+
+int64_t engine_count_infinite(const void *values, int type, int64_t count) {
+    int64_t found = 0;
+    const uint32_t *words = values;
+    const uint16_t *halves = values;
+    uint16_t exponent = type == BFLOAT16 ? 0x7f80 : 0x7c00;
+    if (type == FLOAT32)
+        for (int64_t i = 0; i < count; i++) found += (words[i] & 0x7f800000) == 0x7f800000;
+    else
+        for (int64_t i = 0; i < count; i++) found += (halves[i] & exponent) == exponent;
+    return found;
 }
 
 void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns) {

@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 7
+#define ENGINE_VERSION 8
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -122,6 +122,8 @@ EXPORTED const void *engine_kernels(const char *tier);
 EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 /* count numbers of a type, but for INT8, as floats. */
 EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
+/* How many of count numbers of a type, but for INT8, are infinite or none. */
+EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
 /* The following return -1 where memory is short, and -2 for what is wrong: see `engine_error`. Those that add return the
@@ -130,8 +132,10 @@ EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, 
 /* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for INT8. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
                          const float *largest, const void *bias, int bias_type);
-/* `as_stored`: keep half precision as it is, for the table of EMBED. */
-EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count, int type, int as_stored);
+EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count, int type);
+/* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for INT8. */
+EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
+                              const float *largest);
 /* Marian's positions: sines in the first half of the width, then cosines. */
 EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width);
 EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);

@@ -53,7 +53,8 @@ static void embed(run_t *run, const operation_t *op) {
         int64_t token = of_words ? run->request->words[row] : run->tokens[row];
         int64_t position = of_words ? run->word_position[row] : run->row_position ? run->row_position[row] : run->step;
         float *out = row_of(run, OUT_OF(op), row);
-        read_vector(run->model, table, token * width, width, out);
+        float largest = table->largest ? table->largest[token] : 0;
+        read_floats(run->model, table->values, table->type, largest, token * width, width, out);
         for (int64_t i = 0; i < width; i++) out[i] = scale * out[i] + (positions ? positions[position * width + i] : 0);
     }
 }

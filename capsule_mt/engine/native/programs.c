@@ -58,9 +58,10 @@ static int check_slots(const model_t *model, const operation_t *op) {
         }
         if (op->slots[i] >= count || op->slots[i] < (is_maybe ? -1 : 0))
             return wrong("slot %d of %s is %d, of %d", i, kinds[op->kind].name, op->slots[i], count);
-        if ((slots[i] == VECTOR || slots[i] == MAYBE_VECTOR) && op->slots[i] >= 0 &&
-            model->vectors[op->slots[i]].type != FLOAT32)
-            return wrong("slot %d of %s is a table", i, kinds[op->kind].name);
+        int is_vector = slots[i] == VECTOR || slots[i] == MAYBE_VECTOR;
+        if ((is_vector || slots[i] == TABLE) && op->slots[i] >= 0 &&
+            model->vectors[op->slots[i]].is_table == is_vector)
+            return wrong("slot %d of %s is a %s", i, kinds[op->kind].name, is_vector ? "table" : "vector");
     }
     return 0;
 }
@@ -346,7 +347,7 @@ int check_request(const model_t *model, const request_t *request) {
     if (check_readings(model, request)) return IS_WRONG;
     for (int64_t i = 0; i < request->num_sources; i++) {
         if (request->lengths[i] < 1) return wrong("source %lld has no token", (long long)i);
-        if ((request->limits[i] < 1 && !request->targets) || request->limits[i] > request->longest)
+        if (request->limits[i] < 1 || request->limits[i] > request->longest)
             return wrong("the limit of source %lld is %lld", (long long)i, (long long)request->limits[i]);
         if (request->lengths[i] > longest) longest = request->lengths[i];
         num_words += request->lengths[i];
@@ -367,6 +368,10 @@ int check_request(const model_t *model, const request_t *request) {
     if (request->targets && check_lists(model, "target", request->targets, request->target_lengths, request->limits,
                                         request->num_sources, 1))
         return IS_WRONG;
+    for (int64_t i = 0; request->candidates && i < request->num_candidates; i++) {
+        int64_t token = request->candidates[i];
+        if (check_tokens("the shortlist", &token, 1, model->vocabulary)) return IS_WRONG;
+    }
     int64_t end = request->end_token < 0 ? 0 : request->end_token;
     for (int64_t i = 0; i < request->num_suppressed; i++) {
         int64_t token = request->suppressed[i];

@@ -10,9 +10,10 @@
 #include <string.h>
 
 typedef struct {
-    void *values; /* floats, but for a table that is kept as it is stored */
+    void *values; /* floats, but for a table, which is kept as it is stored */
     int64_t count;
-    int type;
+    int type, is_table;
+    float *largest; /* of each row of a table of INT8 */
 } vector_t;
 
 typedef struct {
@@ -160,11 +161,9 @@ static inline float *row_of(const run_t *run, int buffer, int64_t row) {
     return run->values[buffer] + row * width_of(run, buffer);
 }
 static inline const float *vector_of(const run_t *run, int number) { return run->model->vectors[number].values; }
-/* Some numbers of a vector, as floats. */
-static inline void read_vector(const model_t *model, const vector_t *vector, int64_t first, int64_t count, float *to) {
-    if (vector->type == FLOAT32) memcpy(to, (const float *)vector->values + first, (size_t)count * 4);
-    else model->kernels->widen((const uint16_t *)vector->values + first, vector->type == BFLOAT16, to, (long)count);
-}
+/* engine.c: numbers from `first` on, as floats; codes with their largest magnitude. */
+void read_floats(const model_t *model, const void *from, int type, float largest, int64_t first, int64_t count,
+                 float *to);
 
 /* What the head that is read attends to, from a row at a step. */
 static inline float *attended_by(const run_t *run, int64_t step, int64_t row) {

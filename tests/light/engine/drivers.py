@@ -1,9 +1,11 @@
 """Programs in C that run the engine outside of Python: natively, under sanitizers, or for another processor."""
 
 import ctypes
+import struct
 import subprocess
 import sys
 import threading
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,14 @@ class EmulatedLibrary:
     def engine_error(self) -> bytes:
         return b"see what the program printed"
 
+    def engine_widen(self, values: int, kind: int, to: int, count: int) -> None:
+        halves = array("H", ctypes.string_at(values, 2 * count))
+        if kind == 1:
+            floats = array("f", struct.unpack(f"{count}e", halves.tobytes())).tobytes()
+        else:
+            floats = array("I", [half << 16 for half in halves]).tobytes()
+        ctypes.memmove(to, floats, 4 * count)
+
     def engine_add_linear(self, model: int, outputs: int, inputs: int, int8: int) -> int:
         self.inputs.append(inputs)
         self._add(model, _call("l", outputs, inputs, int8))
@@ -80,16 +90,16 @@ class EmulatedLibrary:
         bias: int | None,
         bias_kind: int,
     ) -> int:
-        sizes = {weight: outputs * self.inputs[linear] * SIZES[kind], largest: 4 * outputs}
-        sizes[bias] = outputs * SIZES[bias_kind]
         written = _call("w", linear, first, outputs) + _number(kind) + _number(bias_kind)
-        for place in (weight, largest, bias):
-            size = -1 if place is None else sizes[place]
-            written += _number(size) + (b"" if place is None else ctypes.string_at(place, size))
+        written += _some(weight, outputs * self.inputs[linear] * SIZES[kind]) + _some(largest, 4 * outputs)
+        return self._add(model, written + _some(bias, outputs * SIZES[bias_kind]))
+
+    def engine_add_vector(self, model: int, values: int, count: int, kind: int) -> int:
+        written = _call("v", count, kind, 0) + _some(values, SIZES[kind] * count)
         return self._add(model, written)
 
-    def engine_add_vector(self, model: int, values: int, count: int, kind: int, as_stored: int) -> int:
-        written = _call("v", count, kind, as_stored) + ctypes.string_at(values, SIZES[kind] * count)
+    def engine_add_table(self, model: int, values: int, rows: int, width: int, kind: int, largest: int | None) -> int:
+        written = _call("e", rows, width, kind) + _some(values, SIZES[kind] * rows * width) + _some(largest, 4 * rows)
         return self._add(model, written)
 
     def engine_add_positions(self, model: int, count: int, width: int) -> int:
@@ -160,6 +170,11 @@ class EmulatedLibrary:
 
 def _sum(numbers: int | None, count: int) -> int:
     return 0 if numbers is None else sum((ctypes.c_int64 * count).from_address(numbers))
+
+
+def _some(place: int | None, size: int) -> bytes:
+    """Return so many bytes after their number, or after -1 where there is no place."""
+    return _number(-1) if place is None else _number(size) + ctypes.string_at(place, size)
 
 
 def _number(value: int) -> bytes:

@@ -20,6 +20,7 @@ from capsule_mt.engine.program import (
     Space,
     Tensor,
     UnsupportedModelError,
+    Vector,
     Writer,
     operations,
 )
@@ -214,6 +215,23 @@ def test_codes_are_packed_as_the_weights_that_they_stand_for(int8):
         weight = packed if as_codes else tensor(list(values), outputs, inputs)
         program.linears[0] = (Linear(outputs, inputs, lambda weight=weight: (weight, None)), *program.linears[0][1:])
         found.append(log_probs(program, int8=int8))
+    assert found[0] == found[1]
+
+
+@needs_engine
+def test_a_table_of_codes_has_the_rows_that_they_stand_for():
+    """Step sizes of a power of two, so that float arithmetic is exact."""
+    found = []
+    for as_codes in (True, False):
+        program, weights = attention(), Weights(11)
+        table = next(number for number, one in enumerate(program.vectors) if isinstance(one, Vector))
+        codes = [weights.random.randint(-127, 127) for _ in range(program.vectors[table].count)]
+        steps = [2.0 ** -weights.random.randint(5, 8) for _ in range(len(codes) // WIDTH)]
+        values = tensor([code * steps[place // WIDTH] for place, code in enumerate(codes)])
+        packed = Codes(Tensor(array("b", codes), "I8", (len(steps), WIDTH)), tensor([127 * step for step in steps]))
+        stored = packed if as_codes else values
+        program.vectors[table].read = lambda stored=stored: stored
+        found.append(log_probs(program, int8=False))
     assert found[0] == found[1]
 
 

@@ -71,7 +71,11 @@ int main(int count, char **arguments) {
             void *weight = some_bytes(), *largest = some_bytes(), *bias = some_bytes();
             failed = engine_pack(model, (int)a, b, c, weight, type, largest, bias, bias_type) < 0;
         }
-        if (call == 'v') failed = engine_add_vector(model, bytes(a * (b ? 2 : 4)), a, (int)b, (int)c) < 0;
+        if (call == 'v') failed = engine_add_vector(model, some_bytes(), a, (int)b) < 0;
+        if (call == 'e') {
+            void *values = some_bytes();
+            failed = engine_add_table(model, values, a, b, (int)c, some_bytes()) < 0;
+        }
         if (call == 's') failed = engine_add_positions(model, a, b) < 0;
         if (call == 'b') failed = engine_add_buffer(model, (int)a, b) < 0;
         if (call == 'p') {
