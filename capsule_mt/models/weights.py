@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from capsule_mt.engine.library import count_infinite
-from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.models import tensors
 
 WEIGHTS_FILE = "model.safetensors"
+PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
@@ -88,6 +89,8 @@ class SafetensorsFile:
     def in_folder(cls, folder: str | os.PathLike[str]) -> "SafetensorsFile":
         """Open the weights in a folder: one file, or an index and its parts."""
         file, index = os.path.join(folder, WEIGHTS_FILE), os.path.join(folder, INDEX_FILE)
+        if os.path.exists(os.path.join(folder, PICKLED_FILE)) and not (os.path.exists(file) or os.path.exists(index)):
+            raise UnsupportedModelError(f"{folder}: {PICKLED_FILE} needs hf-capsule-mt, which saves {WEIGHTS_FILE}")
         if os.path.exists(file) or not os.path.exists(index):
             return cls(file)
         weight_map = read_json(index).get("weight_map")

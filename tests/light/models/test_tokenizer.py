@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import CheckpointError
 from tests.light.models.files import edit_json, golden
@@ -64,7 +65,7 @@ def test_files_that_are_no_tokenizers(folder):
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not load: "):
         FileTokenizer(folder)
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file; .* needs hf-capsule-mt"):
+    with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: no such file; .* needs hf-capsule-mt"):
         FileTokenizer(folder)
     shutil.copy(folder / "config.json", folder / "tokenizer.json")
     (folder / "tokenizer_config.json").write_text("[]")

@@ -8,6 +8,7 @@ from array import array
 import pytest
 
 from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models import tensors
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from tests.light.models.files import golden, read_header, write_file, write_tensors
@@ -124,6 +125,14 @@ def test_parts(tmp_path):
 def test_an_index_that_leaves_its_folder(part, tmp_path):
     with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` has .* for `y`, which is no file beside it"):
         SafetensorsFile.in_folder(sharded(tmp_path, y=part))
+
+
+def test_a_folder_of_other_weights(tmp_path):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: no such file"):
+        SafetensorsFile.in_folder(tmp_path)
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(UnsupportedModelError, match=r"pytorch_model\.bin needs hf-capsule-mt"):
+        SafetensorsFile.in_folder(tmp_path)
 
 
 def test_an_index_that_does_not_fit(tmp_path):
