@@ -3,8 +3,8 @@
 import ctypes
 import functools
 import os
-import platform
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
