@@ -71,6 +71,7 @@ def load_library() -> ctypes.CDLL:
         "engine_tier": (text, [text]),
         "engine_product": (None, [pointer, pointer, pointer, number, number, number]),
         "engine_widen": (None, [pointer, small, pointer, number]),
+        "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
         "engine_add_linear": (small, [pointer, number, number, small]),
@@ -145,6 +146,11 @@ def widened(tensor: Tensor) -> Tensor:
     found = Tensor(values, "F32", tensor.shape)
     load_library().engine_widen(address_of(tensor), TYPES[tensor.dtype], address_of(found), tensor.size)
     return found
+
+
+def count_infinite(tensor: Tensor) -> int:
+    """Return how many numbers of a tensor of floats are infinite, or no numbers."""
+    return int(load_library().engine_count_infinite(address_of(tensor), TYPES[tensor.dtype], tensor.size))
 
 
 def product(first: Tensor, then: Tensor) -> Tensor:

@@ -211,6 +211,18 @@ void engine_widen(const void *from, int type, float *to, int64_t count) {
     else choose_kernels(NULL)->widen(from, type == BFLOAT16, to, (long)count);
 }
 
+int64_t engine_count_infinite(const void *values, int type, int64_t count) {
+    int64_t found = 0;
+    const uint32_t *words = values;
+    const uint16_t *halves = values;
+    uint16_t exponent = type == BFLOAT16 ? 0x7f80 : 0x7c00;
+    if (type == FLOAT32)
+        for (int64_t i = 0; i < count; i++) found += (words[i] & 0x7f800000) == 0x7f800000;
+    else
+        for (int64_t i = 0; i < count; i++) found += (halves[i] & exponent) == exponent;
+    return found;
+}
+
 void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns) {
     double *sums = malloc((size_t)columns * 8 + 8);
     for (int64_t r = 0; sums && r < rows; r++) {

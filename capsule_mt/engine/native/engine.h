@@ -122,6 +122,8 @@ EXPORTED const void *engine_kernels(const char *tier);
 EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 /* count numbers of a type, but for CODES, as floats. */
 EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
+/* How many of count numbers of a type, but for INT8, are infinite or none. */
+EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
 /* The following return -1 where memory is short, and -2 for what is wrong: see `engine_error`. Those that add return the
