@@ -167,7 +167,7 @@ def test_doctor(program, monkeypatch):
     assert code == 0
     for word in ("hf-capsule-mt", "torch", "transformers", "sentencepiece", "processor", "features", "GPU"):
         assert word in printed
-    assert 'XX' in printed
+    assert "XX" in printed
     assert "installed  (BLEU, chrF, TER" in printed
 
 
