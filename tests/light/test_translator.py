@@ -218,6 +218,7 @@ def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
 @pytest.mark.parametrize(("length_penalty", "weight", "best"), [(1.0, 0.5, 0), (0.0, 0.5, 2), (0.0, 9.0, 0)])
 def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
     """Beam search's score of the ranks is -1, -2, -3, or times 4, 3 and 2 tokens; they leave 0, 1/3 and 2/3 out."""
+
     class Even(Echo):
         def hypothesis(self, source, lost, limit):
             found = super().hypothesis(source, lost, limit)
