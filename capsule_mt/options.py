@@ -142,7 +142,8 @@ def _limits(model: LoadedModel, lengths: Sequence[int], given: Mapping[str, Any]
     ends = model.end >= 0
     forced = ends and setting(model, given, "forced_eos_token_id") in (model.end, [model.end])
     if given.get("max_new_tokens") is not None or given.get("max_length") is not None:
-        new_tokens = given.get("max_new_tokens")
+        # as in `generate()`, where the checkpoint's `max_new_tokens` goes before a `max_length`, unless it is None
+        new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **given}["max_new_tokens"]
         longest = int(given["max_length"]) - 1 if new_tokens is None else int(new_tokens)
         return [longest] * len(lengths), [forced] * len(lengths)
     allowed = _limit_of_checkpoint(model)

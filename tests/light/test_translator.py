@@ -135,7 +135,8 @@ def asked(lengths=(4,), given=(), **facts):
         ({}, {"generation": {"max_new_tokens": 12, "forced_eos_token_id": 1}}, [12, 12], [True, True]),
         ({}, {"end": -1}, [42, 36], [False, False]),
         ({"max_length": 9}, {"longest_target": 5}, [8, 8], [False, False]),
-        ({"max_new_tokens": None, "max_length": 5}, {}, [4, 4], [False, False]),
+        ({"max_length": 9}, {"generation": {"max_new_tokens": 12}}, [12, 12], [False, False]),  # as in `generate()`
+        ({"max_new_tokens": None, "max_length": 5}, {"generation": {"max_new_tokens": 12}}, [4, 4], [False, False]),
         ({"max_new_tokens": 3, "max_length": 9}, {"generation": {"max_new_tokens": 12}}, [3, 3], [False, False]),
         ({"max_new_tokens": 3, "forced_eos_token_id": 1}, {}, [3, 3], [True, True]),
         ({"max_time": 60.0}, {"longest_target": 41}, [40, 36], [False, True]),
