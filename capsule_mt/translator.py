@@ -249,6 +249,8 @@ class Translator:
         coverage: CoverageOptions | None = None,
         batch_size: int = 16,
         batch_tokens: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> list[Translation]:
         """Return given translations, such as another system's, with their scores and what they cover.
 
@@ -261,6 +263,7 @@ class Translator:
             coverage: find what was left out, and how.
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
+            src_lang, tgt_lang: for tokenizers that have languages.
         """
         for name, given in (("texts", texts), ("translations", translations)):
             if isinstance(given, str):
@@ -268,7 +271,14 @@ class Translator:
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
         options = TranslationOptions(
-            batch_size, batch_tokens, coverage, split_sentences=False, truncation=True, copy=False
+            batch_size,
+            batch_tokens,
+            coverage,
+            split_sentences=False,
+            truncation=True,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            copy=False,
         )
         segmenter, method = self._segmenter(options), self._method(options)
         documents = [segmenter.document(text) for text in texts]

@@ -72,5 +72,6 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
 
     for point in entry_points(group=GROUP):
         load = point.load()
-        return load(models, backend=arguments.backend, cpu=arguments.cpu, dtype=arguments.dtype, int8=arguments.int8)
+        names = ("backend", "cpu", "dtype", "int8", "shortlist")
+        return load(models, **{name: getattr(arguments, name) for name in names})
     raise ValueError(f"{reason}: this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt")
