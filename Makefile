@@ -3,6 +3,7 @@
 #            older processor, most of them on the lowest transformers
 # test-slow  the tests that take longer, too
 # test-processors  the model tests with the arithmetic of several processors
+# test-newest  install the wheel without constraints, and run a quick set of tests on the newest of all
 # test-dist  build the wheel and the source distribution, and test them in an empty environment
 # docs       build the site into build/site, and check its links
 # check      lint, format, types, and whether the installed versions fit each other
@@ -17,7 +18,7 @@ MODEL_TESTS := tests/golden tests/routing tests/modeling tests/pipelines
 PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2)
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow test-processors test-dist docs check clean
+.PHONY: demo test test-slow test-processors test-newest test-dist docs check clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/capsule-mt quickstart
@@ -33,6 +34,9 @@ test-processors: $(VENV)/ready
 
 test-slow: $(VENV)/ready
 	$(VENV)/bin/python $(PYTEST) -m slow
+
+test-newest:
+	tests/newest.sh $(PYTHON)
 
 test-dist:
 	tests/dist.sh $(PYTHON)

@@ -5,7 +5,7 @@
 
 Each file is a block: its translation appears whole, under the same name, or not at all. The same command again
 translates the files that are missing, also after a machine was lost. All machines read the checkpoint and write the
-folder, so both are on a shared file system. Needs `pip install hf-capsule-mt "ray[data]"`.
+folder, so both are on a shared file system. Needs this package and `pip install "ray[data]"`.
 """
 
 import argparse

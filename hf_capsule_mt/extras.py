@@ -3,8 +3,6 @@
 import importlib.util
 from typing import NamedTuple
 
-DISTRIBUTION = "hf-capsule-mt"
-
 
 class Extra(NamedTuple):
     """An extra of pyproject.toml: what it is for, and the modules that it installs."""
@@ -37,7 +35,7 @@ EXTRA_OF = {
 
 
 def install_line(extra: str) -> str:
-    return f'pip install "{DISTRIBUTION}[{extra}]"'
+    return f'pip install ".[{extra}]" in a clone'
 
 
 def missing_modules(extra: str) -> list[str]:

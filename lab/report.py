@@ -17,6 +17,7 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
+from hf_capsule_mt.extras import install_line
 from lab import capsule_variants, capsules_fairly, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
@@ -143,7 +144,7 @@ def main() -> None:
     if arguments.no_pictures:
         return
     if importlib.util.find_spec("matplotlib") is None:
-        print("No pictures, which need matplotlib: pip install hf-capsule-mt[analysis]")
+        print("No pictures, which need matplotlib: " + install_line("analysis"))
         return
     draw(records, arguments.pictures)
     print(f"Pictures in {arguments.pictures}")

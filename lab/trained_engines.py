@@ -79,7 +79,7 @@ def _measure_checkpoint(
 
 def check_float32(cell: dict[str, dict[str, Any]], sentences: int, title: str) -> None:
     """Raise if a float32 engine of the package has other tokens than `generate()`, but for a tie or two."""
-    for name, (_, int8) in BACKENDS.items():
+    for name, int8 in NATIVE.items():
         if not int8 and cell[name]["same"] < SAME_SHARE * sentences:
             raise ValueError(
                 f"{title}: only {cell[name]['same']} of {sentences} translations by {name} are those of {STOCK}"

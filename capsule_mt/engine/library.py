@@ -3,8 +3,8 @@
 import ctypes
 import functools
 import os
-import platform
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -18,9 +18,10 @@ VERSION = 8
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
-LIBRARY = FOLDER / f"engine.{ {'Windows': 'dll', 'Darwin': 'dylib'}.get(platform.system(), 'so') }"
+SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
+LIBRARY = FOLDER / f"engine.{SUFFIX}"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
-MOST_ROWS = 80  # of a forced pass: what more rows need leaves the cache
+MOST_ROWS = 320  # of a forced pass: more are no faster, and take memory
 EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
@@ -71,6 +72,7 @@ def load_library() -> ctypes.CDLL:
         "engine_tier": (text, [text]),
         "engine_product": (None, [pointer, pointer, pointer, number, number, number]),
         "engine_widen": (None, [pointer, small, pointer, number]),
+        "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
         "engine_add_linear": (small, [pointer, number, number, small]),
@@ -145,6 +147,11 @@ def widened(tensor: Tensor) -> Tensor:
     found = Tensor(values, "F32", tensor.shape)
     load_library().engine_widen(address_of(tensor), TYPES[tensor.dtype], address_of(found), tensor.size)
     return found
+
+
+def count_infinite(tensor: Tensor) -> int:
+    """Return how many numbers of a tensor of floats are infinite, or no numbers."""
+    return int(load_library().engine_count_infinite(address_of(tensor), TYPES[tensor.dtype], tensor.size))
 
 
 def product(first: Tensor, then: Tensor) -> Tensor:
@@ -279,6 +286,15 @@ class Engine:
         """Search for translations; `end` is -1 where there is no end token. `first_logits`: return those, too."""
         if not sources:
             return []
+        for name, values in (
+            ("limits", options.limits),
+            ("forces_end", options.forces_end),
+            ("prefixes", options.prefixes),
+        ):
+            if len(values) != len(sources) and (values or name == "limits"):
+                raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
+        if options.early_stopping not in EARLY_STOPPING:
+            raise ValueError(f'`early_stopping` must be True, False or "never", got {options.early_stopping!r}')
         special = {"start_token": start, "end_token": end, "pad_token": pad}
         parts = min(self.num_threads, len(sources))
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))

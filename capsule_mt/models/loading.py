@@ -17,6 +17,11 @@ from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Safetensors
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 # a vocabulary may be rounded up to a multiple of one of these
 PADDED_TO = (8, 16, 32, 64, 128)
+# what older checkpoints say of generating in config.json
+GENERATION_FIELDS = (
+    *("num_beams", "max_length", "max_new_tokens", "min_length", "length_penalty", "early_stopping"),
+    *("no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
+)
 TOKENS = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")
 
 
@@ -38,7 +43,10 @@ def load_model(
     config_file = os.path.join(folder, CONFIG_FILE)
     if not os.path.isfile(config_file):
         raise CheckpointError(f"{folder}: no such folder, or no {CONFIG_FILE} in it")
-    config, generation = read_json(config_file), _generation(folder)
+    config = read_json(config_file)
+    generation, calibration = _generation(folder, config), config.get("coverage_calibration") or {}
+    if not isinstance(calibration, dict):
+        raise CheckpointError(f"{config_file}: `coverage_calibration` must be an object, got {calibration!r}")
     program, _ = write_program(config, weights_in(folder), config_file)
     tokenizer = FileTokenizer(folder)
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
@@ -56,7 +64,7 @@ def load_model(
         end=end,
         pad=pad,
         generation=generation | ({} if at_end is None else {"forced_eos_token_id": at_end}),
-        calibration=config.get("coverage_calibration") or {},
+        calibration=calibration,
         longest_source=program.longest_source,
         longest_target=program.longest_target,
         follows_past_and_future=program.follows_past_and_future,
@@ -71,9 +79,12 @@ def weights_in(folder: str) -> Weights:
     return SafetensorsFile.in_folder(folder)
 
 
-def _generation(folder: str) -> dict[str, Any]:
+def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of generating, as transformers reads them."""
     file = os.path.join(folder, GENERATION_FILE)
-    return read_json(file) if os.path.isfile(file) else {}
+    if os.path.isfile(file):
+        return read_json(file)
+    return {name: config[name] for name in GENERATION_FIELDS if config.get(name) is not None}
 
 
 def _tokens(

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as FastTokenizer
 
+from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
 
@@ -61,7 +62,7 @@ class FileTokenizer:
 
 def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
     if not os.path.isfile(file):
-        raise CheckpointError(f"{file}: no such file; a tokenizer of another kind needs hf-capsule-mt")
+        raise UnsupportedModelError(f"{file}: no such file; a tokenizer of another kind needs hf-capsule-mt")
     try:
         tokenizer = FastTokenizer.from_file(file)
     except Exception as error:  # `tokenizers` raises nothing more special

@@ -6,10 +6,12 @@ from array import array
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.engine.library import count_infinite
+from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.models import tensors
 
 WEIGHTS_FILE = "model.safetensors"
+PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
@@ -87,6 +89,8 @@ class SafetensorsFile:
     def in_folder(cls, folder: str | os.PathLike[str]) -> "SafetensorsFile":
         """Open the weights in a folder: one file, or an index and its parts."""
         file, index = os.path.join(folder, WEIGHTS_FILE), os.path.join(folder, INDEX_FILE)
+        if os.path.exists(os.path.join(folder, PICKLED_FILE)) and not (os.path.exists(file) or os.path.exists(index)):
+            raise UnsupportedModelError(f"{folder}: {PICKLED_FILE} needs hf-capsule-mt, which saves {WEIGHTS_FILE}")
         if os.path.exists(file) or not os.path.exists(index):
             return cls(file)
         weight_map = read_json(index).get("weight_map")
@@ -119,8 +123,12 @@ class SafetensorsFile:
             raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose among {wanted}")
         content = self.content(name)
         if entry.dtype == "F64":
-            return tensors.of_floats(array("d", content), entry.shape)
-        return Tensor(content, entry.dtype, entry.shape)
+            tensor = tensors.of_floats(array("d", content), entry.shape)
+        else:
+            tensor = Tensor(content, entry.dtype, entry.shape)
+        if infinite := count_infinite(tensor):
+            raise self.problem(name, f"`{name}` has {infinite} of {tensor.size} numbers that are not finite")
+        return tensor
 
     def content(self, name: str) -> bytearray:
         """Return the bytes of a tensor of any type."""
@@ -150,7 +158,10 @@ def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]
         if not 0 < length <= min(size - 8, LONGEST_HEADER):
             raise CheckpointError(f"{file}: is no safetensors file, or it is cut off")
         header = _json_object(file, stream.read(length))
-    metadata |= header.pop("__metadata__", None) or {}
+    described = header.pop("__metadata__", {})
+    if not isinstance(described, dict):
+        raise CheckpointError(f"{file}: `__metadata__` must be an object, got {described!r}")
+    metadata |= described
     end, found = 0, []
     for name, facts in header.items():
         begin, stop, entry = _checked(file, name, facts, 8 + length)

@@ -28,7 +28,7 @@ MOST_TOKENS = 2**27  # of a vocabulary
 
 # the file beside a checkpoint that transformers runs with `trust_remote_code=True`
 CODE_MODULE = "modeling_hf_capsule_mt"
-LOADER = """\"\"\"Lead transformers to the package hf_capsule_mt: pip install hf-capsule-mt
+LOADER = """\"\"\"Lead transformers to the package hf_capsule_mt: `pip install .` in a clone of it
 
 After `import hf_capsule_mt`, this file and `trust_remote_code=True` are not needed. `capsule-mt export` writes a
 checkpoint whose own code is here, so that it needs no package.

@@ -63,7 +63,7 @@ LIGHT_LIBRARIES = {"tokenizers", "fastapi", "uvicorn", "starlette"}
 OWN = {*PACKAGES, "scripts", "lab", "tests"}
 
 FOLDERS = (*PACKAGES, "scripts", "lab", "tests")
-FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if path.name != "hatch_build.py")
 
 
 def imports(path: Path, source: str):

@@ -118,7 +118,7 @@ int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8)
     return model->num_linears++;
 }
 
-static int64_t size_of(int type) { return type == FLOAT32 ? 4 : type == INT8 ? 1 : 2; }
+static int64_t size_of(int type) { return type == FLOAT32 ? 4 : type == CODES ? 1 : 2; }
 
 #define LARGEST_CODE 127
 
@@ -133,7 +133,7 @@ void read_floats(const model_t *model, const void *from, int type, float largest
                  float *to) {
     const char *start = (const char *)from + first * size_of(type);
     if (type == FLOAT32) memcpy(to, start, (size_t)count * 4);
-    else if (type == INT8) widen_codes((const int8_t *)start, largest, to, count);
+    else if (type == CODES) widen_codes((const int8_t *)start, largest, to, count);
     else model->kernels->widen((const uint16_t *)start, type == BFLOAT16, to, (long)count);
 }
 
@@ -186,7 +186,7 @@ int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t w
     if (!table) return NO_MEMORY;
     table->is_table = 1;
     memcpy(table->values, values, (size_t)(rows * width * size_of(type)));
-    if (type != INT8) return model->num_vectors - 1;
+    if (type != CODES) return model->num_vectors - 1;
     table->largest = malloc((size_t)rows * 4 + 4);
     if (!table->largest) return NO_MEMORY;
     memcpy(table->largest, largest, (size_t)rows * 4);
@@ -209,6 +209,18 @@ int engine_add_positions(model_t *model, int64_t count, int64_t width) {
 void engine_widen(const void *from, int type, float *to, int64_t count) {
     if (type == FLOAT32) memcpy(to, from, (size_t)count * 4);
     else choose_kernels(NULL)->widen(from, type == BFLOAT16, to, (long)count);
+}
+
+int64_t engine_count_infinite(const void *values, int type, int64_t count) {
+    int64_t found = 0;
+    const uint32_t *words = values;
+    const uint16_t *halves = values;
+    uint16_t exponent = type == BFLOAT16 ? 0x7f80 : 0x7c00;
+    if (type == FLOAT32)
+        for (int64_t i = 0; i < count; i++) found += (words[i] & 0x7f800000) == 0x7f800000;
+    else
+        for (int64_t i = 0; i < count; i++) found += (halves[i] & exponent) == exponent;
+    return found;
 }
 
 void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns) {

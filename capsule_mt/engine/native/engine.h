@@ -20,8 +20,8 @@
  * in them moved along as beams are reordered. */
 enum space { OF_WORDS, OF_SOURCES, OF_HYPOTHESES, OF_STATES };
 
-/* How weights are given; INT8 as codes with the largest magnitude of each row. */
-enum type { FLOAT32, FLOAT16, BFLOAT16, INT8 };
+/* How weights are given; CODES of int8 with the largest magnitude of each row. */
+enum type { FLOAT32, FLOAT16, BFLOAT16, CODES };
 
 /* The kinds of operations, and the places of their slots, such as EMBED_table. */
 #define OPERATION(name, help, ...) name,
@@ -120,18 +120,20 @@ EXPORTED const char *engine_tier(const char *name);
 EXPORTED const void *engine_kernels(const char *tier);
 /* c [rows, columns] = a [rows, inner] b [inner, columns], summed in double precision. */
 EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
-/* count numbers of a type, but for INT8, as floats. */
+/* count numbers of a type, but for CODES, as floats. */
 EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
+/* How many of count numbers of a type, but for INT8, are infinite or none. */
+EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
 /* The following return -1 where memory is short, and -2 for what is wrong: see `engine_error`. Those that add return the
  * number of what was added. */
 EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8);
-/* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for INT8. */
+/* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
                          const float *largest, const void *bias, int bias_type);
 EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count, int type);
-/* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for INT8. */
+/* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for CODES. */
 EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
                               const float *largest);
 /* Marian's positions: sines in the first half of the width, then cosines. */

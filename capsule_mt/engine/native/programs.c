@@ -368,6 +368,10 @@ int check_request(const model_t *model, const request_t *request) {
     if (request->targets && check_lists(model, "target", request->targets, request->target_lengths, request->limits,
                                         request->num_sources, 1))
         return IS_WRONG;
+    for (int64_t i = 0; request->candidates && i < request->num_candidates; i++) {
+        int64_t token = request->candidates[i];
+        if (check_tokens("the shortlist", &token, 1, model->vocabulary)) return IS_WRONG;
+    }
     int64_t end = request->end_token < 0 ? 0 : request->end_token;
     for (int64_t i = 0; i < request->num_suppressed; i++) {
         int64_t token = request->suppressed[i];

@@ -13,7 +13,7 @@ typedef struct {
     void *values; /* floats, but for a table, which is kept as it is stored */
     int64_t count;
     int type, is_table;
-    float *largest; /* of each row of a table of INT8 */
+    float *largest; /* of each row of a table of CODES */
 } vector_t;
 
 typedef struct {

@@ -158,8 +158,11 @@ def test_a_prefix_as_long_as_the_limit_is_the_translation():
 class Listed:
     """A shortlist of a few tokens."""
 
+    def __init__(self, end: int = 50) -> None:
+        self.tokens = range(30, end)
+
     def of_source(self, source, *further):
-        return sorted({*range(30, 50), *source, *further})
+        return sorted({*self.tokens, *source, *further})
 
 
 @names
@@ -202,6 +205,13 @@ def test_options_of_generate_are_refused():
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((2, 0)))), "no head 0 in layer 2"),
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((0, 2)))), "no head 2 in layer 0"),
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings(guided=True))), "no PAST and FUTURE"),
+        (lambda d: d.translate([[5]], SearchOptions([5, 5])), "`limits` must be one for each of the 1 sources, got 2"),
+        (lambda d: d.translate([[5]], SearchOptions([5], prefixes=[[], []])), "`prefixes` must be one for each"),
+        (
+            lambda d: d.translate([[5]], SearchOptions([5], early_stopping="no")),
+            "`early_stopping` must be True, False",
+        ),
+        (lambda d: d.translate([[5]], SearchOptions([5], shortlist=Listed(62))), "the shortlist: token 61"),
         (lambda d: d.force([[5]], [[]], Readings()), "target 0 has no token"),
         (lambda d: d.force([[5]], [[70]], Readings()), "target: token 70"),
         (lambda d: d.force([[5]], [[7], [8]], Readings()), "as many as the 1 sources, got 2"),

@@ -1,0 +1,203 @@
+"""`load_model`: the golden checkpoints translate as ever, alone, and what does not fit is an error that names it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.models.loading import load_model
+from capsule_mt.models.shortlist import FILE_NAME, Shortlist
+from capsule_mt.models.weights import CheckpointError
+from tests.light.models.files import FOLDER, edit_json, golden, read_header, write_file
+
+FAMILIES = ("capsule_marian", "capsnmt", "capsule_rnmt")
+FORBIDDEN = ("torch", "transformers", "numpy", "huggingface_hub", "safetensors", "hf_capsule_mt", "tqdm")
+ALONE = f"""
+import sys
+
+class Forbids:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {FORBIDDEN}:
+            raise AssertionError(f"{{name}} was imported")
+
+sys.meta_path.insert(0, Forbids())
+from capsule_mt.engine.search import SearchOptions
+from capsule_mt.models.loading import load_model
+
+for folder, source in zip(sys.argv[1::2], sys.argv[2::2]):
+    model = load_model(folder)
+    ids = model.tokenizer.encode(source).ids
+    ((found,),) = model.decoder.translate([ids], SearchOptions(limits=[40]))
+    print(model.tokenizer.decode(found.ids))
+"""
+
+
+def expected_of(family):
+    return json.loads((FOLDER / family / "expected.json").read_text(encoding="utf-8"))
+
+
+def test_alone(tmp_path):
+    first = {golden(name, tmp_path / name): expected_of(name)["pairs"][0] for name in FAMILIES}
+    arguments = [text for folder, pair in first.items() for text in (str(folder), pair["source"])]
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [pair["target"] for pair in first.values()]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_golden_checkpoints(family, tmp_path):
+    model = load_model(golden(family, tmp_path / family))
+    expected = expected_of(family)
+    sources = [model.tokenizer.encode(pair["source"]).ids for pair in expected["pairs"]]
+    limits = [model.generation["max_new_tokens"]] * len(sources)
+    for measured in expected["measured"]["translations"]:
+        options = SearchOptions(limits=limits, num_beams=measured["num_beams"])
+        found = [best for best, *_ in model.decoder.translate(sources, options)]
+        assert [model.tokenizer.decode(one.ids) for one in found] == [one["target"] for one in expected["pairs"]]
+        assert [one.score for one in found] == pytest.approx(measured["scores"], abs=1e-4)
+        assert not any(one.was_cut for one in found)
+    targets = [model.tokenizer.encode_target(pair["target"]) for pair in expected["pairs"]]
+    forced = model.decoder.force(sources, targets, Readings())
+    for one, best in zip(forced, found, strict=True):
+        assert sum(one.log_probs) / len(one.log_probs) == pytest.approx(best.score, abs=1e-4)
+
+
+def test_what_a_model_says_of_itself(tmp_path):
+    calibration = {"attention": {"head": [0, 1]}}
+    folder = golden("capsule_marian", tmp_path / "model")
+    edit_json(folder / "config.json", coverage_calibration=calibration)
+    model = load_model(folder)
+    assert (model.start, model.end, model.pad, model.name) == (0, 1, 0, str(folder))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert model.longest_source == model.longest_target == config["max_position_embeddings"]
+    assert model.head_shape == (config["decoder_layers"], config["decoder_attention_heads"])
+    assert model.follows_past_and_future
+    assert model.calibration == calibration
+    assert model.generation["max_new_tokens"] == 40
+    (folder / "generation_config.json").unlink()
+    edit_json(folder / "config.json", num_beams=3, bad_words_ids=[[0]], max_length=30)
+    assert load_model(folder).generation == {"num_beams": 3, "bad_words_ids": [[0]], "max_length": 30}
+
+
+def test_a_shortlist(tmp_path):
+    folder = golden("capsnmt", tmp_path / "model")
+    Shortlist.of_translations({}, [5, 6, 7], (700, 700)).save(folder / FILE_NAME)
+    model = load_model(folder, shortlist=True)
+    options = SearchOptions(limits=[4], shortlist=model.shortlist)
+    ((found,),) = model.decoder.translate([[9, 10, 1]], options)
+    assert set(found.ids) <= {1, 5, 6, 7}
+    Shortlist.of_translations({}, [5], (700, 7)).save(folder / FILE_NAME)
+    with pytest.raises(ValueError, match="`shortlist` is for vocabularies of 700 and 7 tokens"):
+        load_model(folder, shortlist=folder / FILE_NAME)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "message"),
+    [
+        ("capsnmt", {"model_type": "bart"}, "type 'bart' has no fast form, only marian, capsule_marian, capsnmt"),
+        ("capsnmt", {"model_type": ["marian"]}, "type .*marian.* has no fast form"),
+        ("capsnmt", {"quantization_config": {"bits": 4}}, "a quantised model"),
+        (
+            "capsnmt",
+            {"aggregation": "attention"},
+            "`aggregation` 'attention' has no fast form, only capsules",
+        ),
+        ("capsnmt", {"score_scale": 0.5}, "`score_scale` 0.5 has no fast form"),
+        (
+            "capsule_rnmt",
+            {"guided_routing": "classifier"},
+            "`guided_routing` 'classifier' has no fast form, only",
+        ),
+        ("capsule_marian", {"layer_aggregation": "max_pool"}, "`layer_aggregation` 'max_pool' .* only none, linear"),
+        ("capsule_marian", {"layer_aggregation": ["linear"]}, "`layer_aggregation` .* has no fast form"),
+        ("capsule_marian", {"layer_aggregation_side": "middle"}, "`layer_aggregation_side` 'middle'"),
+        ("capsule_marian", {"layer_aggregation_vote_input": "some"}, "`layer_aggregation_vote_input` 'some'"),
+        ("capsule_marian", {"em_input_activation": "matrix"}, "`em_input_activation` 'matrix' has no fast form"),
+        ("capsule_marian", {"head_aggregation": "mean"}, "`head_aggregation` 'mean' has no fast form, only concat"),
+        ("capsule_marian", {"decoder_self": "ssru"}, "`decoder_self` 'ssru' has no fast form, only attention"),
+        ("capsule_marian", {"activation_function": "mish"}, "`activation_function` 'mish' has no fast form"),
+        ("capsule_marian", {"decoder_attention_heads": 5}, "`decoder_attention_heads` 5 has no fast form"),
+        ("capsule_marian", {"eos_token_id": [1, 2]}, r"`eos_token_id` \[1, 2\] has no fast form, only one"),
+    ],
+)
+def test_what_only_transformers_knows(family, fields, message, tmp_path):
+    folder = golden(family, tmp_path / "model")
+    (folder / "generation_config.json").unlink()
+    edit_json(folder / "config.json", **fields)
+    with pytest.raises(UnsupportedModelError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "message"),
+    [
+        ("capsnmt", {"hidden_size": 49}, "`hidden_size` must be even, got 49"),
+        ("capsnmt", {"hidden_size": "wide"}, "`hidden_size` must be a number from 2 to 134217728, got 'wide'"),
+        ("capsnmt", {"num_iterations": 10**9}, "`num_iterations` must be a number from 1 to 1000"),
+        ("capsnmt", {"encoder_layers": 10**8}, r"model\.safetensors: lacks `model\.encoder\.layers\.1\.lstm"),
+        ("capsnmt", {"encoder_layers": True}, "`encoder_layers` must be a number"),
+        ("capsnmt", {"decoder_layers": 2}, r"lacks `model\.decoder\.layers\.1\.lstm\.weight_ih_l0`"),
+        (
+            "capsnmt",
+            {"num_capsules": 3},
+            r"`model\.encoder\.aggregation\.votes\.weight` is \[576, 48\], but .*432",
+        ),
+        ("capsnmt", {"separable_scoring": False}, r"has `model\.encoder\.aggregation\.\w+_scoring\.\w+`, for which"),
+        ("capsnmt", {"source_attention": "yes"}, "`source_attention` must be true or false, got 'yes'"),
+        ("capsnmt", {"vocab_size": 701}, r"`model\.encoder\.embed_tokens\.weight` is \[700, 48\], but .* \[701, 48\]"),
+        ("capsnmt", {"tie_word_embeddings": False}, r"lacks `lm_head\.weight`"),
+        ("capsnmt", {"score_scale": float("nan")}, "`score_scale` must be a number that is not negative"),
+        (
+            "capsule_marian",
+            {"layer_aggregation_num_capsules": 7},
+            r"`layer_aggregation_num_capsules` \(7\) must",
+        ),
+        ("capsule_marian", {"decoder_start_token_id": 700}, "`decoder_start_token_id` is 700, but the vocabulary has"),
+        ("capsule_marian", {"eos_token_id": "1"}, "`eos_token_id` is '1', but the vocabulary has the tokens 0 to 699"),
+        ("capsule_marian", {"decoder_start_token_id": None}, r"config\.json: lacks `decoder_start_token_id`"),
+        ("capsule_marian", {"coverage_calibration": 5}, "`coverage_calibration` must be an object, got 5"),
+    ],
+)
+def test_what_does_not_fit_together(family, fields, message, tmp_path):
+    folder = golden(family, tmp_path / "model")
+    (folder / "generation_config.json").unlink()
+    edit_json(folder / "config.json", **fields)
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_model(folder)
+    assert str(folder) in str(error.value)
+
+
+def test_damaged_files(tmp_path):
+    with pytest.raises(CheckpointError, match=r"none: no such folder, or no config\.json in it"):
+        load_model(tmp_path / "none")
+    folder = golden("capsule_marian", tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"]["more"] = 700
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the tokenizer has 701 tokens, but the source vocabulary of the model"):
+        load_model(folder)
+    (folder / "config.json").write_text('{"model_type": ')
+    with pytest.raises(CheckpointError, match=r"config\.json: is no JSON"):
+        load_model(folder)
+
+
+def test_numbers_that_are_not_finite(tmp_path):
+    folder = golden("word_for_word", tmp_path / "model")
+    header, data = read_header(folder / "model.safetensors")
+    name = next(name for name in header if name.endswith("fc1.weight"))
+    begin = header[name]["data_offsets"][0]
+    not_a_number = {"F32": b"\0\0\xc0\x7f", "F16": b"\0\x7e"}[header[name]["dtype"]]
+    write_file(folder / "model.safetensors", header, data[:begin] + not_a_number + data[begin + len(not_a_number) :])
+    for int8 in (False, True):
+        with pytest.raises(CheckpointError, match=rf"safetensors: `{name}` has 1 of \d+ numbers that are not"):
+            load_model(folder, int8=int8)

@@ -1,0 +1,176 @@
+"""Files of weights: what is read is what was saved, and a damaged or hostile file is an error that names it."""
+
+import json
+import random
+import struct
+from array import array
+
+import pytest
+
+from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models import tensors
+from capsule_mt.models.weights import CheckpointError, SafetensorsFile
+from tests.light.models.files import golden, read_header, write_file, write_tensors
+
+FACTS = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+DATA = bytes(24)
+
+
+def numbers(tensor):
+    return array("f", bytes(widened(tensor).buffer)).tolist()
+
+
+def test_types(tmp_path):
+    values = [0.5, -1.25, 3.0, 0.0, -0.0078125, 2.0]
+    halves = b"".join(struct.pack("<f", value)[2:] for value in values)
+    stored = {
+        "F64": struct.pack("<6d", *values),
+        "F32": struct.pack("<6f", *values),
+        "F16": struct.pack("<6e", *values),
+        "BF16": halves,
+        "I64": struct.pack("<6q", *range(6)),
+    }
+    file = tmp_path / "model.safetensors"
+    write_tensors(file, {name: (name, [3, 2], content) for name, content in stored.items()})
+    found = SafetensorsFile(file)
+    for name in ("F64", "F32", "F16", "BF16"):
+        assert found.shape(name) == (3, 2)
+        assert numbers(found.read(name)) == values
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: `I64` is saved as I64, choose among F64, F32"):
+        found.read("I64")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: lacks `F8`, which the configuration asks for"):
+        found.shape("F8")
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "message"),
+    [
+        (b"{", DATA, "is no JSON"),
+        (b"[" * 100_000, DATA, "is no JSON"),
+        (b"[1]", DATA, "must be a JSON object, got a list"),
+        ({"x": 5}, DATA, "its header describes no tensors"),
+        ({"x": FACTS | {"dtype": "F33"}}, DATA, "`dtype` of `x` is 'F33', choose among F64"),
+        ({"x": FACTS | {"dtype": ["F32"]}}, DATA, "`dtype` of `x`"),
+        ({"x": FACTS | {"shape": [2, -3]}}, DATA, "`shape` of `x`"),
+        ({"x": FACTS | {"shape": [2, True]}}, DATA, "`shape` of `x`"),
+        ({"x": FACTS | {"shape": None}}, DATA, "`shape` of `x`"),
+        ({"x": FACTS | {"shape": [2**62, 2**62, 6]}}, DATA, "`x` has 24 bytes, but F32"),
+        ({"x": FACTS | {"data_offsets": [24, 0]}}, DATA, "`data_offsets` of `x`"),
+        ({"x": FACTS | {"data_offsets": [0, 24, 48]}}, DATA, "`data_offsets` of `x`"),
+        ({"x": FACTS | {"data_offsets": [-24, 0]}}, DATA, "`data_offsets` of `x`"),
+        ({"x": FACTS | {"data_offsets": [0.0, 24.0]}}, DATA, "`data_offsets` of `x`"),
+        ({"x": FACTS | {"data_offsets": [0, 2**70]}}, DATA, "`data_offsets` of `x`"),
+        ({"x": FACTS | {"data_offsets": [8, 32]}}, DATA + bytes(8), "`data_offsets` of `x` begin at 8, where 0 is"),
+        ({"x": FACTS, "y": FACTS}, DATA, "`data_offsets` of `y` begin at 0, where 24 is free"),
+        ({"x": FACTS}, DATA[:-1], "bytes long, but its header describes"),
+        ({"x": FACTS}, DATA + b"0", "bytes long, but its header describes"),
+        ({"__metadata__": 5, "x": FACTS}, DATA, "`__metadata__` must be an object"),
+    ],
+)
+def test_hostile_headers(header, data, message, tmp_path):
+    file = tmp_path / "model.safetensors"
+    write_file(file, header, data)
+    with pytest.raises(CheckpointError, match=message) as error:
+        SafetensorsFile(file)
+    assert str(file) in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", bytes(8), (2**63).to_bytes(8, "little") + b"{}", b"\xff" * 99])
+def test_what_is_no_safetensors_file(content, tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: is no safetensors file, or it is cut off"):
+        SafetensorsFile(file)
+
+
+def test_flipped_bytes_load_or_are_one_error(tmp_path):
+    file = golden("word_for_word", tmp_path / "model") / "model.safetensors"
+    content, chance = file.read_bytes(), random.Random(3)
+    length = 8 + int.from_bytes(content[:8], "little")
+    outcomes = set()
+    for _ in range(300):
+        damaged = bytearray(content)
+        for _ in range(chance.randint(1, 3)):
+            damaged[chance.randrange(length)] = chance.randrange(256)
+        file.write_bytes(damaged)
+        try:
+            weights = SafetensorsFile(file)
+            for name in weights:
+                weights.content(name)
+            outcomes.add("loads")
+        except CheckpointError:
+            outcomes.add("error")
+    assert outcomes == {"loads", "error"}
+
+
+def sharded(tmp_path, **edited):
+    """A checkpoint in two parts, with an index that may say something else of a tensor."""
+    for number, name in enumerate("xy", start=1):
+        write_tensors(tmp_path / f"part-{number}.safetensors", {name: ("F32", [2, 3], bytes([number] * 24))})
+    weight_map = {"x": "part-1.safetensors", "y": "part-2.safetensors"} | edited
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return tmp_path
+
+
+def test_parts(tmp_path):
+    found = SafetensorsFile.in_folder(sharded(tmp_path))
+    assert sorted(found) == ["x", "y"]
+    assert (bytes(found.content("x")), bytes(found.content("y"))) == (bytes([1] * 24), bytes([2] * 24))
+    with pytest.raises(CheckpointError, match=r"part-2\.safetensors: `y`"):
+        raise found.problem("y", "`y`")
+
+
+@pytest.mark.parametrize("part", ["../part-2.safetensors", "/etc/passwd", "..", "", "a/b", "a\\b", "C:b", "a\0b"])
+def test_an_index_that_leaves_its_folder(part, tmp_path):
+    with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` has .* for `y`, which is no file beside it"):
+        SafetensorsFile.in_folder(sharded(tmp_path, y=part))
+
+
+def test_a_folder_of_other_weights(tmp_path):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: no such file"):
+        SafetensorsFile.in_folder(tmp_path)
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(UnsupportedModelError, match=r"pytorch_model\.bin needs hf-capsule-mt"):
+        SafetensorsFile.in_folder(tmp_path)
+
+
+def test_an_index_that_does_not_fit(tmp_path):
+    with pytest.raises(CheckpointError, match=r"part-3\.safetensors: no such file"):
+        SafetensorsFile.in_folder(sharded(tmp_path, y="part-3.safetensors"))
+    with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` has `z`, which is not in part-1"):
+        SafetensorsFile.in_folder(sharded(tmp_path, z="part-1.safetensors"))
+    with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` must name the file of each tensor"):
+        SafetensorsFile.in_folder(sharded(tmp_path, y=5))
+    write_tensors(tmp_path / "part-2.safetensors", {name: ("F32", [1], bytes(4)) for name in "xy"})
+    with pytest.raises(CheckpointError, match=r"part-2\.safetensors: `x` is also in part-1\.safetensors"):
+        SafetensorsFile.in_folder(sharded_index_of(tmp_path))
+
+
+def sharded_index_of(folder):
+    weight_map = {"x": "part-1.safetensors", "y": "part-2.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder
+
+
+def test_a_file_that_shrinks_while_it_is_open(tmp_path):
+    file = tmp_path / "model.safetensors"
+    write_tensors(file, {"x": ("F32", [2, 3], DATA)})
+    found = SafetensorsFile(file)
+    header, data = read_header(file)
+    write_file(file, header, data[:-4])
+    with pytest.raises(CheckpointError, match="was cut off while it was read"):
+        found.read("x")
+
+
+def test_operations_on_tensors():
+    matrix = tensors.of_floats([1, 2, 3, 4, 5, 6], (3, 2))
+    assert numbers(tensors.repeated(matrix, 2)) == [1, 2, 1, 2, 3, 4, 3, 4, 5, 6, 5, 6]
+    blocks = tensors.of_floats(range(1, 9), (2, 2, 2))
+    assert numbers(tensors.block_diagonal(blocks)) == [1, 2, 0, 0, 3, 4, 0, 0, 0, 0, 5, 6, 0, 0, 7, 8]
+    assert numbers(tensors.scaled(matrix, 0.5)) == [0.5, 1, 1.5, 2, 2.5, 3]
+    inner, shift = tensors.of_floats([1, 0, 2, 0, 1, 3], (2, 3)), tensors.of_floats([10, 20], (2,))
+    weight, bias = tensors.composed((inner, shift), (matrix, tensors.of_floats([1, 2, 3], (3,))))
+    assert numbers(weight) == [1, 2, 8, 3, 4, 18, 5, 6, 28]
+    assert numbers(bias) == [51, 112, 173]
+    assert numbers(tensors.composed((inner, shift), (matrix, None))[1]) == [50, 110, 170]
