@@ -290,8 +290,8 @@ class Translator:
             if method is not None:
                 covers = [Covers(pieces[place].ids, pieces[place].words) for place in places]
                 covered = cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end)
-                for place, one in zip(places, covered, strict=True):
-                    found[place].coverage = [one]
+                for place, piece_coverage in zip(places, covered, strict=True):
+                    found[place].coverage = [piece_coverage]
         of_piece = iter(found)
         results = []
         for document, translation in zip(documents, translations, strict=True):

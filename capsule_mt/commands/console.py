@@ -111,7 +111,7 @@ def _drop_unwritten_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def add_languages(parser: argparse.ArgumentParser) -> None:
+def add_languages(parser: "argparse._ActionsContainer") -> None:
     parser.add_argument("--src-lang", help="the language of the sources, for tokenizers that have several")
     parser.add_argument("--tgt-lang", help="the language of the translations, for tokenizers that have several")
 

@@ -218,7 +218,8 @@ class FastTranslator:
         """Refuse what the engine does not obey."""
         for name, value in options.further.items():
             raise UnsupportedOptionError(f"`{name}`" if name == "logits_processor" else f"`{name}={value!r}`")
-        beams, returned, most = options.num_beams, options.num_return_sequences, self._engine.longest_target
+        beams, returned = options.num_beams, options.num_return_sequences
+        most = cast(Engine, self._engine).longest_target
         if returned > beams or 2 * beams > self._vocabulary:
             raise UnsupportedOptionError(f"{beams} beams and {returned} returned sequences")
         if most is not None and max(options.limits) > most:

@@ -68,7 +68,7 @@ class Translator(capsule_mt.translator.Translator):
         self._decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]
+    def from_pretrained(
         cls,
         name_or_path: str | os.PathLike[str],
         *,

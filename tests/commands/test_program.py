@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 import capsule_mt
-from capsule_mt.commands.console import check_streams, run
 import hf_capsule_mt
+from capsule_mt.commands.console import check_streams, run
 from hf_capsule_mt import CapsuleMarianMTModel, commands, extras
 from hf_capsule_mt.commands import convert, quickstart, recipes
 from hf_capsule_mt.commands.distill import needs_more
