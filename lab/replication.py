@@ -5,22 +5,27 @@
     python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication recurrent --data-dir data/multi30k-en-de --budget 600
+    python -m lab.replication eight_seeds --data-dir data/multi30k-en-de --budget 600 --cpu
 
 Each plan was committed before any of its rows translated the test set with its seeds. A training that the budget stops
 resumes in the next call. The same call in a second process, in the same folder, shares the work.
 """
 
 import argparse
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
+from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, differences, effect
 from lab.over_seeds import holm, paired_t_test
+from lab.paper_tables import WIDENED
 from lab.records import Records
 from lab.reproduce import Reproduction
+from lab.widening import widen_checkpoint
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Plan:
         do as much.
     changes: fields of every recipe.
     shares: the plan, of the same changes, that trains the baseline.
+    contrasts: what is compared instead of each row with the baseline, by title; Holm's correction counts these.
+    test: the parts of the test set and their sentences, if it is not the recipe's.
     """
 
     title: str
@@ -42,6 +49,23 @@ class Plan:
     control: dict[str, str]
     changes: dict[str, str]
     shares: str | None = None
+    contrasts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    test: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> dict[str, tuple[str, str]]:
+        """What is compared: {title: (run, baseline)}."""
+        return self.contrasts or {title: (run, self.baseline) for run, title in (self.rows | self.control).items()}
+
+    @property
+    def tests(self) -> list[str]:
+        """The titles that Holm's correction counts."""
+        return list(self.contrasts or self.rows.values())
+
+    @property
+    def all_changes(self) -> dict[str, str]:
+        files = [{"text": [f"{part}.{language}.gz" for language in ("en", "de")]} for part in self.test]
+        return self.changes | ({"data.test": json.dumps(files)} if files else {})
 
     @property
     def runs(self) -> list[str]:
@@ -51,6 +75,14 @@ class Plan:
 # Runs train the same with and without validation; the first eleven had it.
 _EVERY_EPOCH = {"training.eval_strategy": '"no"', "training.save_steps": "462", "training.bf16": "true"}
 FROM_THE_START = "Multi30k, from the start"
+_FURTHER = (
+    _EVERY_EPOCH
+    | {"training.average_last": "3"}
+    | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
+    | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")}
+)
+ON_TOP = "Multi30k, on top of a plain model"
+FLICKR = {"test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2018_flickr": 1071}
 # by the name of the file in lab/results
 PLANS = {
     # Seed 1 chose the rows and is not counted. The control has as many parameters as the largest row.
@@ -71,7 +103,7 @@ PLANS = {
     "from_plain": Plan(
         title="five epochs on top of a plain model of 4 + 4 layers and 8 heads, guided capsules of half the width; "
         "mean of the last three",
-        column="Multi30k, on top of a plain model",
+        column=ON_TOP,
         seeds=(2, 3, 4),
         baseline="plain_further",
         rows={
@@ -81,10 +113,48 @@ PLANS = {
             "gdr_further": "Past and future: guided routing",
         },
         control={},
-        changes=_EVERY_EPOCH
-        | {"training.average_last": "3"}
-        | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
-        | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")},
+        changes=_FURTHER,
+    ),
+    # Does EM routing help (against plain), is it routing (against linear), is it parameters (against the control)?
+    # The recipes are those of `from_plain`. The control starts from the same plain model, too: `lab.widening` adds
+    # hidden units without effect until it has as many parameters as EM routing has.
+    # Each model translates the test set once, after its training, and nothing is chosen by that. Seeds are trained in
+    # order, and the answer is that of all eight: a block each, the residual variance of these four arms in all blocks,
+    # 21 degrees of freedom. Holm's correction counts the three contrasts. Seeds 2 to 4 of `from_plain` chose the
+    # question: they stay apart. Pooled with them, 11 blocks of the three arms that both plans have are compared on
+    # flickr 2016, the only part that those seeds translated.
+    "eight_seeds": Plan(
+        title="the same on flickr 2016, 2017 and 2018 together, by new seeds",
+        column=ON_TOP,
+        seeds=(5, 6, 7, 8, 9, 10, 11, 12),
+        baseline="plain_further",
+        rows={
+            "linear_further": "Layers: linear combination (no routing), new seeds",
+            "em_routing_further": "Layers: EM routing, new seeds",
+        },
+        control={"plain_widened_further": "Wider feed-forward layers on top (the control), new seeds"},
+        changes=_FURTHER,
+        contrasts={
+            "Layers: EM routing, new seeds": ("em_routing_further", "plain_further"),
+            "Layers: EM routing against linear combination, new seeds": ("em_routing_further", "linear_further"),
+            "Layers: EM routing against as many parameters, new seeds": (
+                "em_routing_further",
+                "plain_widened_further",
+            ),
+        },
+        test=FLICKR,
+    ),
+    # If time allows, after the plan before.
+    "eight_seeds_dynamic": Plan(
+        title="the same, without routing",
+        column=ON_TOP,
+        seeds=(5, 6, 7, 8, 9, 10, 11, 12),
+        baseline="plain_further",
+        rows={"dynamic_combination_further": "Layers: dynamic combination (no routing), new seeds"},
+        control={},
+        changes=_FURTHER,
+        shares="eight_seeds",
+        test=FLICKR,
     ),
     # With the model's initial weights the first two start uniform, and what they squash is nearly nothing. The third's
     # votes are near 1 by default.
@@ -115,9 +185,9 @@ PLANS = {
 
 
 def gains(records: Records, name: str) -> dict[str, Gains]:
-    """Return the gains of a plan's rows and its control over its baseline, by their titles.
+    """Return the gains of what a plan compares, by their titles.
 
-    A row with all its seeds has a p-value, corrected for all rows of the plan.
+    With all its seeds a gain has a p-value, corrected for all tests of the plan.
     """
     plan = PLANS[name]
     runs = {
@@ -125,11 +195,11 @@ def gains(records: Records, name: str) -> dict[str, Gains]:
         for run, of in records.runs(plan.shares or name).items()
     }
     found = {
-        title: Gains(differences(runs, run, plan.baseline), len(plan.seeds))
-        for run, title in (plan.rows | plan.control).items()
+        title: Gains(differences(runs, run, baseline), len(plan.seeds))
+        for title, (run, baseline) in plan.compared.items()
     }
     corrected = holm({
-        title: paired_t_test(found[title].values) if found[title].complete else 1.0 for title in plan.rows.values()
+        title: paired_t_test(found[title].values) if found[title].complete else 1.0 for title in plan.tests
     })  # fmt: skip
     return {
         title: of._replace(p=corrected.get(title) if of.complete else None) for title, of in found.items() if of.values
@@ -144,12 +214,42 @@ def table(records: Records, name: str) -> str:
     lines = [
         [title, effect(of.values), "" if of.p is None else f"{of.p:.3f}", answer(of)] for title, of in found.items()
     ]
-    runs = records.runs(plan.shares or name)[plan.baseline]
+    runs = records.runs(plan.shares or name).get(plan.baseline, {})
     scores = [runs[seed]["scores"]["bleu"]["score"] for seed in plan.seeds if seed in runs]
     baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}"
     header = ["method", f"gain over the baseline ({baseline})", "p over seeds (Holm)", "answer"]
     command = f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600 --cpu"
     return f"Multi30k, {plan.title} (`{command}`):\n\n{markdown_table(header, lines)}"
+
+
+class Replication(Reproduction):
+    """The runs of a plan. A result has BLEU of each part of the test set, too."""
+
+    def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
+        super().__init__(arguments)
+        self.plan = plan
+
+    def train(self, name: str, seed: int) -> bool:
+        if name != "plain_widened":
+            return super().train(name, seed)
+        folder = self.folder(name, seed)
+        if not self.train("plain", seed):
+            return False
+        if not folder.exists():
+            widen_checkpoint(self.folder("plain", seed), folder, WIDENED["encoder_ffn_dim"], seed)
+        return True
+
+    def score(self, name: str, seed: int) -> None:
+        super().score(name, seed)
+        if not self.plan.test:
+            return
+        found, (_, references) = self.records.translations(self.file)[name, seed], self.test_set
+        parts, start = {}, 0
+        for part, sentences in self.plan.test.items():
+            end = start + sentences
+            parts[part] = score_corpus(found[start:end], [references[start:end]], ["bleu"])["bleu"].score
+            start = end
+        self.records.keep(self.file, self.records.runs(self.file)[name][seed] | {"bleu_by_part": parts})
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -175,9 +275,9 @@ def main() -> int:
     if not set(runs) <= set(plan.runs):
         raise SystemExit(f"lab.replication --runs: the plan {arguments.plan} has {plan.runs}; got {runs}")
     keep_freed_memory()
-    changes = plan.changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
+    changes = plan.all_changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
     settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
-    reproduction = Reproduction(argparse.Namespace(**settings, changes=list(changes.items())))
+    reproduction = Replication(plan, argparse.Namespace(**settings, changes=list(changes.items())))
     failed = reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "Nothing is trained yet.")
     print("\n".join(failed))
