@@ -13,6 +13,7 @@ resumes in the next call. The same call in a second process, in the same folder,
 
 import argparse
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -20,9 +21,10 @@ from statistics import fmean
 from hf_capsule_mt.command_line import HelpFormatter, keep_freed_memory, run
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, differences, effect
+from lab.effects import Gains, answer, by_plan, differences, effect, estimated
 from lab.over_seeds import holm, paired_t_test
 from lab.paper_tables import WIDENED
+from lab.plan_spread import Estimate, Spread, blocks, pooled
 from lab.records import Records
 from lab.reproduce import Reproduction
 from lab.widening import widen_checkpoint
@@ -38,6 +40,8 @@ class Plan:
     changes: fields of every recipe.
     shares: the plan, of the same changes, that trains the baseline.
     contrasts: what is compared instead of each row with the baseline, by title; Holm's correction counts these.
+    shared_start: all rows of a seed start from the same model, so seeds are blocks.
+    with_before: a plan whose seeds are pooled with these, on the first part of the test set.
     test: the parts of the test set and their sentences, if it is not the recipe's.
     """
 
@@ -50,6 +54,8 @@ class Plan:
     changes: dict[str, str]
     shares: str | None = None
     contrasts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    shared_start: bool = False
+    with_before: str | None = None
     test: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -114,6 +120,7 @@ PLANS = {
         },
         control={},
         changes=_FURTHER,
+        shared_start=True,
     ),
     # Does EM routing help (against plain), is it routing (against linear), is it parameters (against the control)?
     # The recipes are those of `from_plain`. The control starts from the same plain model, too: `lab.widening` adds
@@ -134,6 +141,7 @@ PLANS = {
         },
         control={"plain_widened_further": "Wider feed-forward layers on top (the control), new seeds"},
         changes=_FURTHER,
+        shared_start=True,
         contrasts={
             "Layers: EM routing, new seeds": ("em_routing_further", "plain_further"),
             "Layers: EM routing against linear combination, new seeds": ("em_routing_further", "linear_further"),
@@ -142,6 +150,7 @@ PLANS = {
                 "plain_widened_further",
             ),
         },
+        with_before="from_plain",
         test=FLICKR,
     ),
     # If time allows, after the plan before.
@@ -153,6 +162,7 @@ PLANS = {
         rows={"dynamic_combination_further": "Layers: dynamic combination (no routing), new seeds"},
         control={},
         changes=_FURTHER,
+        shared_start=True,
         shares="eight_seeds",
         test=FLICKR,
     ),
@@ -184,6 +194,26 @@ PLANS = {
 }
 
 
+def _scores(records: Records, study: str, plans: Iterable[Plan]) -> dict[str, dict[int, float]]:
+    """Return BLEU of the runs of plans with their seeds: {run: {seed: score}}."""
+    runs = records.runs(study)
+    scores: dict[str, dict[int, float]] = {}
+    for plan in plans:
+        for arm in plan.runs:
+            found = {seed: runs[arm][seed] for seed in plan.seeds if seed in runs.get(arm, {})}
+            scores.setdefault(arm, {}).update({seed: one["scores"]["bleu"]["score"] for seed, one in found.items()})
+    return scores
+
+
+def spread(records: Records, name: str) -> Spread | None:
+    """Return the spread of a plan: with a shared start that of its blocks, else of all arms of its study, pooled."""
+    plan = PLANS[name]
+    study = plan.shares or name
+    if plan.shared_start:
+        return blocks(_scores(records, study, [plan]))
+    return pooled(_scores(records, study, [one for key, one in PLANS.items() if (one.shares or key) == study]))
+
+
 def gains(records: Records, name: str) -> dict[str, Gains]:
     """Return the gains of what a plan compares, by their titles.
 
@@ -201,9 +231,35 @@ def gains(records: Records, name: str) -> dict[str, Gains]:
     corrected = holm({
         title: paired_t_test(found[title].values) if found[title].complete else 1.0 for title in plan.tests
     })  # fmt: skip
-    return {
+    alone = {
         title: of._replace(p=corrected.get(title) if of.complete else None) for title, of in found.items() if of.values
     }
+    of = spread(records, name)
+    estimates = {title: None if of is None else of.difference(*pair) for title, pair in plan.compared.items()}
+    return by_plan(alone, estimates, plan.tests)
+
+
+def with_before(records: Records, name: str) -> tuple[Spread, dict[str, Estimate]] | None:
+    """Return the contrasts on the first part of the test set, pooled with the seeds of the plan before.
+
+    None until all seeds are trained.
+    """
+    plan = PLANS[name]
+    complete = [of.complete for of in gains(records, name).values()]
+    if plan.with_before is None or len(complete) < len(plan.compared) or not all(complete):
+        return None
+    before = PLANS[plan.with_before]
+    runs, part = records.runs(name), next(iter(plan.test))
+    earlier = _scores(records, plan.with_before, [before])
+    found = blocks({
+        arm: earlier[arm] | {seed: runs[arm][seed]["bleu_by_part"][part] for seed in plan.seeds}
+        for arm in plan.runs
+        if arm in before.runs
+    })  # fmt: skip
+    if found is None:
+        return None
+    estimates = {title: found.difference(*pair) for title, pair in plan.compared.items()}
+    return found, {title: of for title, of in estimates.items() if of is not None}
 
 
 def table(records: Records, name: str) -> str:
@@ -212,14 +268,35 @@ def table(records: Records, name: str) -> str:
     if not found:
         return ""
     lines = [
-        [title, effect(of.values), "" if of.p is None else f"{of.p:.3f}", answer(of)] for title, of in found.items()
+        [
+            title,
+            *(effect(of.values), "" if of.p is None else f"{of.p:.3f}"),
+            *(estimated(of.of_plan), "" if of.of_plan is None or title not in plan.tests else f"{of.of_plan.p:.3f}"),
+            answer(of),
+        ]
+        for title, of in found.items()
     ]
     runs = records.runs(plan.shares or name).get(plan.baseline, {})
     scores = [runs[seed]["scores"]["bleu"]["score"] for seed in plan.seeds if seed in runs]
-    baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}"
-    header = ["method", f"gain over the baseline ({baseline})", "p over seeds (Holm)", "answer"]
+    baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}" if scores else "not yet trained"
+    header = [
+        "method",
+        f"gain over the baseline ({baseline})",
+        "p over seeds (Holm)",
+        f"by the plan's spread ({spread(records, name) or 'not yet known'})",
+        "p (Holm)",
+        "answer",
+    ]
     command = f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600 --cpu"
-    return f"Multi30k, {plan.title} (`{command}`):\n\n{markdown_table(header, lines)}"
+    parts = [f"Multi30k, {plan.title} (`{command}`):", markdown_table(header, lines)]
+    if together := with_before(records, name):
+        of, estimates = together
+        parts.append(f"On {next(iter(plan.test))} alone, with the seeds of `{plan.with_before}` ({of}):")
+        header = ["difference", "gain", "p, not corrected"]
+        parts.append(
+            markdown_table(header, [[title, estimated(one), f"{one.p:.3f}"] for title, one in estimates.items()])
+        )
+    return "\n\n".join(parts)
 
 
 class Replication(Reproduction):
