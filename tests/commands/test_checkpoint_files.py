@@ -1,6 +1,5 @@
 """What `capsule-mt calibrate` and `capsule-mt shortlist` write into a checkpoint, and that it is used."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -11,9 +10,9 @@ from statistics import mean
 import pytest
 from transformers import MarianConfig, MarianMTModel
 
+from capsule_mt.models.shortlist import Shortlist
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import calibrate, shortlist, translate
-from hf_capsule_mt.fast import Shortlist
 from hf_capsule_mt.pipelines.files import WindowedOutput
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
@@ -183,7 +182,7 @@ def test_an_interrupted_run_resumes_with_the_same_shortlist_alone(checkpoint, tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_text("\n".join(sentences(3, seed=5)))
     found = Shortlist.load(checkpoint)
-    dataclasses.replace(found, frequent=found.frequent[:1]).save(tmp_path / "other")
+    Shortlist(found.starts, found.tokens, found.frequent[:1], found.vocabulary).save(tmp_path / "other")
     with monkeypatch.context() as patched:
         patched.setattr(WindowedOutput, "finish", stop)
         with pytest.raises(KeyboardInterrupt):
