@@ -23,6 +23,7 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from itertools import islice
+from itertools import repeat
 from itertools import takewhile
 from pathlib import Path
 from threading import get_ident
@@ -4482,9 +4483,9 @@ class CoverageOptions:
             "auto" is "attention" where a head was chosen, else "guided" where the model has it, else "deletion".
         threshold: warn of sentences whose coverage is below this.
         retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
-            the translation that leaves less in FUTURE.
-        weight: rank the hypotheses of beam search by their score less `weight` times the mean share of a source word
-            that is still in FUTURE.
+            the translation that leaves less out.
+        weight: rank the hypotheses of beam search by their score less `weight` times the mean share of the source
+            that is left out: what is in FUTURE by "guided", else what is not covered before calibration.
     """
 
     threshold: float | None = None
@@ -4543,19 +4544,19 @@ class TranslationOptions:
 class Word:
     """A word of the source, the characters `start` to `end` of the text, and its coverage.
 
-    `covered` is how much of it was translated. A word that mostly was not is `untranslated`; so is one that the
-    vocabulary does not know, which has a `covered` of 0. Optional words, which calibration finds, are never
-    `untranslated`. By attention, `past` is the most attention that it received, by deletion how much of it was
-    translated; `future` is the rest.
+    `covered` is how much of it was translated, by whichever method; once calibrated, a probability. A word that mostly
+    was not is `untranslated`; so is one that the vocabulary does not know, which has a `covered` of 0. Optional words,
+    which calibration finds, are never `untranslated`. `past` and `future` are its shares of PAST and FUTURE after the
+    last token by the method "guided", else `None`.
     """
 
     text: str
     start: int
     end: int
-    past: float
-    future: float
     covered: float
     untranslated: bool
+    past: float | None = None
+    future: float | None = None
 
 
 @dataclass(frozen=True)
@@ -5823,7 +5824,8 @@ def received_attention(
 
         received_s = max over t of softmax_s(q_t . k_s / sqrt(d_h))
 
-    where t are the target tokens except the end token. Without a target token it is 0.
+    where t are the steps that write a target token, the end token included: a head that aligns words often attends to
+    the word that the decoder has just read, and only the last step reads the last word. It is 0 if nothing was said.
 
     Args:
         batch: B sources.
@@ -5842,7 +5844,7 @@ def received_attention(
     attention = scores.masked_fill(~keep[:, None], -torch.inf).softmax(dim=-1)
     given = torch.arange(scores.shape[1], device=scores.device) < lengths.to(scores.device)[:, None]
     ends = torch.tensor(end_token_ids(model, {}), device=sequences.device, dtype=sequences.dtype)
-    given &= ~torch.isin(sequences[:, 1:], ends)
+    given &= ~torch.isin(sequences[:, 1:2], ends)
     received = attention.masked_fill(~given[..., None], 0.0).amax(dim=1)
     return log_probs / lengths.clamp(min=1).to(log_probs.device), received
 
@@ -5995,17 +5997,21 @@ ATTENTION_THRESHOLD = 0.2
 class WordCoverage(NamedTuple):
     """What R translations of each of B sources cover.
 
-    Of each word, [B, R, W]: its shares of `past` and `future` at the end, how much of it is `covered`, whether it is
-    `untranslated`. Of each translation, [B, R]: the mean coverage of the words that count in `score`, and the mean
-    share of a source token that is `left` in FUTURE.
+    Of each word, [B, R, W]: how much of it is `covered`, whether it is `untranslated` and, by "guided" alone, its
+    shares of `past` and `future` at the end. Of each translation, [B, R]: the mean coverage of the words that count in
+    `score`, and the mean share of the source that is `left`: in FUTURE, or not covered before calibration.
     """
 
-    past: torch.Tensor
-    future: torch.Tensor
     covered: torch.Tensor
     untranslated: torch.Tensor
     score: torch.Tensor
     left: torch.Tensor
+    past: torch.Tensor | None = None
+    future: torch.Tensor | None = None
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "WordCoverage":
+        """Return what a function makes of each tensor."""
+        return WordCoverage(*(cast(Any, values if values is None else function(values)) for values in self))
 
 
 def coverage_method(model: PreTrainedModel, method: CoverageMethod) -> CoveredBy:
@@ -6055,7 +6061,8 @@ def guided_coverage(batch: SourceBatch, scored: CoverageScore, calibration: Cali
     left = scored.future.masked_fill(~scored.words, 0).sum(dim=-1) / num_words
     left = left.unflatten(0, (-1, copies))
     # most tokens of the word are
-    return _finished(words, past, future, covered, untranslated >= 0.5, left, calibration)
+    finished = _finished(words, covered, untranslated >= 0.5, left, calibration)
+    return finished._replace(past=past, future=future)
 
 
 def attention_coverage(
@@ -6081,7 +6088,7 @@ def attention_coverage(
     left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
     calibration = calibration_of(model.config, "attention") or {}
     curves = calibration if "words" in calibration else None  # there are none while `capsule-mt calibrate` fits them
-    return log_probs, _finished(words, covered, 1 - covered, covered, covered < ATTENTION_THRESHOLD, left, curves)
+    return log_probs, _finished(words, covered, covered < ATTENTION_THRESHOLD, left, curves)
 
 
 def deletion_coverage(
@@ -6097,14 +6104,12 @@ def deletion_coverage(
     covered = (whole[..., None] - without).sigmoid().masked_fill(~counts, 1.0)
     left = (1 - covered).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
     calibration = calibration_of(model.config, "deletion")
-    coverage = _finished(words, covered, 1 - covered, covered, covered < DELETION_THRESHOLD, left, calibration)
+    coverage = _finished(words, covered, covered < DELETION_THRESHOLD, left, calibration)
     return whole.flatten() / lengths.clamp(min=1).to(whole.device), coverage
 
 
 def _finished(
     words: WordTokens,
-    past: torch.Tensor,
-    future: torch.Tensor,
     covered: torch.Tensor,
     untranslated: torch.Tensor,
     left: torch.Tensor,
@@ -6127,7 +6132,7 @@ def _finished(
         missing = (untranslated & counts).sum(dim=-1) / counts.sum(dim=-1).clamp(min=1)
         score = on_curve(calibration["sentences"], score).minimum(1 - missing)
     score = torch.where(counts.any(dim=-1), score, 1.0)
-    return WordCoverage(past, future, covered, untranslated, score, left)
+    return WordCoverage(covered, untranslated, score, left)
 
 
 def _mean_of_tokens(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -6166,7 +6171,7 @@ class Hypotheses(NamedTuple):
             chosen(self.sequences),
             chosen(self.was_cut),
             None if self.log_probs is None else chosen(self.log_probs),
-            None if self.coverage is None else WordCoverage(*map(chosen, self.coverage)),
+            None if self.coverage is None else self.coverage.map(chosen),
         )
 
     def of_source(self, row: int) -> "Hypotheses":
@@ -6179,7 +6184,7 @@ class Hypotheses(NamedTuple):
             own(self.sequences),
             own(self.was_cut),
             None if self.log_probs is None else own(self.log_probs),
-            None if self.coverage is None else WordCoverage(*map(own, self.coverage)),
+            None if self.coverage is None else self.coverage.map(own),
         )
 
 
@@ -6214,7 +6219,7 @@ class BatchDecoder:
         scores: bool = False,
         coverage: CoverageOptions | None = None,
     ) -> Hypotheses:
-        """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave in FUTURE."""
+        """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave out."""
         check_constraints(generate_kwargs)
         weight = None if coverage is None else coverage.weight
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
@@ -6606,14 +6611,14 @@ def coverage_of(document: Document, rank: int, translations: list[str]) -> Cover
             raise RuntimeError("the piece was translated without coverage")
         sentences.append(SentenceCoverage(*piece.span, score=float(coverage.score[rank])))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
-        of_words = (coverage.past, coverage.future, coverage.covered, coverage.untranslated)
-        values = (tensor[rank].tolist() for tensor in of_words)
+        of_words = (coverage.covered, coverage.untranslated, coverage.past, coverage.future)
+        values = (repeat(None) if tensor is None else tensor[rank].tolist() for tensor in of_words)
         weights.append(0)
-        for word, past, future, covered, untranslated in zip(piece.words, *values, strict=False):
+        for word, covered, untranslated, past, future in zip(piece.words, *values, strict=False):
             text = document.text[word.span.start : word.span.end]
             is_missing = untranslated and not word.is_mark
             weights[-1] += is_missing or not (word.is_mark or word.is_optional or word.is_function)
-            words.append(Word(text, word.span.start, word.span.end, past, future, covered, is_missing))
+            words.append(Word(text, word.span.start, word.span.end, covered, is_missing, past, future))
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     score = weighted / sum(weights) if sum(weights) else 1.0
     return Coverage(score, tuple(words), tuple(sentences), tuple(repetitions))
@@ -7142,7 +7147,7 @@ class Keeper:
 # -------------------- hf_capsule_mt.pipelines.translator
 
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
-# of FUTURE against the mean log-probability of a token, where nobody sets another
+# of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
 
 
@@ -7562,7 +7567,7 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
 
 
 def _enter(pieces: list[Piece], found: Hypotheses) -> None:
-    """Give each piece its hypotheses, unless those that it has leave less in FUTURE."""
+    """Give each piece its hypotheses, unless those that it has leave less out."""
     for row, piece in enumerate(pieces):
         own = found.of_source(row)
         before = None if piece.hypotheses is None else piece.hypotheses.coverage
@@ -7601,13 +7606,14 @@ class TranslationPipeline(Pipeline):
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
     - `return_coverage`: add `coverage`, a dictionary of the `score` of the text, its
-      `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has its
-      shares of `past` and `future` at the end, how much of it is `covered`, and whether it counts as `untranslated`; a
-      repetition is what is said twice in a row; `coverage_method` is the `method` of `CoverageOptions`;
+      `sentences` and its `words`, each with `start` and `end` in the text, and the `repetitions`. A word has how much
+      of it is `covered`, whether it counts as `untranslated` and, by the method "guided" alone, its shares of `past`
+      and `future` at the end; a repetition is what is said twice in a row; `coverage_method` is the `method` of
+      `CoverageOptions`;
     - `coverage_threshold`: warn of sentences whose score is less, and mark them; with `coverage_retry`, a number of
-      beams, translate them again with so many and take what `coverage_weight` finds best, if it leaves less in FUTURE;
+      beams, translate them again with so many and take what `coverage_weight` finds best, if it leaves less out;
     - `coverage_weight`: rank the hypotheses of beam search by their score less `coverage_weight` times the share
-      of the source that is still in FUTURE.
+      of the source that is left out.
 
     `ensemble`, `int8`, `backend` and `shortlist` of `Translator` are for construction alone.
     """
@@ -7791,9 +7797,10 @@ def coverage_record(coverage: Coverage | None, threshold: float | None = None) -
     sentences = [asdict(sentence) for sentence in coverage.sentences]
     if threshold is not None:
         sentences = [{**sentence, "below_threshold": sentence["score"] < threshold} for sentence in sentences]
-    words = [{"word": word.text, **asdict(word)} for word in coverage.words]
-    for word in words:
-        del word["text"]
+    words = []
+    for word in coverage.words:
+        fields = _given(asdict(word))  # without PAST and FUTURE where they were not read
+        words.append({"word": fields.pop("text"), **fields})
     repetitions = list(coverage.repetitions)
     return {"score": coverage.score, "sentences": sentences, "words": words, "repetitions": repetitions}
 
