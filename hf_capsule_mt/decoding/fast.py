@@ -1,6 +1,7 @@
 """`to_fast`: a translation model that decodes in the native engine, with the interface of `generate()`."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -230,6 +231,8 @@ class FastTranslator:
             return None
         sequences = _sequences(found, request)
         log_probs = torch.tensor([log_prob for one in found for log_prob in one.log_probs])
+        if log_probs.isnan().any():
+            return Decoded(sequences, log_probs, None)
         covered: CoverageScore | torch.Tensor | None = None
         if readings is not None:
             keep = self._keep(input_ids, attention_mask, config)
@@ -274,7 +277,13 @@ class FastTranslator:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
         options = request.options if readings is None else replace(request.options, readings=readings)
-        return engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
+        found = engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
+        for one in found:  # fewer where logits are not finite
+            missing = options.num_return_sequences - len(one.tokens)
+            one.tokens.extend([] for _ in range(missing))
+            one.scores.extend([math.nan] * missing)
+            one.log_probs.extend([math.nan] * missing)
+        return found
 
     def _received(self, request: _Request, found: list[Found], readings: Readings) -> list[list[list[list[float]]]]:
         """The most that a head attends to each word, but for the end token's step: [returned][1][words] by source."""
