@@ -15,6 +15,7 @@ COMMANDS = {
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
 FOOTER = "`capsule-mt COMMAND --help` explains a command with an example."
+is_program = False  # whether `main` runs: then other distributions import late what takes long
 
 
 def further_commands() -> "dict[str, tuple[str, dict[str, str]]]":
@@ -57,6 +58,8 @@ def _explain(error: ImportError) -> "str | None":
 
 def main() -> int:
     """Run the command that the command line names."""
+    global is_program
+    is_program = True
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help", "help"):
         print(overview())
