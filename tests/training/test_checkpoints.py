@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf_capsule_mt.fast import takes_fast
+from hf_capsule_mt.decoding.fast import takes_fast
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
