@@ -478,9 +478,12 @@ class Translator:
         segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
         return Translation(join_translations(document, texts), score, coverage, segments)
 
+    def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
+        return tokenizer.encode_target(translation)
+
     def _target_ids(self, translation: str, tokenizer: Tokenizer) -> tuple[list[int], bool]:
         """Return the token ids of a given translation, and whether it was cut."""
-        ids = tokenizer.encode_target(translation)
+        ids = self._labels(translation, tokenizer)
         limit = self.loaded.longest_target
         if limit is None or len(ids) <= limit:
             return ids, False

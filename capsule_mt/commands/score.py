@@ -152,10 +152,10 @@ def main() -> int:
                     output.write(*scored(window.first_line, pairs))
             num_pairs += len(pairs)
             progress.update(len(pairs))
+        if not num_pairs:
+            raise ValueError(f"{arguments.sources or arguments.input or 'stdin'}: no pairs to score")
         if output is not None:
             scored.report(output.finish())
-    if not num_pairs:
-        raise ValueError("there are no pairs to score: the input is empty")
     if scored.failures:
         print(f"{len(scored.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
     return CODE_OF_FAILED_LINES if scored.failures else 0

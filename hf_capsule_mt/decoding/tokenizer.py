@@ -54,6 +54,12 @@ class TransformersTokenizer:
         ids = self.tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
         return [*ids, self.tokenizer.eos_token_id]
 
+    def labels(self, translation: str) -> list[int]:
+        """Encode a translation as in training: with its language, if translations of this tokenizer have one."""
+        if self.tgt_lang is not None and hasattr(self.tokenizer, "tgt_lang"):
+            self.tokenizer.tgt_lang = self.tgt_lang
+        return list(self.tokenizer(text_target=translation, verbose=False)["input_ids"])
+
     def decode(self, ids: Sequence[int]) -> str:
         separate = getattr(self.tokenizer, "separate_vocabs", False)
         return decode_target(self.tokenizer, [0, *ids] if separate else ids, self.clean_up)  # after a start token

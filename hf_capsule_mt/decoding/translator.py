@@ -13,6 +13,7 @@ import capsule_mt.translator
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
+from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translator import Translation
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
@@ -165,6 +166,9 @@ class Translator(capsule_mt.translator.Translator):
     def _tokenizer(self, options: TranslationOptions) -> TransformersTokenizer:
         clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))
         return TransformersTokenizer(self.tokenizer, *self._languages(options), clean_up)
+
+    def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
+        return cast(TransformersTokenizer, tokenizer).labels(translation)
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         segmenter = super()._segmenter(options)
