@@ -1,10 +1,7 @@
-# demo       set everything up, train a plain and a capsule model for some minutes, translate
-# test       set everything up, run the tests on the newest transformers, then the model tests with the arithmetic of an
-#            older processor, most of them on the lowest transformers
-# test-slow  the tests that take longer, too
-# test-processors  the model tests with the arithmetic of several processors
-# test-newest  install the wheel without constraints, and run a quick set of tests on the newest of all
-# test-dist  build the wheel and the source distribution, and test them in an empty environment
+# demo       set up the light distribution, translate with a released checkpoint, and show what was left out
+# demo-training  set everything up, and train a plain and a capsule model in minutes
+# test       set everything up, and run the suite of five minutes
+# test-all   the rest: what takes longer, older processors, the lowest versions, the wheels, the newest of all
 # docs       build the site into build/site, and check its links
 # check      lint, format, types, and whether the installed versions fit each other
 # clean      remove what these made
@@ -13,33 +10,29 @@
 
 PYTHON ?= python3
 VENV := .venv
+LIGHT_VENV := .venv-light
 FLOOR_VENV := .venv-floor
-MODEL_TESTS := tests/golden tests/routing tests/modeling tests/pipelines
 PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2)
+QUICK := $(PYTEST) -m "not slow and not gpu"
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow test-processors test-newest test-dist docs check clean
+.PHONY: demo demo-training test test-all docs check clean
 
-demo: $(VENV)/ready
+demo: $(LIGHT_VENV)/ready
+	$(LIGHT_VENV)/bin/python examples/left_out.py
+
+demo-training: $(VENV)/ready
 	$(VENV)/bin/capsule-mt quickstart
 
-test: $(VENV)/ready $(FLOOR_VENV)/ready
-	$(VENV)/bin/python $(PYTEST) -m "not slow and not gpu"
-	tests/processors.sh --first $(VENV)/bin/python $(PYTEST) -m "not slow and not gpu" tests/golden tests/pipelines
-	tests/processors.sh --first $(FLOOR_VENV)/bin/python $(PYTEST) -m "not slow and not gpu" \
-		tests/configuration tests/routing tests/modeling tests/system
+test: $(VENV)/ready
+	$(VENV)/bin/python $(QUICK)
 
-test-processors: $(VENV)/ready
-	tests/processors.sh $(VENV)/bin/python $(PYTEST) -m "not slow and not gpu" $(MODEL_TESTS)
-
-test-slow: $(VENV)/ready
-	$(VENV)/bin/python $(PYTEST) -m slow
-
-test-newest:
-	tests/newest.sh $(PYTHON)
-
-test-dist:
+test-all: $(VENV)/ready $(FLOOR_VENV)/ready
+	$(VENV)/bin/python $(PYTEST) -m "slow and not gpu"
+	tests/processors.sh --first $(VENV)/bin/python $(QUICK) tests/golden tests/decoding
+	tests/processors.sh --first $(FLOOR_VENV)/bin/python $(QUICK) tests/configuration tests/routing tests/modeling
 	tests/dist.sh $(PYTHON)
+	tests/newest.sh $(PYTHON)
 
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build
@@ -51,16 +44,20 @@ check: $(VENV)/ready
 	$(VENV)/bin/python -m pip check
 
 clean:
-	rm -rf $(VENV) $(FLOOR_VENV) build dist .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(LIGHT_VENV) $(FLOOR_VENV) build dist .pytest_cache .ruff_cache .mypy_cache
 
-$(VENV)/ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,eval,analysis,serve,test,dev,docs]"
-	touch $@
+# A virtual environment for each: what it installs, and the versions that it keeps to.
+$(LIGHT_VENV)/ready: INSTALL := --constraint constraints.txt ./capsule_mt
+$(LIGHT_VENV)/ready: constraints.txt
+$(VENV)/ready: INSTALL := --constraint constraints.txt --editable "./capsule_mt[serve]" \
+	--editable ".[train,eval,analysis,test,dev,docs]"
+$(VENV)/ready: constraints.txt
+$(FLOOR_VENV)/ready: INSTALL := --constraint constraints-floor.txt --editable "./capsule_mt[serve]" \
+	--editable ".[train,eval,analysis,test]"
+$(FLOOR_VENV)/ready: constraints-floor.txt
 
-$(FLOOR_VENV)/ready: pyproject.toml constraints-floor.txt
-	$(PYTHON) -m venv $(FLOOR_VENV)
-	$(FLOOR_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(FLOOR_VENV)/bin/python -m pip install --quiet --constraint constraints-floor.txt --editable ".[train,eval,analysis,test]"
+%/ready: pyproject.toml capsule_mt/pyproject.toml
+	$(PYTHON) -m venv $*
+	$*/bin/python -m pip install --quiet --upgrade pip
+	$*/bin/python -m pip install --quiet $(INSTALL)
 	touch $@

@@ -29,6 +29,6 @@ class EngineHook(BuildHookInterface):
         except (OSError, RuntimeError, ValueError) as error:
             self.app.display_warning(f"capsule-mt is installed without its native engine: {error}")
             return
-        build_data["force_include"][str(library)] = f"capsule_mt/engine/native/{library.name}"
+        build_data["force_include"][str(library)] = f"engine/native/{library.name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{build.TARGETS[target].tag}"

@@ -24,7 +24,6 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.messages import warn
-from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import (
     Document,
     Piece,
@@ -464,6 +463,8 @@ class Translator:
     def _text(self, piece: Piece, hypothesis: Hypothesis, decode: Callable[[Ids], str]) -> str:
         if piece.masked is None:
             return decode(hypothesis.ids)
+        from capsule_mt.text.restoring import restored  # late: few texts keep anything
+
         return restored(piece.masked, piece.ids, hypothesis.ids, decode, self._align)
 
     def _translation(

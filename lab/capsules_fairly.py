@@ -35,9 +35,10 @@ from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.capsule_variants import CHANGES, Variants
-from lab.effects import Gains, answer, effect
+from lab.effects import Gains, answer, both, by_plan
 from lab.over_seeds import holm, paired_t_test
 from lab.paper_tables import RUNS, Run
+from lab.plan_spread import pooled
 from lab.records import Records, Runs
 from lab.reproduce import DEVICE, TrainingError
 
@@ -110,11 +111,15 @@ def table(records: Records) -> str:
     parts = [f"{title}; tuning:", markdown_table(header, tuned)]
     long = gains(records, "joined")
     lines = [
-        [name, effect(of.values), effect(long[name].values), "" if of.p is None else f"{of.p:.3f}", answer(of)]
+        [
+            *(name, both(of), both(long[name])),
+            *("" if p is None else f"{p:.3f}" for p in (of.p, None if of.of_plan is None else of.of_plan.p)),
+            answer(of),
+        ]
         for name, of in gains(records).items()
     ]
     if lines:
-        header = ["difference", "test set", "its sentences in pairs", "p over seeds, test set (Holm)", "answer"]
+        header = ["difference", "test set", "its sentences in pairs", "p alone (Holm)", "p (Holm)", "answer"]
         parts.append(markdown_table(header, lines))
     return "\n\n".join(parts)
 
@@ -125,6 +130,12 @@ def gains(records: Records, key: str = "scores") -> dict[str, Gains]:
     The planned ones have a p-value once all seeds are trained, corrected for both.
     """
     runs, found = records.runs(FILE), {}
+    texts: set[str] = set()
+    scores: dict[str, dict[int, float]] = {}
+    for method in METHODS:
+        of = {} if (name := chosen(runs, method)) is None else runs.get(name, {})
+        scores[method] = {seed: of[seed][key]["bleu"]["score"] for seed in SEEDS if seed in of}
+        texts.update(json.dumps(of[seed]["data"]) for seed in scores[method])
     for title, methods in CONTRASTS.items():
         ours, theirs = ({} if (name := chosen(runs, method)) is None else runs.get(name, {}) for method in methods)
         pairs = [(ours[seed], theirs[seed]) for seed in SEEDS if seed in ours and seed in theirs]
@@ -139,7 +150,10 @@ def gains(records: Records, key: str = "scores") -> dict[str, Gains]:
         title: paired_t_test(found[title].values) for title in PLANNED if title in found and found[title].complete
     }
     corrected = holm(dict.fromkeys(PLANNED, 1.0) | p_values)
-    return {title: of._replace(p=corrected[title] if title in p_values else None) for title, of in found.items()}
+    alone = {title: of._replace(p=corrected[title] if title in p_values else None) for title, of in found.items()}
+    spread = pooled(scores) if len(texts) == 1 else None  # runs of several texts are compared within a seed
+    estimates = {title: None if spread is None else spread.difference(*pair) for title, pair in CONTRASTS.items()}
+    return by_plan(alone, estimates, PLANNED)
 
 
 def mixed_pairs(runs: Runs, names: Sequence[str]) -> list[str]:

@@ -1,4 +1,8 @@
-"""Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer."""
+"""Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer.
+
+Where a plan has several arms, the answer is by the spread of all of them: blocks where the arms of a seed share their
+start, pooled variance where they do not (lab.plan_spread). The interval of the row's own seeds stands beside it.
+"""
 
 import html
 import math
@@ -9,6 +13,7 @@ from typing import NamedTuple
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.over_seeds import holm, interval_over_seeds, paired_t_test
 from lab.paper_tables import TABLES
+from lab.plan_spread import Estimate
 from lab.records import Records, Runs
 
 
@@ -16,15 +21,26 @@ class Gains(NamedTuple):
     """The differences to a baseline, one a seed, and how many seeds were planned.
 
     p: over seeds, corrected for all rows of the plan, or of the column where there was none.
+    of_plan: the same gain by the spread of all arms of the plan, p corrected likewise.
     """
 
     values: list[float]
     planned: int
     p: float | None = None
+    of_plan: Estimate | None = None
 
     @property
     def complete(self) -> bool:
         return len(self.values) == self.planned
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values) if self.of_plan is None else self.of_plan.mean
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """By the spread of the plan, or else of these values."""
+        return interval_over_seeds(self.values) if self.of_plan is None else (self.of_plan.low, self.of_plan.high)
 
 
 # {how the models were trained: {the title of a method: its gains}}
@@ -90,13 +106,54 @@ def effect(values: Sequence[float]) -> str:
     return f"{fmean(values):+.2f}{bounds}, n = {len(values)}"
 
 
-def verdict(values: Sequence[float]) -> str:
+def estimated(of_plan: Estimate | None) -> str:
+    """Format a gain by the spread of its plan.
+
+    >>> estimated(Estimate(0.366, 0.031, 0.701, p=0.04)), estimated(None)
+    ('+0.37 [+0.03, +0.70]', '')
+    """
+    return "" if of_plan is None else f"{of_plan.mean:+.2f} [{of_plan.low:+.2f}, {of_plan.high:+.2f}]"
+
+
+def both(gains: Gains) -> str:
+    """Format a gain by the spread of its plan, and beside it the interval of its own seeds.
+
+    >>> both(Gains([0.5, 0.7], 2, of_plan=Estimate(0.6, 0.4, 0.8, p=0.01))), both(Gains([0.5], 2))
+    ('+0.60 [+0.40, +0.80], n = 2 (alone [-0.67, +1.87])', '+0.50, n = 1')
+    """
+    alone = interval_over_seeds(gains.values)
+    if gains.of_plan is None or alone is None:
+        return effect(gains.values)
+    return f"{estimated(gains.of_plan)}, n = {len(gains.values)} (alone [{alone[0]:+.2f}, {alone[1]:+.2f}])"
+
+
+def by_plan(
+    gains: Mapping[str, Gains], estimates: Mapping[str, Estimate | None], tests: Sequence[str]
+) -> dict[str, Gains]:
+    """Add the estimates by the spread of a plan to complete gains, corrected for its tests.
+
+    A test without one, such as that of an unstable arm, counts with the p of its own seeds.
+    """
+    p_values = dict.fromkeys(tests, 1.0)
+    for title in tests:
+        if title in gains and gains[title].complete:
+            estimate = estimates[title]
+            p_values[title] = paired_t_test(gains[title].values) if estimate is None else estimate.p
+    corrected = holm(p_values)
+    found = dict(gains)
+    for title, of in gains.items():
+        estimate = estimates[title]
+        if of.complete and estimate is not None:
+            found[title] = of._replace(of_plan=estimate._replace(p=corrected.get(title, estimate.p)))
+    return found
+
+
+def verdict(interval: tuple[float, float] | None) -> str:
     """Say what the interval of a mean difference in BLEU allows.
 
-    >>> verdict([0.5, 0.6, 0.7]), verdict([-0.5, -0.6, -0.7]), verdict([0.1, -0.1, 0.2]), verdict([0.1])
+    >>> verdict((0.1, 0.6)), verdict((-0.6, -0.1)), verdict((-0.31, 0.45)), verdict(None)
     ('helps', 'hurts', 'within 0.5 BLEU of nothing', 'open')
     """
-    interval = interval_over_seeds(values)
     if interval is None:
         return "open"
     low, high = interval
@@ -116,10 +173,10 @@ def answer(gains: Gains) -> str:
     >>> answer(Gains([0.5, 0.51], 2, p=0.06))
     'helps, but not after correction'
     """
-    values, planned, p = gains
     if not gains.complete:
-        return f"{len(values)} of {planned} seeds are trained"
-    found = verdict(values)
+        return f"{len(gains.values)} of {gains.planned} seeds are trained"
+    found = verdict(gains.interval)
+    p = gains.p if gains.of_plan is None else gains.of_plan.p
     if found in ("helps", "hurts") and p is not None and p >= SIGNIFICANT:
         return f"{found}, but not after correction"
     return found
@@ -144,7 +201,7 @@ def effects_table(columns: Columns) -> str:
     rows = []
     for title in titles(columns):
         found = [of.get(title) for of in columns.values()]
-        cells = ["" if gains is None else f"{answer(gains)}: {effect(gains.values)}" for gains in found]
+        cells = ["" if gains is None else f"{answer(gains)}: {both(gains)}" for gains in found]
         gain = printed.get(title)
         rows.append([title, "" if gain is None else f"{gain:+.2f}", *cells])
     return markdown_table(["method", "paper", *columns], rows)
@@ -157,8 +214,7 @@ def draw_effects(columns: Columns) -> str:
     drawn = []  # column, title, mean, interval
     for number, of in enumerate(columns.values()):
         for title, gains in of.items():
-            mean = fmean(gains.values)
-            drawn.append((number, title, mean, interval_over_seeds(gains.values) or (mean, mean)))
+            drawn.append((number, title, gains.mean, gains.interval or (gains.mean, gains.mean)))
     ends = [0.0, *printed.values(), *(end for *_, interval in drawn for end in interval)]
     legend = math.ceil((len(columns) + 1) / 2)  # lines
     axis = _Axis(math.floor(min(ends)), math.ceil(max(ends)), left=7 * max(map(len, names)) + 20)

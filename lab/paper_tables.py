@@ -89,6 +89,8 @@ BIG = dict.fromkeys(
     ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"), 2
 )
 FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
+# with 4 + 4 layers of a width of 256, 0.04 % more parameters than EM routing of the layers has
+WIDENED = {"encoder_ffn_dim": 2560, "decoder_ffn_dim": 2560}
 # CapsNMT of the paper's depth. M = 8, T = 2: the surest row of a sweep on the embedded corpus; the paper has 6, 3
 DEEP = {"encoder_layers": 4, "decoder_layers": 3}
 EIGHT = DEEP | {"num_capsules": 8, "num_iterations": 2}
@@ -209,6 +211,8 @@ RUNS: dict[str, Run] = {
     "dynamic_combination_further": Run("dynamic_combination", training=FURTHER, init_from="plain"),
     "em_routing_further": Run("em_routing", training=FURTHER, init_from="plain"),
     "gdr_further": Run("gdr", {"guided_capsule_dim": 128}, FURTHER, init_from="plain"),
+    "plain_widened": Run("plain", WIDENED, init_from="plain"),  # made, not trained: lab/widening.py
+    "plain_widened_further": Run("plain", WIDENED, FURTHER, init_from="plain_widened"),
     # votes near 1 at the start, so that what is squashed is routed from the first step; at a width of 256
     "dynamic_routing_routed": Run("dynamic_routing", {"layer_aggregation_init_std": 0.036}),
     "head_simple_lower_routed": _heads([0, 1], method="simple_routing", init_std=0.16),

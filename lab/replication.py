@@ -5,23 +5,30 @@
     python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication recurrent --data-dir data/multi30k-en-de --budget 600
+    python -m lab.replication eight_seeds --data-dir data/multi30k-en-de --budget 600 --cpu
 
 Each plan was committed before any of its rows translated the test set with its seeds. A training that the budget stops
 resumes in the next call. The same call in a second process, in the same folder, shares the work.
 """
 
 import argparse
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
 from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
+from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, differences, effect
+from lab.effects import Gains, answer, by_plan, differences, effect, estimated
 from lab.over_seeds import holm, paired_t_test
+from lab.paper_tables import WIDENED
+from lab.plan_spread import Estimate, Spread, blocks, pooled
 from lab.records import Records
 from lab.reproduce import Reproduction
+from lab.widening import widen_checkpoint
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,10 @@ class Plan:
         do as much.
     changes: fields of every recipe.
     shares: the plan, of the same changes, that trains the baseline.
+    contrasts: what is compared instead of each row with the baseline, by title; Holm's correction counts these.
+    shared_start: all rows of a seed start from the same model, so seeds are blocks.
+    with_before: a plan whose seeds are pooled with these, on the first part of the test set.
+    test: the parts of the test set and their sentences, if it is not the recipe's.
     """
 
     title: str
@@ -43,6 +54,25 @@ class Plan:
     control: dict[str, str]
     changes: dict[str, str]
     shares: str | None = None
+    contrasts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    shared_start: bool = False
+    with_before: str | None = None
+    test: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> dict[str, tuple[str, str]]:
+        """What is compared: {title: (run, baseline)}."""
+        return self.contrasts or {title: (run, self.baseline) for run, title in (self.rows | self.control).items()}
+
+    @property
+    def tests(self) -> list[str]:
+        """The titles that Holm's correction counts."""
+        return list(self.contrasts or self.rows.values())
+
+    @property
+    def all_changes(self) -> dict[str, str]:
+        files = [{"text": [f"{part}.{language}.gz" for language in ("en", "de")]} for part in self.test]
+        return self.changes | ({"data.test": json.dumps(files)} if files else {})
 
     @property
     def runs(self) -> list[str]:
@@ -52,6 +82,14 @@ class Plan:
 # Runs train the same with and without validation; the first eleven had it.
 _EVERY_EPOCH = {"training.eval_strategy": '"no"', "training.save_steps": "462", "training.bf16": "true"}
 FROM_THE_START = "Multi30k, from the start"
+_FURTHER = (
+    _EVERY_EPOCH
+    | {"training.average_last": "3"}
+    | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
+    | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")}
+)
+ON_TOP = "Multi30k, on top of a plain model"
+FLICKR = {"test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2018_flickr": 1071}
 # by the name of the file in lab/results
 PLANS = {
     # Seed 1 chose the rows and is not counted. The control has as many parameters as the largest row.
@@ -72,7 +110,7 @@ PLANS = {
     "from_plain": Plan(
         title="five epochs on top of a plain model of 4 + 4 layers and 8 heads, guided capsules of half the width; "
         "mean of the last three",
-        column="Multi30k, on top of a plain model",
+        column=ON_TOP,
         seeds=(2, 3, 4),
         baseline="plain_further",
         rows={
@@ -82,10 +120,52 @@ PLANS = {
             "gdr_further": "Past and future: guided routing",
         },
         control={},
-        changes=_EVERY_EPOCH
-        | {"training.average_last": "3"}
-        | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
-        | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")},
+        changes=_FURTHER,
+        shared_start=True,
+    ),
+    # Does EM routing help (against plain), is it routing (against linear), is it parameters (against the control)?
+    # The recipes are those of `from_plain`. The control starts from the same plain model, too: `lab.widening` adds
+    # hidden units without effect until it has as many parameters as EM routing has.
+    # Each model translates the test set once, after its training, and nothing is chosen by that. Seeds are trained in
+    # order, and the answer is that of all eight: a block each, the residual variance of these four arms in all blocks,
+    # 21 degrees of freedom. Holm's correction counts the three contrasts. Seeds 2 to 4 of `from_plain` chose the
+    # question: they stay apart. Pooled with them, 11 blocks of the three arms that both plans have are compared on
+    # flickr 2016, the only part that those seeds translated.
+    "eight_seeds": Plan(
+        title="the same on flickr 2016, 2017 and 2018 together, by new seeds",
+        column=ON_TOP,
+        seeds=(5, 6, 7, 8, 9, 10, 11, 12),
+        baseline="plain_further",
+        rows={
+            "linear_further": "Layers: linear combination (no routing), new seeds",
+            "em_routing_further": "Layers: EM routing, new seeds",
+        },
+        control={"plain_widened_further": "Wider feed-forward layers on top (the control), new seeds"},
+        changes=_FURTHER,
+        shared_start=True,
+        contrasts={
+            "Layers: EM routing, new seeds": ("em_routing_further", "plain_further"),
+            "Layers: EM routing against linear combination, new seeds": ("em_routing_further", "linear_further"),
+            "Layers: EM routing against as many parameters, new seeds": (
+                "em_routing_further",
+                "plain_widened_further",
+            ),
+        },
+        with_before="from_plain",
+        test=FLICKR,
+    ),
+    # If time allows, after the plan before.
+    "eight_seeds_dynamic": Plan(
+        title="the same, without routing",
+        column=ON_TOP,
+        seeds=(5, 6, 7, 8, 9, 10, 11, 12),
+        baseline="plain_further",
+        rows={"dynamic_combination_further": "Layers: dynamic combination (no routing), new seeds"},
+        control={},
+        changes=_FURTHER,
+        shared_start=True,
+        shares="eight_seeds",
+        test=FLICKR,
     ),
     # With the model's initial weights the first two start uniform, and what they squash is nearly nothing. The third's
     # votes are near 1 by default.
@@ -115,10 +195,30 @@ PLANS = {
 }
 
 
-def gains(records: Records, name: str) -> dict[str, Gains]:
-    """Return the gains of a plan's rows and its control over its baseline, by their titles.
+def _scores(records: Records, study: str, plans: Iterable[Plan]) -> dict[str, dict[int, float]]:
+    """Return BLEU of the runs of plans with their seeds: {run: {seed: score}}."""
+    runs = records.runs(study)
+    scores: dict[str, dict[int, float]] = {}
+    for plan in plans:
+        for arm in plan.runs:
+            found = {seed: runs[arm][seed] for seed in plan.seeds if seed in runs.get(arm, {})}
+            scores.setdefault(arm, {}).update({seed: one["scores"]["bleu"]["score"] for seed, one in found.items()})
+    return scores
 
-    A row with all its seeds has a p-value, corrected for all rows of the plan.
+
+def spread(records: Records, name: str) -> Spread | None:
+    """Return the spread of a plan: with a shared start that of its blocks, else of all arms of its study, pooled."""
+    plan = PLANS[name]
+    study = plan.shares or name
+    if plan.shared_start:
+        return blocks(_scores(records, study, [plan]))
+    return pooled(_scores(records, study, [one for key, one in PLANS.items() if (one.shares or key) == study]))
+
+
+def gains(records: Records, name: str) -> dict[str, Gains]:
+    """Return the gains of what a plan compares, by their titles.
+
+    With all its seeds a gain has a p-value, corrected for all tests of the plan.
     """
     plan = PLANS[name]
     runs = {
@@ -126,15 +226,41 @@ def gains(records: Records, name: str) -> dict[str, Gains]:
         for run, of in records.runs(plan.shares or name).items()
     }
     found = {
-        title: Gains(differences(runs, run, plan.baseline), len(plan.seeds))
-        for run, title in (plan.rows | plan.control).items()
+        title: Gains(differences(runs, run, baseline), len(plan.seeds))
+        for title, (run, baseline) in plan.compared.items()
     }
     corrected = holm({
-        title: paired_t_test(found[title].values) if found[title].complete else 1.0 for title in plan.rows.values()
+        title: paired_t_test(found[title].values) if found[title].complete else 1.0 for title in plan.tests
     })  # fmt: skip
-    return {
+    alone = {
         title: of._replace(p=corrected.get(title) if of.complete else None) for title, of in found.items() if of.values
     }
+    of = spread(records, name)
+    estimates = {title: None if of is None else of.difference(*pair) for title, pair in plan.compared.items()}
+    return by_plan(alone, estimates, plan.tests)
+
+
+def with_before(records: Records, name: str) -> tuple[Spread, dict[str, Estimate]] | None:
+    """Return the contrasts on the first part of the test set, pooled with the seeds of the plan before.
+
+    None until all seeds are trained.
+    """
+    plan = PLANS[name]
+    complete = [of.complete for of in gains(records, name).values()]
+    if plan.with_before is None or len(complete) < len(plan.compared) or not all(complete):
+        return None
+    before = PLANS[plan.with_before]
+    runs, part = records.runs(name), next(iter(plan.test))
+    earlier = _scores(records, plan.with_before, [before])
+    found = blocks({
+        arm: earlier[arm] | {seed: runs[arm][seed]["bleu_by_part"][part] for seed in plan.seeds}
+        for arm in plan.runs
+        if arm in before.runs
+    })  # fmt: skip
+    if found is None:
+        return None
+    estimates = {title: found.difference(*pair) for title, pair in plan.compared.items()}
+    return found, {title: of for title, of in estimates.items() if of is not None}
 
 
 def table(records: Records, name: str) -> str:
@@ -143,14 +269,65 @@ def table(records: Records, name: str) -> str:
     if not found:
         return ""
     lines = [
-        [title, effect(of.values), "" if of.p is None else f"{of.p:.3f}", answer(of)] for title, of in found.items()
+        [
+            title,
+            *(effect(of.values), "" if of.p is None else f"{of.p:.3f}"),
+            *(estimated(of.of_plan), "" if of.of_plan is None or title not in plan.tests else f"{of.of_plan.p:.3f}"),
+            answer(of),
+        ]
+        for title, of in found.items()
     ]
-    runs = records.runs(plan.shares or name)[plan.baseline]
+    runs = records.runs(plan.shares or name).get(plan.baseline, {})
     scores = [runs[seed]["scores"]["bleu"]["score"] for seed in plan.seeds if seed in runs]
-    baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}"
-    header = ["method", f"gain over the baseline ({baseline})", "p over seeds (Holm)", "answer"]
+    baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}" if scores else "not yet trained"
+    header = [
+        "method",
+        f"gain over the baseline ({baseline})",
+        "p over seeds (Holm)",
+        f"by the plan's spread ({spread(records, name) or 'not yet known'})",
+        "p (Holm)",
+        "answer",
+    ]
     command = f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600 --cpu"
-    return f"Multi30k, {plan.title} (`{command}`):\n\n{markdown_table(header, lines)}"
+    parts = [f"Multi30k, {plan.title} (`{command}`):", markdown_table(header, lines)]
+    if together := with_before(records, name):
+        of, estimates = together
+        parts.append(f"On {next(iter(plan.test))} alone, with the seeds of `{plan.with_before}` ({of}):")
+        header = ["difference", "gain", "p, not corrected"]
+        parts.append(
+            markdown_table(header, [[title, estimated(one), f"{one.p:.3f}"] for title, one in estimates.items()])
+        )
+    return "\n\n".join(parts)
+
+
+class Replication(Reproduction):
+    """The runs of a plan. A result has BLEU of each part of the test set, too."""
+
+    def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
+        super().__init__(arguments)
+        self.plan = plan
+
+    def train(self, name: str, seed: int) -> bool:
+        if name != "plain_widened":
+            return super().train(name, seed)
+        folder = self.folder(name, seed)
+        if not self.train("plain", seed):
+            return False
+        if not folder.exists():
+            widen_checkpoint(self.folder("plain", seed), folder, WIDENED["encoder_ffn_dim"], seed)
+        return True
+
+    def score(self, name: str, seed: int) -> None:
+        super().score(name, seed)
+        if not self.plan.test:
+            return
+        found, (_, references) = self.records.translations(self.file)[name, seed], self.test_set
+        parts, start = {}, 0
+        for part, sentences in self.plan.test.items():
+            end = start + sentences
+            parts[part] = score_corpus(found[start:end], [references[start:end]], ["bleu"])["bleu"].score
+            start = end
+        self.records.keep(self.file, self.records.runs(self.file)[name][seed] | {"bleu_by_part": parts})
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -176,9 +353,9 @@ def main() -> int:
     if not set(runs) <= set(plan.runs):
         raise SystemExit(f"lab.replication --runs: the plan {arguments.plan} has {plan.runs}; got {runs}")
     keep_freed_memory()
-    changes = plan.changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
+    changes = plan.all_changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
     settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
-    reproduction = Reproduction(argparse.Namespace(**settings, changes=list(changes.items())))
+    reproduction = Replication(plan, argparse.Namespace(**settings, changes=list(changes.items())))
     failed = reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "Nothing is trained yet.")
     print("\n".join(failed))

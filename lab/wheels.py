@@ -1,4 +1,4 @@
-"""Build the wheels of all platforms on this machine, and check the library in each.
+"""Build the light wheels of all platforms on this machine, and check the library in each.
 
     python -m lab.wheels --output dist
     python -m lab.wheels --targets x86_64-linux aarch64-linux
@@ -201,7 +201,7 @@ def build_wheel(target: str, output: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(output.resolve())]
     done = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=ROOT / "capsule_mt",
         env={**environment, "HF_CAPSULE_MT_TARGET": target},
         capture_output=True,
         text=True,

@@ -13,6 +13,7 @@ accepted; the second one ends it at once.
 
 import argparse
 import os
+import sys
 
 from capsule_mt.commands.console import HelpFormatter, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
@@ -74,6 +75,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if not serve(arguments):
+        print(f"not every request was answered within {arguments.stop_seconds} s", file=sys.stderr, flush=True)
         os._exit(1)  # a translation goes on that nothing else ends
 
 

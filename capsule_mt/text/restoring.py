@@ -162,7 +162,7 @@ def restored(source: Masked, source_ids: Ids, ids: Ids, decode: Callable[[Ids], 
         for number in lost:
             if place := _replaced(source, number, text, alignment, others, list(found.values())):
                 found[number] = place
-        words = _words(text, [*found.values(), *(place for _, place in others)])
+        words = _words_of_translation(text, [*found.values(), *(place for _, place in others)])
         gone = _invented(others, found)
         words = [word for word in words if word not in gone] or [Span(len(text), len(text))]
         layout = Layout(source, text, words, alignment)
@@ -195,7 +195,7 @@ def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]
     return with_space(written, text[end:])
 
 
-def _words(translation: str, items: list[Span]) -> list[Span]:
+def _words_of_translation(translation: str, items: list[Span]) -> list[Span]:
     """Return the words and the marks of a translation, in which each item is one word."""
     words = (Span(*match.span()) for match in WORDS.finditer(translation))
     return sorted([*(word for word in words if not overlaps(word, items)), *items])
@@ -221,7 +221,7 @@ def _replaced(
     item, span = source.parts[number][0], Span(source.begins[number], source.begins[number + 1])
     free = [(cast(Item, part), place) for part, place in others if not overlaps(place, taken)]
     same = [place for part, place in free if part.kind == cast(Item, item).kind]
-    words = _words(text, [*taken, *(place for _, place in free)])
+    words = _words_of_translation(text, [*taken, *(place for _, place in free)])
     words = [word for word in words if not overlaps(word, taken) and not is_mark(text[word.start : word.end])]
     shares = {word: alignment.share(word, span) for word in same or words}
     best = max(shares, key=lambda word: shares[word], default=None)

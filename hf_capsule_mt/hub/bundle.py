@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = __name__.partition(".")[0]
+LIGHT_PACKAGE = "capsule_mt"  # whose modules come along
 # Installed wherever a checkpoint is loaded, because transformers itself needs them
 LIBRARIES = frozenset({"torch", "transformers", "huggingface_hub"})
 
@@ -64,7 +65,7 @@ class Bundle:
         for alias in statement.names:
             origin = (statement.module or "") if isinstance(statement, ast.ImportFrom) else alias.name
             library = origin.partition(".")[0]
-            if library == PACKAGE:
+            if library in (PACKAGE, LIGHT_PACKAGE):
                 if not is_from or alias.asname or alias.name == "*":
                     raise BundleError(f"{module}:{statement.lineno}: write `from {origin} import name`")
                 submodule = f"{origin}.{alias.name}"
@@ -127,7 +128,7 @@ def _refuse_hidden_imports(module: str, tree: ast.Module) -> None:
         if node in tree.body or not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        if any(name.partition(".")[0] == PACKAGE for name in names):
+        if any(name.partition(".")[0] in (PACKAGE, LIGHT_PACKAGE) for name in names):
             raise BundleError(f"{module}:{node.lineno}: an import of the package that is not at the top level")
 
 

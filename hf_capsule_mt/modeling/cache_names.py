@@ -49,5 +49,5 @@ def gives_both_cache_names(output_class: Output) -> Output:
 
 
 def cache_field(cache: Any) -> dict[str, Any]:
-    """Return the keyword argument that puts a cache into an output, or hands it to any model of transformers."""
+    """Return the keyword argument that puts a cache into an output, or gives it to any model of transformers."""
     return {CACHE_NAME: cache}

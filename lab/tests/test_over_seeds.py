@@ -6,9 +6,12 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
+from hf_capsule_mt.training.models import build_config
 from lab.effects import METHODS, Gains, differences, draw_effects, effects_table, embedded_gains, published, verdict
 from lab.over_seeds import (
     RunsOverSeeds,
@@ -188,7 +191,7 @@ def keep(records, run, seed, bleu):
 
 @pytest.mark.parametrize(
     ("name", "seeds", "averaged"),
-    [("replication", 4, 5), ("from_plain", 3, 3), ("starts", 3, 5), ("recurrent", 3, 5)],
+    [("replication", 4, 5), ("from_plain", 3, 3), ("starts", 3, 5), ("recurrent", 3, 5), ("eight_seeds", 8, 3)],
 )
 def test_plans(name, seeds, averaged):
     plan = PLANS[name]
@@ -225,9 +228,21 @@ def test_a_shared_baseline_is_the_same_training():
 
 
 def test_rows_of_a_plan_share_their_start():
-    runs = [RUNS[name] for name in PLANS["from_plain"].runs]
-    assert {run.init_from for run in runs} == {"plain"}
+    runs = [RUNS[name] for plan in ("from_plain", "eight_seeds") for name in PLANS[plan].runs]
+    assert {run.init_from for run in runs} == {"plain", "plain_widened"}, "lab.widening makes it of the plain model"
     assert all(run.training == runs[0].training for run in runs)
+
+
+def test_the_control_of_eight_seeds_has_as_many_parameters_as_em_routing():
+    changes = {field: json.loads(value) for field, value in PLANS["eight_seeds"].changes.items()}
+    config = {"vocab_size": 8000, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    sizes = []
+    for name in ("em_routing_further", "plain_widened_further"):
+        fields = load_recipe(f"multi30k/{RUNS[name].recipe}", changes).model | RUNS[name].model
+        with torch.device("meta"):
+            model = AutoModelForSeq2SeqLM.from_config(build_config(fields, config))
+        sizes.append(sum(weights.numel() for weights in model.parameters()))
+    assert sizes[1] / sizes[0] == pytest.approx(1, abs=0.0005)
 
 
 def test_the_table_answers_once_all_seeds_are_there(tmp_path):
@@ -243,7 +258,7 @@ def test_the_table_answers_once_all_seeds_are_there(tmp_path):
     keep(records, "plain", seeds[3], 30.0)
     keep(records, "linear", seeds[3], 31.0)
     assert effects(records)[FROM_THE_START].keys() == {"Layers: linear combination (no routing)"}
-    assert "| +0.85 [+0.64, +1.06], n = 4 | 0.003 | helps |" in table(records, "replication")
+    assert "| +0.85 [+0.64, +1.06], n = 4 | 0.003 |" in table(records, "replication")
 
 
 def test_the_picture_has_what_the_table_has():
@@ -291,4 +306,4 @@ def test_tables_of_plans_stand_apart(tmp_path):
     ("values", "answer"), [([1.0, 1.1], "helps"), ([0.0, 0.0, 0.3, 0.0], "within 0.4 BLEU of nothing")]
 )
 def test_verdict(values, answer):
-    assert verdict(values) == answer
+    assert verdict(interval_over_seeds(values)) == answer

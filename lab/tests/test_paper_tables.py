@@ -27,7 +27,7 @@ def test_every_row_is_a_run_that_exists():
     for run in RUNS.values():
         assert set(run.needs) <= set(RUNS)
     used = {row.run for table in TABLES.values() for row in table.rows} - {None}
-    planned = {name for plan in PLANS.values() for name in plan.runs}
+    planned = {name for plan in PLANS.values() for run in plan.runs for name in (run, *RUNS[run].needs)}
     tuned = {name for method in FAIR for name in grid(method)}
     assert set(RUNS) == used | planned | tuned | set(TITLES), "a run that no table uses, or the other way round"
 

@@ -45,6 +45,7 @@ def run_without_the_package(program, *arguments, **environment):
         env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

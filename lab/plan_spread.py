@@ -1,0 +1,84 @@
+"""The interval of a difference by the spread of all arms of a plan: more degrees of freedom than its own seeds have.
+
+    blocks: arms of a seed start from the same model, so score = arm + seed + rest.
+        variance = sum(rest^2) / ((arms - 1) (seeds - 1)), over the seeds that all arms have
+    pooled: arms are trained apart, and only arms are subtracted.
+        variance = sum((score - mean of its arm)^2) / (scores - arms)
+
+Relations: blocks of two arms are the paired t-test, and pooling two arms is Student's test of two samples. Both assume
+that arms vary alike. Pooling leaves out an arm that varies more than `UNSTABLE` times as much as the median one.
+"""
+
+import math
+from collections.abc import Mapping
+from statistics import fmean, median, stdev
+from typing import NamedTuple
+
+from lab.over_seeds import student_quantile, student_two_sided
+
+Scores = Mapping[str, Mapping[int, float]]  # {arm: {seed: score}}
+UNSTABLE = 3.0
+CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+    """A mean difference with its two-sided interval and p-value."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+class Spread(NamedTuple):
+    """The standard deviation of the scores of a plan.
+
+    kind: "blocks" or "pooled".
+    scores: those that count.
+    """
+
+    kind: str
+    deviation: float
+    degrees: int
+    scores: Scores
+
+    def __str__(self) -> str:
+        return f"{self.kind}, SD {self.deviation:.2f} BLEU, {self.degrees} degrees of freedom"
+
+    def difference(self, arm: str, baseline: str) -> Estimate | None:
+        """Compare the means of two arms; None if one of them does not count."""
+        if not {arm, baseline} <= self.scores.keys():
+            return None
+        ours, theirs = (list(self.scores[name].values()) for name in (arm, baseline))
+        mean = fmean(ours) - fmean(theirs)
+        error = self.deviation * math.sqrt(1 / len(ours) + 1 / len(theirs))
+        if error == 0:
+            return Estimate(mean, mean, mean, 1.0 if mean == 0 else 0.0)
+        half_width = student_quantile(1 - CONFIDENCE, self.degrees) * error
+        return Estimate(mean, mean - half_width, mean + half_width, student_two_sided(mean / error, self.degrees))
+
+
+def blocks(scores: Scores) -> Spread | None:
+    """Return the residual spread with seeds as blocks; None with fewer than two arms or two complete seeds."""
+    arms = {arm: of for arm, of in scores.items() if of}
+    seeds = sorted(set.intersection(*(set(of) for of in arms.values()))) if arms else []
+    if min(len(arms), len(seeds)) < 2:
+        return None
+    complete = {arm: {seed: of[seed] for seed in seeds} for arm, of in arms.items()}
+    of_seeds = {seed: fmean(of[seed] for of in complete.values()) for seed in seeds}
+    whole = fmean(of_seeds.values())
+    rest = [of[seed] - fmean(of.values()) - of_seeds[seed] + whole for of in complete.values() for seed in seeds]
+    degrees = (len(arms) - 1) * (len(seeds) - 1)
+    return Spread("blocks", math.sqrt(sum(one**2 for one in rest) / degrees), degrees, complete)
+
+
+def pooled(scores: Scores) -> Spread | None:
+    """Return the spread within arms of at least two seeds; None with fewer than two such arms."""
+    deviations = {arm: stdev(of.values()) for arm, of in scores.items() if len(of) > 1}
+    usual = median(deviations.values()) if deviations else 0.0
+    arms = {arm: scores[arm] for arm, deviation in deviations.items() if deviation <= UNSTABLE * usual}
+    if len(arms) < 2:
+        return None
+    degrees = sum(len(of) - 1 for of in arms.values())
+    squares = sum(deviations[arm] ** 2 * (len(of) - 1) for arm, of in arms.items())
+    return Spread("pooled", math.sqrt(squares / degrees), degrees, arms)

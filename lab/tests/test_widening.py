@@ -1,0 +1,43 @@
+"""A widened model translates as before, and its new units learn."""
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt.training.models import build_config
+from lab.widening import widen
+
+IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
+SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+
+
+def model():
+    fields = {"model_type": "capsule_marian", "encoder_attention_heads": 2, "decoder_attention_heads": 2, **SIZES}
+    return AutoModelForSeq2SeqLM.from_config(build_config(fields, {"vocab_size": 30, **IDS})).eval()
+
+
+def test_a_widened_model_starts_as_the_narrow_one():
+    narrow, source = model(), torch.arange(2, 12).view(2, 5)
+    before = narrow.state_dict()["model.encoder.layers.0.fc1.weight"].clone()
+    wide = widen(narrow, 40, seed=1)
+    assert not wide.training
+    assert sum(p.numel() for p in wide.parameters()) - sum(p.numel() for p in narrow.parameters()) == 4 * 16 * (
+        2 * 16 + 1
+    )
+    logits = [one(input_ids=source, decoder_input_ids=source).logits for one in (narrow, wide)]
+    torch.testing.assert_close(*logits)
+    assert torch.equal(wide.state_dict()["model.encoder.layers.0.fc1.weight"][:24], before)
+    logits[1].square().sum().backward()
+    assert wide.model.encoder.layers[0].fc2.weight.grad[:, 24:].abs().max() > 0
+
+
+def test_the_seed_decides_the_new_units():
+    narrow = model()
+    new = [widen(narrow, 40, seed).model.encoder.layers[0].fc1.weight[24:] for seed in (1, 1, 2)]
+    assert torch.equal(new[0], new[1])
+    assert not torch.equal(new[0], new[2])
+
+
+def test_narrowing_is_an_error():
+    with pytest.raises(ValueError, match="at least 24, the units that the model has, got 16"):
+        widen(model(), 16, seed=1)
