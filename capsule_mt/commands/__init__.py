@@ -21,7 +21,8 @@ is_program = False  # whether `main` runs: then other distributions import late 
 def further_commands() -> "dict[str, tuple[str, dict[str, str]]]":
     """Return the commands of other distributions by their title: the module that starts them, and a line for each.
 
-    An entry point names a dictionary `{title: {command: summary}}` and, beside it in its module, the functions `start`, which runs one of them, and `report`, which returns lines for `doctor`.
+    An entry point names a dictionary `{title: {command: summary}}`. Beside it in its module are the functions `start`,
+    which runs a command, and `report`, which returns lines for `doctor`.
     """
     from importlib.metadata import entry_points
 

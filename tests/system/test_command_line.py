@@ -68,7 +68,7 @@ WRONG = {
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
     "translate em --input two --int8 --dtype bfloat16": "`int8=True` is for one float32 model on a CPU",
     "translate em em --input two --shortlist nofile": "`shortlist` is for one float32 model on a CPU",
-    "translate em --input two --coverage out.tsv --coverage-method guided": "needs a model with guided routing, got em",
+    "translate em --input two --coverage out.tsv --coverage-method guided": "needs a model with guided routing",
     "score em --sources two": "pairs come from --sources and --translations, or from --input, or from stdin",
     "score em --sources two --translations three": "two: has 2 lines, but three has more",
     "score em --sources three --translations nofile": "nofile: no such file",
