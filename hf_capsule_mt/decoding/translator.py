@@ -198,8 +198,9 @@ def load_translator(
         check_same_vocabulary(tokenizer, path)
     device = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     place = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
-    engine: dict[str, Any] = {"int8": int8, "shortlist": shortlist, "backend": backend}
-    return Translator.from_pretrained(models[0], device=place, dtype=dtype, ensemble=models[1:], **engine)
+    return Translator.from_pretrained(
+        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend, shortlist=shortlist
+    )
 
 
 def _engine_of(

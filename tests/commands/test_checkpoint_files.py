@@ -15,6 +15,7 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import calibrate, shortlist
+from hf_capsule_mt.decoding import calibrating
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
@@ -89,7 +90,7 @@ def test_a_stock_marian(run, tmp_path):
 
 def cover_as_if(monkeypatch, is_low):
     """Let what is said of a word depend on `is_low(coverage_calibration, word, whether it is missing)` alone."""
-    cover = calibrate.coverage_of_examples
+    cover = calibrating.coverage_of_examples
 
     def as_if(translator, examples, method, *, progress=True):
         config, found = translator.model.config.coverage_calibration, []
@@ -100,7 +101,7 @@ def cover_as_if(monkeypatch, is_low):
             found.append(replace(coverage, words=tuple(words)))
         return found
 
-    monkeypatch.setattr(calibrate, "coverage_of_examples", as_if)
+    monkeypatch.setattr(calibrating, "coverage_of_examples", as_if)
 
 
 def test_a_head_is_chosen(run, tmp_path, monkeypatch):

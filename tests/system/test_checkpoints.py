@@ -15,7 +15,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
-import capsule_mt
+from capsule_mt.commands import main
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub import check_export, export
@@ -251,7 +251,7 @@ def test_every_command(malformed, monkeypatch, capsys):
             continue
         monkeypatch.setattr("sys.argv", ["capsule-mt", *command.split()])
         with pytest.raises(SystemExit) as ended:
-            capsule_mt.main()
+            main()
         said = f"{ended.value.code}\n{capsys.readouterr().err}"
         assert ended.value.code not in (0, None), command
         assert named in said, (command, said)
