@@ -223,7 +223,7 @@ def test_doctor(program, monkeypatch):
     assert code == 0
     for word in ("hf-capsule-mt", "torch", "transformers", "sentencepiece", "processor", "features"):
         assert f"\n{word} " in printed
-    assert re.search(r'\nextra onnx +ONNX files .*: no onnx; pip install \./capsule_mt "\.\[onnx\]" in a clone\n', printed)
+    assert re.search(r"\nextra onnx +ONNX files .*: no onnx; pip install \./capsule_mt .* in a clone\n", printed)
     assert re.search(r"\nextra eval +BLEU, chrF, TER and significance tests: ", printed)
 
 

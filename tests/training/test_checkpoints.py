@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf_capsule_mt.decoding.fast import takes_fast
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.commands import average
+from hf_capsule_mt.decoding.fast import takes_fast
 from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
