@@ -223,11 +223,8 @@ def test_doctor(program, monkeypatch):
     assert code == 0
     for word in ("hf-capsule-mt", "torch", "transformers", "sentencepiece", "processor", "features"):
         assert f"\n{word} " in printed
-    assert (
-        '\nextra onnx        ONNX files for onnxruntime and transformers.js: no onnx; pip install ./capsule_mt ".[onnx]" in a clone\n'
-        in printed
-    )
-    assert "\nextra eval        BLEU, chrF, TER and significance tests: " in printed
+    assert re.search(r"\nextra onnx +ONNX files .*: no onnx; pip install \./capsule_mt .* in a clone\n", printed)
+    assert re.search(r"\nextra eval +BLEU, chrF, TER and significance tests: ", printed)
 
 
 def test_quickstart_finds_the_clone_that_one_stands_in(tmp_path, monkeypatch):

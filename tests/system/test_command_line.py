@@ -47,6 +47,7 @@ def folder(tmp_path_factory):
 
 WRONG = {
     "evaluate --hypotheses nofile --references two": "nofile: no such file",
+    "evaluate --hypotheses two --references two --tokenize x": "`tokenize` must be one of none, zh, 13a, ",
     "evaluate --hypotheses three --references two": "two: has 2 lines, but three has 3",
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: no checkpoint",
     "analyze em --sources empty --targets empty --output out": "--show 1: there are 0 sentences",
