@@ -406,9 +406,11 @@ class Translator:
             scores=scores or method is not None,
             readings=readings_of(method, self.calibration),
         )
-        found = [Found(hypotheses) for hypotheses in loaded.decoder.translate(sources, options)]
-        if any(hypothesis.score != hypothesis.score for one in found for hypothesis in one.hypotheses):
+        translated = loaded.decoder.translate(sources, options)
+        # the engine finds nothing among such logits
+        if not all(translated) or any(one.score != one.score for hypotheses in translated for one in hypotheses):
             raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
+        found = [Found(hypotheses) for hypotheses in translated]
         if method is None:
             return found
         covers = [

@@ -81,8 +81,12 @@ def test_the_script_for_a_stock_trainer_runs(tmp_path):
 
 def test_the_errors_of_the_troubleshooting_page_exist():
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "hf_capsule_mt").rglob("*.py"))
-    source = re.sub(r"""["']\s+f?["']""", "", source + (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for room in ("capsule_mt", "hf_capsule_mt")
+        for path in (ROOT / room).rglob("*.py")
+    )
+    source = re.sub(r"""["']\s+f?["']""", "", source)
     messages = [
         message.strip()
         for cell in re.findall(r"^\| (`.*?) \| ", page, flags=re.MULTILINE)
