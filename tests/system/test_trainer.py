@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from hf_capsule_mt.training import EvaluationNLL
-from tests.fixtures.tiny import encoded_corpus, tiny_model, tiny_tokenizer
+from tests.fixtures.tiny import CHECKPOINTING, encoded_corpus, tiny_model, tiny_tokenizer
 
 SETTINGS = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
 
@@ -195,7 +195,7 @@ def test_a_loss_of_ones_own(tokenizer, corpus, tmp_path):
 
 
 def test_gradient_checkpointing_and_bf16(tokenizer, corpus, tmp_path):
-    trainer = make_trainer(tokenizer, corpus, tmp_path, bf16=True, gradient_checkpointing=True)
+    trainer = make_trainer(tokenizer, corpus, tmp_path, bf16=True, **{CHECKPOINTING: True})
     trainer.train()
     assert len(losses(trainer)) == 6
     assert all(math.isfinite(loss) for loss in losses(trainer))

@@ -21,7 +21,7 @@ from hf_capsule_mt.training.checkpoints import (
 )
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.trainer import bleu_metric
-from tests.fixtures.tiny import tiny_model
+from tests.fixtures.tiny import CHECKPOINTING, tiny_model
 from tests.modeling.model_checks import randomize
 from tests.training.small import (
     CORPUS,
@@ -165,7 +165,7 @@ def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, genera
 
 def test_gradient_checkpointing_changes_nothing(tmp_path):
     runs = []
-    for name in ("gradient_checkpointing", None):
+    for name in (CHECKPOINTING, None):
         trainer = make_trainer(tmp_path, max_steps=2, **({name: True} if name else {}))
         trainer.train()
         runs.append(weights(trainer))
