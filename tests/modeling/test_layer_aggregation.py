@@ -191,7 +191,11 @@ class PeakMemory(TorchDispatchMode):
 
 @pytest.mark.parametrize(
     ("method", "dtype"),
-    [("em_routing", torch.float32), ("em_routing", torch.bfloat16), ("dynamic_routing", torch.float32)],
+    [
+        ("em_routing", torch.float32),
+        pytest.param("em_routing", torch.bfloat16, marks=pytest.mark.slow),
+        pytest.param("dynamic_routing", torch.float32, marks=pytest.mark.slow),
+    ],
 )
 def test_memory_of_a_training_step(method, dtype, monkeypatch):
     """At most a tenth more than Marian's, at base size, by fake tensors on the paths of an accelerator."""

@@ -218,16 +218,6 @@ def test_capsules_on_demand(batch):
     assert model.model(**source, decoder_input_ids=decoder_input_ids).guided_capsules is None
 
 
-@FAMILIES
-def test_compiles_with_labels(batch, family):
-    model = make(family)
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    expected, actual = model(**batch), compiled(**batch)
-    for name in ("nll_loss", "bow_loss", "bca_loss"):
-        torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
-
-
 def test_bad_input(batch):
     model = make()
     with pytest.raises(ValueError, match="needs `encoder_hidden_states`, got None"):
