@@ -248,6 +248,8 @@ class Translator:
         coverage: CoverageOptions | None = None,
         batch_size: int = 16,
         batch_tokens: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> list[Translation]:
         """Return given translations, such as another system's, with their scores and what they cover.
 
@@ -260,6 +262,7 @@ class Translator:
             coverage: find what was left out, and how.
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
+            src_lang, tgt_lang: for tokenizers that have languages.
         """
         for name, given in (("texts", texts), ("translations", translations)):
             if isinstance(given, str):
@@ -267,7 +270,14 @@ class Translator:
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
         options = TranslationOptions(
-            batch_size, batch_tokens, coverage, split_sentences=False, truncation=True, copy=False
+            batch_size,
+            batch_tokens,
+            coverage,
+            split_sentences=False,
+            truncation=True,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            copy=False,
         )
         segmenter, method = self._segmenter(options), self._method(options)
         documents = [segmenter.document(text) for text in texts]
@@ -396,9 +406,11 @@ class Translator:
             scores=scores or method is not None,
             readings=readings_of(method, self.calibration),
         )
-        found = [Found(hypotheses) for hypotheses in loaded.decoder.translate(sources, options)]
-        if any(hypothesis.score != hypothesis.score for one in found for hypothesis in one.hypotheses):
+        translated = loaded.decoder.translate(sources, options)
+        # the engine finds nothing among such logits
+        if not all(translated) or any(one.score != one.score for hypotheses in translated for one in hypotheses):
             raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
+        found = [Found(hypotheses) for hypotheses in translated]
         if method is None:
             return found
         covers = [

@@ -12,7 +12,7 @@ from capsule_mt import __version__
 from capsule_mt.commands import is_program
 
 if TYPE_CHECKING:
-    from capsule_mt.coverage.results import CoverageOptions
+    from capsule_mt import CoverageOptions
     from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleMarianConfig, CapsuleRNMTConfig
     from hf_capsule_mt.decoding.fast import to_fast
     from hf_capsule_mt.decoding.pipeline import TranslationPipeline
@@ -37,7 +37,7 @@ _HOMES = {
     "CapsuleRNMTConfig": "hf_capsule_mt.configuration",
     "CapsuleRNMTForConditionalGeneration": "hf_capsule_mt.modeling",
     "CapsuleRNMTModel": "hf_capsule_mt.modeling",
-    "CoverageOptions": "capsule_mt.coverage.results",
+    "CoverageOptions": "capsule_mt",
     "TranslationPipeline": "hf_capsule_mt.decoding.pipeline",
     "Translator": "hf_capsule_mt.decoding.translator",
     "to_fast": "hf_capsule_mt.decoding.fast",

@@ -22,7 +22,7 @@ def further_commands() -> "dict[str, tuple[str, dict[str, str]]]":
     """Return the commands of other distributions by their title: the module that starts them, and a line for each.
 
     An entry point names a dictionary `{title: {command: summary}}`. Beside it in its module are the functions `start`,
-    which runs one of them, and `report`, which returns lines for `doctor`.
+    which runs a command, and `report`, which returns lines for `doctor`.
     """
     from importlib.metadata import entry_points
 

@@ -36,7 +36,8 @@ def write_program(
     model_type = config.get("model_type")
     writer = WRITERS.get(model_type) if isinstance(model_type, str) else None
     if writer is None:
-        raise UnsupportedModelError(f"a model of type {model_type!r} has no fast form, only {', '.join(WRITERS)}")
+        known = ", ".join(WRITERS)
+        raise UnsupportedModelError(f"{place}: a model of type {model_type!r} has no fast form, only {known}")
     if config.get("quantization_config") is not None:
         raise UnsupportedModelError("a quantised model (`quantization_config`) has no fast form")
     module, function = writer

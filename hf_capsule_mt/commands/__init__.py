@@ -35,7 +35,10 @@ def report() -> list[tuple[str, str]]:
 
     missing = {extra: ", ".join(missing_modules(extra)) for extra in EXTRAS}
     return [
-        (f"extra {name}", f"no {missing[name]}: {install_line(name)}" if missing[name] else f"installed, {purpose}")
+        (
+            f"extra {name}",
+            f"{purpose}: {f'no {missing[name]}; {install_line(name)}' if missing[name] else 'installed'}",
+        )
         for name, (purpose, _) in EXTRAS.items()
     ]
 

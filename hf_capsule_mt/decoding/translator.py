@@ -189,7 +189,9 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
     return (None, None) if languages is None else (languages["source"], languages["target"])
 
 
-def load_translator(models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool) -> Translator:
+def load_translator(
+    models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str
+) -> Translator:
     """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`."""
     tokenizer = load_tokenizer(models[0])
     for path in models[1:]:
@@ -197,7 +199,7 @@ def load_translator(models: list[str], *, backend: str, cpu: bool, dtype: str, i
     device = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     place = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
     return Translator.from_pretrained(
-        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend
+        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend, shortlist=shortlist
     )
 
 

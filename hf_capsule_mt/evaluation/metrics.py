@@ -41,6 +41,8 @@ class Score:
 
 def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:
     """Return sacreBLEU's metric for one of our names, as the significance tests need it."""
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, got {tokenize!r}")
     if name in ("bleu", "bleu_uncased"):
         return BLEU(tokenize=tokenize, lowercase=name.endswith("uncased"))
     if name in ("chrf", "chrf++"):

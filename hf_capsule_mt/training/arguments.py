@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from transformers import Seq2SeqTrainingArguments
 
+from hf_capsule_mt.training.sharding import let_accelerate_shard_on_cpus
+
 
 @dataclass
 class TranslationTrainingArguments(Seq2SeqTrainingArguments):
@@ -54,6 +56,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             if self.greater_is_better is None:
                 self.greater_is_better = "loss" not in self.metric_for_best_model
         super().__post_init__()
+        if self.fsdp:
+            let_accelerate_shard_on_cpus()
         if self.float32_matmul_precision is not None:
             torch.set_float32_matmul_precision(self.float32_matmul_precision)
         if not self.average_tokens_across_devices:

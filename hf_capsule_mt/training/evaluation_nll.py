@@ -1,5 +1,7 @@
 """The cross entropy of an evaluation without the auxiliary losses, for any Trainer."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,15 +22,17 @@ class EvaluationNLL(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self._models: list[nn.Module] = []
         self._latest: torch.Tensor | None = None  # the loss of the batch, for each of its rows [B]
         self._total: torch.Tensor | None = None  # sum over the rows of all processes, and their number [2]
 
-    def attach(self, model: nn.Module) -> None:
-        """Listen to the losses that a model returns."""
-        if not any(model is one for one in self._models):
-            self._models.append(model)
-            model.register_forward_hook(self._note)
+    @contextlib.contextmanager
+    def listening(self, model: nn.Module) -> Iterator[None]:
+        """Listen meanwhile to the losses that a model returns."""
+        hook = model.register_forward_hook(self._note)
+        try:
+            yield
+        finally:
+            hook.remove()
 
     def _note(self, model: nn.Module, inputs: Any, outputs: Any) -> None:
         if torch.compiler.is_compiling() or model.training:
@@ -54,7 +58,7 @@ class EvaluationNLL(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         if model is not None:
-            self.attach(model)
+            model.register_forward_hook(self._note)
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import math
 import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -43,12 +42,8 @@ from hf_capsule_mt.training.checkpoints import (
 )
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
-from hf_capsule_mt.training.sharding import (
-    gather_weights,
-    is_sharded,
-    let_accelerate_shard_on_cpus,
-    shard_what_can_be,
-)
+from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, TokensPerSecondProgress, refuse_divergence
+from hf_capsule_mt.training.sharding import gather_weights, is_sharded, shard_what_can_be
 from hf_capsule_mt.training.signals import first_signal
 
 if TYPE_CHECKING:
@@ -56,8 +51,14 @@ if TYPE_CHECKING:
 
 trainer_logger = logging.get_logger("hf_capsule_mt.training")
 
-# the parts of the loss in a model's output
-LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
+# Seven methods of the Trainer are overridden, where it has no hook:
+# - get_train_dataloader: its samplers give examples, not batches;
+# - compute_loss: `compute_loss_func` takes the labels away, from which the models make their auxiliary losses;
+# - prediction_step: the generation config has to be as it was before `on_prediction_step`;
+# - evaluation_loop: nothing is called before an evaluation;
+# - train: nothing is called before a checkpoint is chosen and loaded, or after a failure;
+# - _maybe_log_save_evaluate: with `save_strategy: best` it decides after its last hook what is saved;
+# - _save_checkpoint: nothing is called before a checkpoint is written.
 
 
 class TranslationTrainer(Seq2SeqTrainer):
@@ -77,6 +78,8 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args: Any, word_distillation: WordDistillation | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.is_fsdp_enabled:
+            shard_what_can_be(self.accelerator)
         self.output_dir = Path(str(self.args.output_dir))
         # the Trainer would delete a checkpoint before its successor is known to be complete
         self.keep_checkpoints = self.args.save_total_limit
@@ -88,16 +91,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.stop_signal: int | None = None
         self._epoch_is_over = False
         self._saved_step = -1
-        self._parts: dict[str, torch.Tensor] = {}
-        self._tokens: torch.Tensor | int = 0
-        self._meter = _Meter()
         self._train_sampler: TokenBudgetBatchSampler | None = None
         self._nll = EvaluationNLL()
         self._plain_model: PreTrainedModel | None = None  # generates in the place of a sharded one
         if self.is_fsdp_enabled and self.args.predict_with_generate:
             self._plain_model = copy.deepcopy(unwrapped(cast(nn.Module, self.model)))
-            self._nll.attach(self._plain_model)
-        self._nll.attach(unwrapped(cast(nn.Module, self.model)))
+        self.meter = StepMeter()
+        self.callback_handler.callbacks.insert(0, self.meter)
         self.add_callback(self._nll)
         self.add_callback(_RunCallback(self))
         self._take_over_label_smoothing()
@@ -123,25 +123,17 @@ class TranslationTrainer(Seq2SeqTrainer):
                 "labels itself."
             )
 
-    # ---- sharding
-    def create_accelerator_and_postprocess(self) -> None:
-        if self.args.fsdp:
-            let_accelerate_shard_on_cpus()
-        super().create_accelerator_and_postprocess()
-        if self.is_fsdp_enabled:
-            shard_what_can_be(self.accelerator)
-
     @contextlib.contextmanager
-    def _whole_model(self) -> Iterator[None]:
+    def _whole_model(self) -> Iterator[nn.Module]:
         """Evaluate with a plain model of the same weights where the Trainer's own is sharded, and would generate."""
         model = cast(nn.Module, self.model)
         if self._plain_model is None or not is_sharded(model):
-            yield
+            yield unwrapped(model)
             return
         wrapped = self.model_wrapped
         self.model = self.model_wrapped = gather_weights(unwrapped(model), self._plain_model).to(self.args.device)
         try:
-            yield
+            yield self._plain_model
         finally:
             self.model, self.model_wrapped = model, wrapped
             cast(nn.Module, self._plain_model).to("cpu")
@@ -212,46 +204,23 @@ class TranslationTrainer(Seq2SeqTrainer):
                     loss, outputs, inputs, num_items_in_batch if counted else None
                 )
                 parts |= teacher_part
-            for name, value in parts.items():
-                self._parts[name] = self._parts.get(name, 0) + value.detach()
-            self._tokens = self._tokens + inputs["attention_mask"].sum() + inputs["labels"].ne(-100).sum()
+            self.meter.add(parts, inputs)
         if counted:  # DDP averages gradients, but counted losses add up
             loss = loss * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        if "loss" in logs and "learning_rate" in logs:  # of training steps
-            steps = self.state.global_step - self._meter.step
-            names = sorted(self._parts)
-            values = [self._parts[name].float() for name in names] + [torch.as_tensor(self._tokens).float()]
-            device = self.args.device
-            summed = self.accelerator.reduce(torch.stack([value.to(device) for value in values]), "sum")
-            # with `num_items_in_batch` the processes' parts add up, as do those of the accumulated batches
-            logs |= {name: value / max(steps, 1) for name, value in zip(names, summed[:-1].tolist(), strict=True)}
-            self._refuse_divergence({name: logs[name] for name in names})
-            logs["tokens_per_second"] = round(summed[-1].item() / max(self._meter.seconds(), 1e-9), 1)
-            self._restart_meter()
-        super().log(logs, *args, **kwargs)
-
-    def _refuse_divergence(self, parts: dict[str, float]) -> None:
-        """Raise for a value that is not finite. In float16 the loss scaler skips such a step."""
-        lost = [name for name, value in parts.items() if not math.isfinite(value)]
-        if lost and not self.args.fp16:
-            raise FloatingPointError(
-                f"{lost[0]} is not finite at step {self.state.global_step}: the training has diverged. A lower "
-                "`learning_rate` or more `warmup_steps` may help; earlier checkpoints are unharmed"
-            )
-
-    def _restart_meter(self) -> None:
-        self._parts, self._tokens = {}, 0
-        self._meter = _Meter(self.state.global_step)
 
     # ---- evaluation
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluate without touching the random state: training must not depend on when it evaluates."""
         # the sequence-to-sequence Trainer would also gather the examples that fill up a batch
         self.gather_function = self.accelerator.gather_for_metrics
-        with self._meter.paused(), _same_random_numbers(), self._whole_model():
+        with (
+            self.meter.paused(),
+            _same_random_numbers(),
+            self._products(),
+            self._whole_model() as model,
+            self._nll.listening(model),
+        ):
             output = super().evaluation_loop(*args, **kwargs)
         cast(dict[str, float], output.metrics).update(self._nll.take(kwargs.get("metric_key_prefix", "eval")))
         return output
@@ -261,16 +230,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         model = cast(PreTrainedModel, self.model)
         generation_config = copy.deepcopy(model.generation_config)
         try:
-            with self._products():
-                return super().prediction_step(*args, **kwargs)
+            return super().prediction_step(*args, **kwargs)
         finally:
             model.generation_config = generation_config
 
     # ---- training
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        with self._products():
-            return super().training_step(*args, **kwargs)
-
     def _products(self) -> contextlib.AbstractContextManager[object]:
         is_on_cpu = self.args.bf16 and self.args.device.type == "cpu"
         return bfloat16_products() if is_on_cpu else contextlib.nullcontext()
@@ -294,7 +258,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             return TrainOutput(self.state.global_step, float("nan"), {})
         # a dropout seed per process; a resumed one restores its generators from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)
-        with first_signal(self._note_signal):
+        with first_signal(self._note_signal), self._products():
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _has_nothing_left(self, checkpoint: str) -> bool:
@@ -354,8 +318,9 @@ class TranslationTrainer(Seq2SeqTrainer):
             name: weight.to_local() if hasattr(weight, "to_local") else weight
             for name, weight in unwrapped(cast(nn.Module, self.model)).named_parameters()
         }
-        self._refuse_divergence({name: weight.sum(dtype=torch.float32).item() for name, weight in weights.items()})
-        with self._meter.paused(), failing_in_one_sentence(folder):
+        sums = {name: weight.sum(dtype=torch.float32).item() for name, weight in weights.items()}
+        refuse_divergence(sums, self.state.global_step, self.args)
+        with self.meter.paused(), failing_in_one_sentence(folder):
             if self.args.should_save:
                 remove_checkpoint(folder)
             self.accelerator.wait_for_everyone()
@@ -387,25 +352,6 @@ class TranslationTrainer(Seq2SeqTrainer):
                 remove_checkpoint(checkpoint)
 
 
-class _Meter:
-    """Measure the time since a step without pauses."""
-
-    def __init__(self, step: int = 0) -> None:
-        self.step = step
-        self._start = time.perf_counter()
-
-    def seconds(self) -> float:
-        return time.perf_counter() - self._start
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._start += time.perf_counter() - begin
-
-
 @contextlib.contextmanager
 def _same_random_numbers() -> Iterator[None]:
     """Restore all random generators afterwards."""
@@ -428,7 +374,6 @@ class _RunCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        self.trainer._restart_meter()
         self.trainer._saved_step = -1
 
     def on_epoch_begin(
@@ -480,28 +425,6 @@ def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[di
     sign = 1 if args.greater_is_better else -1
     best = max(scores, key=lambda step: (sign * scores[step], -step))
     return sum(step > best for step in scores) >= args.early_stopping_patience
-
-
-class TokensPerSecondProgress(ProgressCallback):
-    """Show the loss and its parts and the tokens per second on the bar; print each evaluation."""
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: object,
-    ) -> None:
-        if not state.is_world_process_zero or self.training_bar is None or not logs:
-            return
-        if "tokens_per_second" in logs:
-            parts = {name.removesuffix("_loss"): f"{logs[name]:.4g}" for name in LOSS_PARTS if name in logs}
-            shown = {"loss": f"{logs['loss']:.3f}", **parts, "tokens/s": f"{logs['tokens_per_second']:,.0f}"}
-            self.training_bar.set_postfix(shown)
-        else:
-            numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in logs.items()}
-            self.training_bar.write(f"step {state.global_step}: {numbers}")
 
 
 def bleu_metric(

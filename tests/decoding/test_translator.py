@@ -20,7 +20,7 @@ from transformers import (
 
 import capsule_mt
 import hf_capsule_mt
-from capsule_mt import PrefixedText
+from capsule_mt import PrefixedText, UnsupportedModelError
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.words import source_words, words_of
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
@@ -132,6 +132,20 @@ def test_backends(plain):
     native = Translator.from_pretrained(plain, device="cpu", backend="native")
     with pytest.raises(ValueError, match=r'`backend="native"` does not take `repetition_penalty=1.5`'):
         native(TEXT, repetition_penalty=1.5)
+
+
+def test_a_model_that_the_engine_does_not_know(plain):
+    """`generate()` decodes it, unless the engine is asked for."""
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(plain), AutoTokenizer.from_pretrained(plain)
+    layer = model.model.decoder.layers[0]
+    layer.__class__ = type("OtherLayer", (type(layer),), {})
+    other = Translator(model, tokenizer)
+    assert (other.backend, other.fast) == ("transformers", None)
+    assert_close(other(TEXT, num_beams=2), Translator.from_pretrained(plain, device="cpu")(TEXT, num_beams=2))
+    with pytest.raises(UnsupportedModelError, match="OtherLayer has no fast form"):
+        Translator(model, tokenizer, backend="native")
+    with pytest.raises(ValueError, match="`int8=True` needs the native engine, which does not take a CapsuleMarian"):
+        Translator(model, tokenizer, int8=True)
 
 
 def test_int8(word_for_word, fast):

@@ -99,7 +99,7 @@ def test_all_models_together(tmp_path):
     ours = sorted(module for module in models if module.startswith(hf_capsule_mt.__name__ + "."))
     assert ours
     file = tmp_path / "all_models.py"
-    file.write_text(bundle([*ours, "hf_capsule_mt.pipelines.translation"], "All."), encoding="utf-8")
+    file.write_text(bundle([*ours, "hf_capsule_mt.hub.plain_pipeline"], "All."), encoding="utf-8")
     assert set(get_imports(file)) <= {"torch", "transformers", "huggingface_hub"} | sys.stdlib_module_names
     assert get_relative_imports(file) == []
     runpy.run_path(str(file))

@@ -99,7 +99,7 @@ print(json.dumps({
     torch.testing.assert_close(torch.tensor(texts["logits"]), output.logits, atol=1e-5, rtol=1e-5)
     assert texts["loss"] == pytest.approx(output.loss.item(), abs=1e-5)
     assert texts["routings"] == sorted(output.routing_weights)
-    assert texts["texts"] == [pipeline("translation", model=str(exported))(TEXT)] * 3
+    assert texts["texts"] == [pipeline("translation", model=str(exported))(TEXT, split_sentences=False)] * 3
     assert texts["classes"] == ["CapsuleMarianMTModel", "CapsuleMarianModel", "TranslationPipeline"]
     assert not texts["package"]
     assert "trust_remote_code=True" in texts["refusal"]
@@ -110,7 +110,7 @@ def test_with_the_package_no_trust_is_needed(exported, tmp_path):
     assert not hasattr(config, "custom_pipelines")
     assert not hasattr(config, "auto_map")
     translator = pipeline("translation", model=str(exported))
-    assert type(translator).__module__ == "hf_capsule_mt.pipelines.translation"
+    assert type(translator).__module__ == "hf_capsule_mt.decoding.pipeline"
     trusted = pipeline("translation", model=str(exported), trust_remote_code=True)
     assert type(trusted.model).__module__ == "hf_capsule_mt.modeling.modeling_capsule_marian"
     translator.model.save_pretrained(tmp_path)

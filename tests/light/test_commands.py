@@ -79,7 +79,6 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
         assert float(covered) == pytest.approx(one.coverage.score, abs=1e-3)
         assert (left.split(), repeated) == ([word.text for word in one.coverage.untranslated], "")
     assert alone("--version")[0][0].startswith("capsule-mt ")
-    assert any("native engine" in line for line in alone("doctor")[0])
 
 
 # ---- translate
@@ -506,3 +505,15 @@ def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
         patched.delattr(Translator, "score")  # everything is there
         run_score(*arguments)
     assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows
+
+
+def test_languages_of_the_pairs(run_score, monkeypatch):
+    asked, good = [], Translator.score
+
+    def recorded(self, *pairs, src_lang, tgt_lang, **settings):
+        asked.append((src_lang, tgt_lang))
+        return good(self, *pairs, **settings)
+
+    monkeypatch.setattr(Translator, "score", recorded)
+    assert run_score("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")[0] == 0
+    assert asked == [("eng_Latn", "deu_Latn")]

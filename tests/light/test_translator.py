@@ -252,6 +252,14 @@ def test_scores_of_given_translations(caplog):
     assert [len(sources) for sources, _ in decoder.forced] == [1, 2, 1]
 
 
+def test_sources_of_given_translations_have_their_language():
+    translate = translator(tokenizer=Words([">>deu<<", ">>fra<<"]))
+    for options in ({"tgt_lang": "fra"}, {"src_lang": "eng", "tgt_lang": "fra"}):
+        (found,) = translate.score(["one"], ["un"], **options)
+        assert found.segments[0].source_ids[0] == 3
+        assert translate("one", **options).segments[0].source_ids[0] == 3
+
+
 def test_what_given_translations_cover():
     one, other = translator().cover(["one two three", " "], ["one three", ""])
     assert [word.text for word in one.untranslated] == ["two"]

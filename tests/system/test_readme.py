@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import capsule_mt
+from capsule_mt.commands import COMMANDS, further_commands
 from hf_capsule_mt.training import recipe_names
 from tests.fixtures import pages
 
@@ -81,8 +81,12 @@ def test_the_script_for_a_stock_trainer_runs(tmp_path):
 
 def test_the_errors_of_the_troubleshooting_page_exist():
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "hf_capsule_mt").rglob("*.py"))
-    source = re.sub(r"""["']\s+f?["']""", "", source + (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for room in ("capsule_mt", "hf_capsule_mt")
+        for path in (ROOT / room).rglob("*.py")
+    )
+    source = re.sub(r"""["']\s+f?["']""", "", source)
     messages = [
         message.strip()
         for cell in re.findall(r"^\| (`.*?) \| ", page, flags=re.MULTILINE)
@@ -115,8 +119,8 @@ def test_the_commands_exist():
         assert f"\n{verb}:" in makefile, verb
     for script in set(re.findall(r"scripts/\w+\.py", TEXT)):
         assert (ROOT / script).exists(), script
-    for command in set(re.findall(r"capsule-mt ([a-z]+)", TEXT)):
-        assert command in capsule_mt.NAMES, command
+    commands = {*COMMANDS, *(name for _, commands in further_commands().values() for name in commands)}
+    assert set(re.findall(r"capsule-mt ([a-z]+)", TEXT)) <= commands
     for module in set(re.findall(r"python -m (lab\.\w+)", TEXT)):
         assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists(), module
 

@@ -15,6 +15,10 @@ from hf_capsule_mt.data import BPEDropout, DropoutDataset, TranslationCollator, 
 from hf_capsule_mt.training import TranslationTrainer, TranslationTrainingArguments
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
+# its name from transformers 5.23 on, and before
+CHECKPOINTING = "activation_checkpointing"
+if CHECKPOINTING not in TranslationTrainingArguments.__dataclass_fields__:
+    CHECKPOINTING = "gradient_checkpointing"
 TOKENIZER = tiny_tokenizer()
 CORPUS = {
     name: encode(part, TOKENIZER, "en", "de", keep_text=True)

@@ -22,7 +22,7 @@ from hf_capsule_mt.training import (
 from hf_capsule_mt.training.checkpoints import mark_complete, read_weights, save_atomically
 from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_model
-from tests.training.small import TOKENIZER, make_trainer, weights
+from tests.training.small import CHECKPOINTING, TOKENIZER, make_trainer, weights
 
 
 def save_run(folder, scores):
@@ -178,7 +178,7 @@ def test_the_old_weights_stay_and_the_capsules_learn(tmp_path, how, checkpointin
     _, info = CapsuleMarianMTModel.from_marian(folder, output_loading_info=True, **CAPSULES)
     assert trained(model) == sorted(info["new_weights"])
     trainer = make_trainer(
-        tmp_path / "run", model=model, max_steps=3, warmup_steps=0, gradient_checkpointing=checkpointing
+        tmp_path / "run", model=model, max_steps=3, warmup_steps=0, **({CHECKPOINTING: True} if checkpointing else {})
     )
     before = weights(trainer)
     trainer.train()

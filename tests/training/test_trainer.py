@@ -24,6 +24,7 @@ from hf_capsule_mt.training.trainer import bleu_metric
 from tests.fixtures.tiny import tiny_model
 from tests.modeling.model_checks import randomize
 from tests.training.small import (
+    CHECKPOINTING,
     CORPUS,
     TOKENIZER,
     assert_same_bits,
@@ -165,8 +166,8 @@ def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, genera
 
 def test_gradient_checkpointing_changes_nothing(tmp_path):
     runs = []
-    for name in ("gradient_checkpointing", None):
-        trainer = make_trainer(tmp_path, max_steps=2, **({name: True} if name else {}))
+    for settings in ({CHECKPOINTING: True}, {}):
+        trainer = make_trainer(tmp_path, max_steps=2, **settings)
         trainer.train()
         runs.append(weights(trainer))
     for name, value in runs[0].items():

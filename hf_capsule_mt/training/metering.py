@@ -1,0 +1,104 @@
+"""What the log says of each step beside the loss: its parts, and the tokens per second."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from accelerate.utils import reduce
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ProgressCallback
+
+# the parts of the loss in a model's output
+LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
+
+
+class StepMeter(TrainerCallback):
+    """Sum the parts of the loss and the tokens, and add their means to what the Trainer logs of its steps.
+
+    Its `on_log` has to come before that of the loggers.
+    """
+
+    def __init__(self) -> None:
+        self._restart(0)
+
+    def _restart(self, step: int) -> None:
+        self._parts: dict[str, torch.Tensor] = {}
+        self._tokens: torch.Tensor | int = 0
+        self._step = step
+        self._start = time.perf_counter()
+
+    def add(self, parts: Mapping[str, torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> None:
+        """Add a batch: the parts of its loss, and its tokens."""
+        for name, value in parts.items():
+            self._parts[name] = self._parts.get(name, 0) + value.detach()
+        self._tokens = self._tokens + inputs["attention_mask"].sum() + inputs["labels"].ne(-100).sum()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - begin
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        self._restart(state.global_step)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: object,
+    ) -> None:
+        if logs is None or "loss" not in logs or "learning_rate" not in logs:  # not of training steps
+            return
+        names = sorted(self._parts)
+        values = [self._parts[name].float() for name in names] + [torch.as_tensor(self._tokens).float()]
+        # with `num_items_in_batch` the processes' parts add up, as do those of the accumulated batches
+        *parts, tokens = reduce(torch.stack([value.to(args.device) for value in values]), "sum").tolist()
+        steps = max(state.global_step - self._step, 1)
+        measured = {name: value / steps for name, value in zip(names, parts, strict=True)}
+        refuse_divergence(measured, state.global_step, args)
+        measured["tokens_per_second"] = round(tokens / max(time.perf_counter() - self._start, 1e-9), 1)
+        logs.update(measured)
+        state.log_history[-1].update(measured)  # the Trainer has put its copy there
+        self._restart(state.global_step)
+
+
+def refuse_divergence(values: Mapping[str, float], step: int, args: TrainingArguments) -> None:
+    """Raise for a value that is not finite. In float16 the loss scaler skips such a step."""
+    lost = [name for name, value in values.items() if not math.isfinite(value)]
+    if lost and not args.fp16:
+        raise FloatingPointError(
+            f"{lost[0]} is not finite at step {step}: the training has diverged. A lower `learning_rate` or more "
+            "`warmup_steps` may help; earlier checkpoints are unharmed"
+        )
+
+
+class TokensPerSecondProgress(ProgressCallback):
+    """Show the loss and its parts and the tokens per second on the bar; print each evaluation."""
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not state.is_world_process_zero or self.training_bar is None or not logs:
+            return
+        if "tokens_per_second" in logs:
+            parts = {name.removesuffix("_loss"): f"{logs[name]:.4g}" for name in LOSS_PARTS if name in logs}
+            shown = {"loss": f"{logs['loss']:.3f}", **parts, "tokens/s": f"{logs['tokens_per_second']:,.0f}"}
+            self.training_bar.set_postfix(shown)
+        else:
+            numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in logs.items()}
+            self.training_bar.write(f"step {state.global_step}: {numbers}")
