@@ -42,6 +42,7 @@ def test_a_block_that_loads_by_the_auto_classes_registers_the_models():
     assert all("import hf_capsule_mt" in code or "from hf_capsule_mt" in code for code in found)
 
 
+@pytest.mark.slow
 def test_the_quickstart_prints_what_it_shows(tmp_path):
     check(pages.blocks(ROOT / "examples/quickstart.ipynb", "python"), tmp_path)
 
@@ -105,6 +106,7 @@ def test_the_errors_of_the_troubleshooting_page_exist():
     assert [message for message in messages if message not in source] == of_others
 
 
+@pytest.mark.slow
 def test_the_site_builds(tmp_path):
     pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
