@@ -1,13 +1,15 @@
 """Optional cleaning of parallel text: deterministic rules, and a report of what they dropped and why."""
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from datasets import Dataset, IterableDataset
+from huggingface_hub.dataclasses import strict
 from tqdm.auto import tqdm
 
 
+@strict
 @dataclass
 class Cleaning:
     """The rules of cleaning, in the order of their checks; the first broken rule drops a pair.
@@ -26,16 +28,8 @@ class Cleaning:
     min_words: int | None = None
     max_words: int | None = None
     max_characters: int | None = None
-    max_ratio: float | None = None
+    max_ratio: float | int | None = None
     drop_duplicates: bool = False
-
-    @classmethod
-    def from_settings(cls, settings: dict[str, Any]) -> "Cleaning":
-        known = {rule.name for rule in fields(cls)}
-        unknown = settings.keys() - known
-        if unknown:
-            raise ValueError(f"no such cleaning: {sorted(unknown)}; there are {sorted(known)}")
-        return cls(**settings)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Container, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,99 @@ from datasets import (
 from datasets import Translation as TranslationFeature
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
+from huggingface_hub.dataclasses import strict
 
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus
 from hf_capsule_mt.data.readers import READERS, Pair, require_text
-
-# kind of source -> the settings it takes besides its own key
-SOURCE_SETTINGS: dict[str, frozenset[str]] = {
-    "hub": frozenset({"config", "split", "revision"}),
-    "disk": frozenset({"split"}),
-    "text": frozenset(),
-    "tsv": frozenset({"columns", "header"}),
-    "jsonl": frozenset(),
-    "parquet": frozenset(),
-    "embedded": frozenset({"seed"}),
-}
-COMMON_SETTINGS = frozenset({"first"})
+from hf_capsule_mt.data.settings import check_settings, limited, nearest
 
 Source = Mapping[str, Any]
+Files = str | os.PathLike | list  # a file, a pattern, or several
+
+
+def _two(value: Any) -> None:
+    if value is not None and len(value) != 2:
+        raise ValueError("must be two, one for each language")
+
+
+# ---- the kinds of sources: the key that names one, and what it takes beside it
+@strict
+@dataclass
+class Hub:
+    hub: str
+    config: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    first: int | None = limited(1)
+
+
+@strict
+@dataclass
+class Disk:
+    disk: str | os.PathLike
+    split: str | None = None
+    first: int | None = limited(1)
+
+
+@strict
+@dataclass
+class Text:
+    text: list | tuple = field(metadata={"validator": [_two]})
+    first: int | None = limited(1)
+
+
+@strict
+@dataclass
+class Tsv:
+    tsv: Files
+    columns: list | tuple | None = field(default=None, metadata={"validator": [_two]})
+    header: bool | None = None
+    first: int | None = limited(1)
+
+
+@strict
+@dataclass
+class Jsonl:
+    jsonl: Files
+    first: int | None = limited(1)
+
+
+@strict
+@dataclass
+class Parquet:
+    parquet: Files
+    first: int | None = limited(1)
+
+
+@strict
+@dataclass
+class Embedded:
+    embedded: int = limited(1, default=MISSING)
+    seed: int | None = None
+    first: int | None = limited(1)
+
+
+KINDS = {kind.__name__.lower(): kind for kind in (Hub, Disk, Text, Tsv, Jsonl, Parquet, Embedded)}
+
+
+def check_sources(sources: Any, place: str) -> list[Source]:
+    """Return sources as a list, without the keys that are null, or raise for what is none.
+
+    Args:
+        place: where they stand, such as "data.train".
+    """
+    listed = sources if isinstance(sources, (list, tuple)) else [sources]
+    for source in listed:
+        if not isinstance(source, Mapping):
+            raise ValueError(
+                f"`{place}` must be a source, such as {{tsv: corpus.tsv}}, or a list of them, got {source!r}"
+            )
+        named = [kind for kind in KINDS if kind in source]
+        if len(named) != 1:
+            near = next(filter(None, (nearest(key, KINDS) for key in source)), "") if not named else ""
+            raise ValueError(f"`{place}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{near}")
+        check_settings(KINDS[named[0]], source, place)
+    return [{key: value for key, value in source.items() if value is not None} for source in listed]
 
 
 def load_translation_data(
@@ -77,11 +154,12 @@ def load_translation_data(
         beside: parts that other calls load; training data have no sentence of their parts of the embedded corpus.
     """
     loaded: dict[str, Any] = {}
-    sizes = _embedded_sizes({**(beside or {}), **parts})
-    for name, sources in parts.items():
+    checked = {name: check_sources(sources, name) for name, sources in {**(beside or {}), **parts}.items()}
+    sizes = _embedded_sizes(checked)
+    for name in parts:
         pieces = []
-        for source in _as_list(sources):
-            kind = _kind(source, name)
+        for source in checked[name]:
+            (kind,) = KINDS.keys() & source.keys()
             if kind == "embedded":
                 piece: Any = _embedded(source, name, sizes, (source_language, target_language), streaming)
             else:
@@ -94,31 +172,9 @@ def load_translation_data(
     return (IterableDatasetDict if streaming else DatasetDict)(loaded)
 
 
-def _as_list(sources: Source | list[Source]) -> list[Source]:
-    """Return the sources without the keys that are null."""
-    each = sources if isinstance(sources, (list, tuple)) else [sources]
-    return [{key: value for key, value in source.items() if value is not None} for source in each]
-
-
-def _kind(source: Source, name: str) -> str:
-    kinds = [kind for kind in SOURCE_SETTINGS if kind in source]
-    if len(kinds) != 1:
-        raise ValueError(
-            f"the source of `{name}` must have one of the keys {list(SOURCE_SETTINGS)}, got {dict(source)}"
-        )
-    unknown = source.keys() - {kinds[0]} - SOURCE_SETTINGS[kinds[0]] - COMMON_SETTINGS
-    if unknown:
-        allowed = sorted(SOURCE_SETTINGS[kinds[0]] | COMMON_SETTINGS)
-        raise ValueError(f"the source of `{name}`: `{kinds[0]}` takes {allowed} beside it, got {sorted(unknown)}")
-    return kinds[0]
-
-
-def _embedded_sizes(parts: Mapping[str, Source | list[Source]]) -> dict[str, int]:
+def _embedded_sizes(parts: Mapping[str, list[Source]]) -> dict[str, int]:
     """Return how many sentences of the embedded corpus each part needs."""
-    found = [(name, source) for name, sources in parts.items() for source in _as_list(sources) if "embedded" in source]
-    for _, source in found:
-        if not isinstance(source["embedded"], int):
-            raise ValueError(f"`embedded` is a number of sentence pairs, got {source['embedded']!r}")
+    found = [(name, source) for name, sources in parts.items() for source in sources if "embedded" in source]
     seeds = sorted({source.get("seed", 0) for _, source in found})
     if len(seeds) > 1:
         raise ValueError(
@@ -182,19 +238,16 @@ def _load_disk(
 def _load_files(
     source: Source, name: str, languages: Pair, streaming: bool, num_proc: int | None, allow_empty: bool
 ) -> Any:
-    kind = _kind(source, name)
+    (kind,) = KINDS.keys() & source.keys()
     if kind == "parquet":
         files = existing_files(source["parquet"])
         dataset = load_dataset("parquet", data_files=files, split="train", streaming=streaming)
         return _to_pairs(dataset, files[0], languages, allow_empty)
     if kind == "text":
-        sides = source["text"]
-        if isinstance(sides, str) or len(sides) != 2:
-            raise ValueError(f"`text` of `{name}` must be a file for {languages[0]} and one for {languages[1]}")
-        shards = [tuple(existing_files(side, patterns=False)[0] for side in sides)]
+        shards = [tuple(existing_files(side, patterns=False)[0] for side in source["text"])]
     else:
         shards = [(file,) for file in existing_files(source[kind])]
-    settings = {key: source[key] for key in SOURCE_SETTINGS[kind] & source.keys()}
+    settings = {key: value for key, value in source.items() if key not in (kind, "first")}
     arguments: dict[str, Any] = {
         "shards": shards,
         "kind": kind,

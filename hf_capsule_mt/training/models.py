@@ -15,7 +15,7 @@ from transformers import (
 from transformers.utils import logging
 
 from hf_capsule_mt.training.freezing import train_only
-from hf_capsule_mt.training.recipe_checks import config_class_of
+from hf_capsule_mt.training.sections import config_class_of
 
 models_logger = logging.get_logger("hf_capsule_mt.training")
 

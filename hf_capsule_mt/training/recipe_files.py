@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from hf_capsule_mt.training.recipe_checks import nearest, refuse_unknown
+from hf_capsule_mt.data.settings import nearest, refuse_unknown
 
 PACKAGED = Path(__file__).parents[1] / "recipes"
 CORPORA, METHODS = PACKAGED / "corpora.yaml", PACKAGED / "methods.yaml"

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from hf_capsule_mt.training.recipe_checks import SECTIONS, check_recipe, config_class_of, refuse_unknown
+from hf_capsule_mt.data.settings import check_field, check_fields, check_settings, limited, refuse_unknown
 from hf_capsule_mt.training.recipe_files import Values, read_values
+from hf_capsule_mt.training.sections import SECTIONS, config_class_of
 
 
 @dataclass(frozen=True)
@@ -41,21 +42,45 @@ class Recipe:
     about: str = ""
     paper: str = ""
     output_dir: str = ""
-    seed: int = 1
+    seed: int = limited(0, 2**32 - 1, default=1)
     languages: dict[str, str] = field(default_factory=dict)
     data_dir: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
     tokenizer: dict[str, Any] = field(default_factory=dict)
     init_from: str | None = None
-    freeze: str | None = None
-    train_only: str | None = None
+    freeze: Literal["old"] | None = None
+    train_only: Literal["capsules"] | None = None
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)
     word_distillation: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_recipe(self)
+        for section in (*SECTIONS, "model"):
+            if not isinstance(getattr(self, section), Mapping):
+                raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(self, section)!r}")
+        for section, kind in SECTIONS.items():
+            check_settings(kind, {key: _whole(value) for key, value in getattr(self, section).items()}, section)
+        for entry in fields(self):
+            check_field(entry, getattr(self, entry.name), entry.name)
+        if self.freeze and self.init_from is None:
+            raise ValueError("`freeze: old` needs `init_from`, whose weights are the old ones")
+        if self.freeze and self.train_only:
+            raise ValueError("`freeze` and `train_only` both say what to train: give one of them")
+        if not self.tokenizer and self.init_from is None:
+            raise ValueError("`tokenizer` is missing, and there is no `init_from` to take one from")
+        model = dict(self.model)
+        if not model.get("model_type"):
+            raise ValueError("`model.model_type` is missing")
+        config_class = config_class_of(model.pop("model_type"))
+        # a checkpoint adds fields to those of `model`: the rules between fields wait for it
+        check = check_settings if self.init_from is None else check_fields
+        check(config_class, model, "model")
+
+
+def _whole(value: object) -> object:
+    """Return 1e5, as YAML takes it, as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 FIELDS = [entry.name for entry in fields(Recipe)]
@@ -86,7 +111,8 @@ def _override(values: Values, name: str, value: object) -> None:
     model = values.get("model")
     if not isinstance(model, Mapping) or not model.get("model_type"):
         raise ValueError("`model.model_type` is missing")
-    known = {**SECTIONS, "model": [entry.name for entry in fields(config_class_of(model["model_type"]))]}
+    kinds = {**SECTIONS, "model": config_class_of(model["model_type"])}
+    known = {section: [entry.name for entry in fields(kind)] for section, kind in kinds.items()}
     if not dot:
         sections = [candidate for candidate, keys in known.items() if name in keys]
         if len(sections) > 1:

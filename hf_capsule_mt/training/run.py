@@ -16,9 +16,8 @@ from transformers.trainer_utils import EvalPrediction
 
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import remove_partials
-from hf_capsule_mt.data import (
-    TranslationCollator,
-)
+from hf_capsule_mt.data import TranslationCollator
+from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
 from hf_capsule_mt.modeling.loading import check_place, load_model, load_tokenizer
@@ -27,7 +26,6 @@ from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.models import build_model
-from hf_capsule_mt.training.recipe_checks import takes_null
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import (
     encode_part,
@@ -38,6 +36,7 @@ from hf_capsule_mt.training.run_data import (
     training_set,
 )
 from hf_capsule_mt.training.run_identity import same_data_as_before, same_recipe_as_before
+from hf_capsule_mt.training.sections import CHECKPOINTING
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from hf_capsule_mt.training.trainer import TranslationTrainer, bleu_metric, unwrapped
 
@@ -51,25 +50,54 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
     """
     output = Path(recipe.output_dir)
     arguments = TranslationTrainingArguments(output_dir=str(output), seed=recipe.seed, **_training_settings(recipe))
-    run = _Run(recipe, output, arguments)
+    trainer: TranslationTrainer | None = None
+    is_trained = False
     try:
         with first_signal(stop), _locked(output, arguments):
-            return run.to_the_end()
+            tokenizer, parts = _read_data(recipe, output, arguments)
+            trainer = _make_trainer(recipe, arguments, tokenizer, parts)
+            trainer.train(resume_from_checkpoint="last")
+            if trainer.stopped:
+                return None
+            is_trained = True
+            return _finish(trainer, recipe, parts, tokenizer)
     except StoppedBySignal as signal:
-        if run.is_stopping:  # the second signal
+        if trainer is not None and trainer.stop_signal is not None:  # the second signal
             print_once("Stopped at once. The same command goes on from the last checkpoint.")
             raise SystemExit(128 + signal.number) from None
-        run.save_last_step()
+        # the last step, where the recipe saves none, and the model still has its weights
+        other_weights = arguments.average_last or arguments.average_best or arguments.load_best_model_at_end
+        if trainer is not None and is_trained and not other_weights and arguments.world_size == 1:
+            trainer.save_for_signal()
         return None
+
+
+def _training_settings(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe's settings over those that all recipes share."""
+    settings = {
+        "predict_with_generate": True,
+        "per_device_eval_batch_size": 50,
+        "logging_steps": 50,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        **without_nulls(TranslationTrainingArguments, recipe.training),
+    }
+    _rename_checkpointing(settings)
+    if recipe.data.get("streaming") and settings.get("max_tokens_per_batch") is not None:
+        raise ValueError(
+            "`data.streaming` knows no lengths, which `max_tokens_per_batch` needs: set "
+            "`per_device_train_batch_size` and `max_steps`, or turn streaming off"
+        )
+    if settings.get("fsdp") and (settings.get("average_last") or settings.get("average_best")):
+        raise ValueError("with `fsdp` no process has the whole model to average: run `capsule-mt average` afterwards")
+    return settings
 
 
 def _rename_checkpointing(settings: dict[str, Any]) -> None:
     """Take `gradient_checkpointing` and `activation_checkpointing`, its name from transformers 5.23 on, for one."""
     known = {entry.name for entry in dataclasses.fields(TranslationTrainingArguments)}
-    names = ("activation_checkpointing", "gradient_checkpointing")
-    name = names[0] if names[0] in known else names[1]
+    name = next(name for name in CHECKPOINTING if name in known)
     for suffix in ("", "_kwargs"):
-        given = [settings.pop(old + suffix) for old in names if old + suffix in settings]
+        given = [settings.pop(old + suffix) for old in CHECKPOINTING if old + suffix in settings]
         if given:
             settings[name + suffix] = given[-1]
 
@@ -86,81 +114,49 @@ def _locked(output: Path, arguments: TranslationTrainingArguments) -> Iterator[N
         yield
 
 
-class _Run:
-    """The steps of a run, and what of it is there when a signal ends it."""
-
-    def __init__(self, recipe: Recipe, output: Path, arguments: TranslationTrainingArguments) -> None:
-        self.recipe, self.output, self.arguments = recipe, output, arguments
-        self.trainer: TranslationTrainer | None = None
-        self.is_trained = False
-
-    @property
-    def is_stopping(self) -> bool:
-        return self.trainer is not None and self.trainer.stop_signal is not None
-
-    def save_last_step(self) -> None:
-        """Save the last step where the recipe saves none, and the model still has its weights."""
-        settings = self.arguments
-        other_weights = settings.average_last or settings.average_best or settings.load_best_model_at_end
-        if self.trainer is not None and self.is_trained and not other_weights and settings.world_size == 1:
-            self.trainer.save_for_signal()
-
-    def to_the_end(self) -> dict[str, Any] | None:
-        recipe, arguments = self.recipe, self.arguments
-        for place in (recipe.init_from, recipe.word_distillation.get("teacher")):
-            if place:
-                check_place(place)
-        with arguments.main_process_first(desc="data and tokenizer"):
-            same_recipe_as_before(recipe, self.output, write=arguments.should_save)
-            corpus = load_corpus(recipe)
-            tokenizer = load_or_train_tokenizer(recipe, corpus, self.output / "tokenizer")
-            parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}
-            if arguments.should_save:
-                same_data_as_before(recipe, self.output, corpus, parts)
-        set_seed(recipe.seed)
-        model = build_model(recipe.model, tokenizer, recipe.init_from, freeze=recipe.freeze, only=recipe.train_only)
-        set_generation(model, recipe.generation)
-        validation = parts.get("validation")
-        self.trainer = trainer = TranslationTrainer(
-            model=model,
-            args=arguments,
-            train_dataset=training_set(recipe, parts["train"], tokenizer, arguments),
-            eval_dataset=validation and validation.select_columns(["input_ids", "labels"]),
-            data_collator=TranslationCollator(tokenizer.pad_token_id, arguments.pad_to_multiple_of),
-            compute_metrics=validation and _bleu_of(validation, tokenizer, recipe),
-            processing_class=tokenizer,
-            word_distillation=_word_distillation(recipe, tokenizer),
-        )
-        number = sum(p.numel() for p in model.parameters())
-        print_once(f"{number:,} parameters; training set: {size_of(parts['train'])}")
-        trainer.train(resume_from_checkpoint="last")
-        if trainer.stopped:
-            return None
-        self.is_trained = True
-        return _finish(trainer, recipe, parts, tokenizer)
+def _read_data(
+    recipe: Recipe, output: Path, arguments: TranslationTrainingArguments
+) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
+    """Return the tokenizer and the encoded parts, or raise if the run in the folder began with others."""
+    for place in (recipe.init_from, recipe.word_distillation.get("teacher")):
+        if place:
+            check_place(place)
+    with arguments.main_process_first(desc="data and tokenizer"):
+        same_recipe_as_before(recipe, output, write=arguments.should_save)
+        corpus = load_corpus(recipe)
+        tokenizer = load_or_train_tokenizer(recipe, corpus, output / "tokenizer")
+        parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}
+        if arguments.should_save:
+            same_data_as_before(recipe, output, corpus, parts)
+    return tokenizer, parts
 
 
-def _training_settings(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe's settings over those that all recipes share."""
-    settings = {
-        "predict_with_generate": True,
-        "per_device_eval_batch_size": 50,
-        "logging_steps": 50,
-        "dataloader_pin_memory": torch.cuda.is_available(),
-        **{key: value for key, value in recipe.training.items() if value is not None or takes_null(key)},
-    }
-    _rename_checkpointing(settings)
-    if recipe.data.get("streaming") and settings.get("max_tokens_per_batch") is not None:
-        raise ValueError(
-            "`data.streaming` knows no lengths, which `max_tokens_per_batch` needs: set "
-            "`per_device_train_batch_size` and `max_steps`, or turn streaming off"
-        )
-    if settings.get("fsdp") and (settings.get("average_last") or settings.get("average_best")):
-        raise ValueError("with `fsdp` no process has the whole model to average: run `capsule-mt average` afterwards")
-    return settings
+# ---- the model and its Trainer
+def _make_trainer(
+    recipe: Recipe,
+    arguments: TranslationTrainingArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    parts: Mapping[str, Any],
+) -> TranslationTrainer:
+    set_seed(recipe.seed)
+    model = build_model(recipe.model, tokenizer, recipe.init_from, freeze=recipe.freeze, only=recipe.train_only)
+    set_generation(model, recipe.generation)
+    validation = parts.get("validation")
+    trainer = TranslationTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=training_set(recipe, parts["train"], tokenizer, arguments),
+        eval_dataset=validation and validation.select_columns(["input_ids", "labels"]),
+        data_collator=TranslationCollator(tokenizer.pad_token_id, arguments.pad_to_multiple_of),
+        compute_metrics=validation and _bleu_of(validation, tokenizer, recipe),
+        processing_class=tokenizer,
+        word_distillation=_word_distillation(recipe, tokenizer),
+    )
+    number = sum(p.numel() for p in model.parameters())
+    print_once(f"{number:,} parameters; training set: {size_of(parts['train'])}")
+    return trainer
 
 
-# ---- model, the ending
 def set_generation(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     """Set how the model decodes by default; saved with it."""
     config = model.generation_config
@@ -198,6 +194,7 @@ def _bleu_of(
     return bleu_metric(decode, references)
 
 
+# ---- the ending
 def _finish(
     trainer: TranslationTrainer, recipe: Recipe, parts: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:

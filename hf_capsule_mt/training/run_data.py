@@ -21,11 +21,12 @@ from hf_capsule_mt.data import (
     train_separate_tokenizers,
     train_tokenizer,
 )
+from hf_capsule_mt.data.settings import check_settings
 from hf_capsule_mt.modeling.loading import load_tokenizer
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import save_atomically
-from hf_capsule_mt.training.recipe_checks import DATA_PARTS
 from hf_capsule_mt.training.recipes import Recipe
+from hf_capsule_mt.training.sections import DATA_PARTS
 
 Source = Mapping[str, Any]
 Corpus = Mapping[str, Dataset | IterableDataset]
@@ -38,7 +39,7 @@ def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
     """Return the parts of the recipe's data that it has, the training part cleaned."""
     settings = recipe.data
     languages = (recipe.languages["source"], recipe.languages["target"])
-    rules = Cleaning.from_settings(settings.get("cleaning") or {})
+    rules = check_settings(Cleaning, settings.get("cleaning") or {}, "data.cleaning")
     every = {name: _in_folder(settings[name], recipe.data_dir) for name in DATA_PARTS if settings.get(name)}
     sources = {name: every[name] for name in parts if name in every}
     allow_empty = ["train"] if rules.drop_empty else []

@@ -1,0 +1,159 @@
+"""The sections of a recipe as strict dataclasses; null stands for the default."""
+
+import typing
+from dataclasses import dataclass, field, fields, make_dataclass
+from math import inf
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import CONFIG_MAPPING
+from transformers.integrations import INTEGRATION_TO_CALLBACK
+
+from hf_capsule_mt.data import Cleaning
+from hf_capsule_mt.data.settings import as_written, check_settings, limited, nearest
+from hf_capsule_mt.data.sources import check_sources
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+
+DATA_PARTS = ("train", "validation", "test")
+# its names from transformers 5.23 on, and before
+CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
+
+
+@strict
+@dataclass
+class Languages:
+    source: str | None = None
+    target: str | None = None
+
+    def validate_languages(self) -> None:
+        _require(self, "source", "target")
+
+
+@strict
+@dataclass
+class Data:
+    train: dict | list | None = None
+    validation: dict | list | None = None
+    test: dict | list | None = None
+    max_length: int | None = limited(1)
+    cleaning: dict | None = None
+    streaming: bool | None = None
+    shuffle_buffer: int | None = limited(1)
+    num_proc: int | None = limited(1)
+
+    def validate_parts(self) -> None:
+        check_settings(Cleaning, self.cleaning or {}, "data.cleaning")
+        _require(self, "train")
+        for part in DATA_PARTS:
+            check_sources(getattr(self, part) or [], f"data.{part}")
+
+
+@strict
+@dataclass
+class Tokenizer:
+    load: str | None = None
+    model: Literal["bpe", "unigram"] | None = None
+    vocab_size: int | None = limited(1)
+    separate: bool | None = None
+    target_vocab_size: int | None = limited(1)
+    sentences: int | None = limited(1)
+
+    def validate_source(self) -> None:
+        if any(vars(self).values()) and bool(self.load) == bool(self.vocab_size):
+            raise ValueError(f"needs either `load` or `vocab_size`, got {self.load} and {self.vocab_size}")
+
+
+@strict
+@dataclass
+class Generation:
+    num_beams: int | None = limited(1)
+    length_penalty: float | int | None = None
+    max_new_tokens: int | None = limited(1)
+    early_stopping: bool | Literal["never"] | None = None
+    no_repeat_ngram_size: int | None = limited(0)
+
+
+@strict
+@dataclass
+class Distillation:
+    teacher: str | None = None
+    weight: float | int | None = limited(0, 1)
+    temperature: float | int | None = limited(above=0)
+
+    def validate_teacher(self) -> None:
+        if any(vars(self).values()):
+            _require(self, "teacher")
+
+
+# limits of the Trainer's arguments whose wrong values would end in a traceback, or never
+LIMITS: dict[str, Any] = {
+    name: limits
+    for limits, names in (
+        ((1, inf), "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"),
+        ((1, inf), "save_total_limit max_tokens_per_batch early_stopping_patience"),
+        ((0, inf), "learning_rate weight_decay warmup_steps max_grad_norm num_train_epochs adam_epsilon"),
+        ((0, inf), "dataloader_num_workers"),
+        ((0, 1), "adam_beta1 adam_beta2 bpe_dropout label_smoothing_factor"),
+        ((-1, inf), "max_steps"),
+    )
+    for name in names.split()
+}
+ABOVE_0 = ("eval_steps", "save_steps", "logging_steps")
+LOGGERS = ("all", "auto", "none", *INTEGRATION_TO_CALLBACK)
+METRICS = tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in ("bleu", "length_ratio", "loss", "nll_loss"))
+TYPES = {
+    **typing.get_type_hints(TranslationTrainingArguments),
+    **dict.fromkeys(CHECKPOINTING, bool),
+    # transformers annotates neither True, which turns sharding on, nor the names
+    "fsdp": bool | str,
+    "report_to": Literal[LOGGERS] | list,
+    "metric_for_best_model": Literal[METRICS],
+}
+
+
+def _validate_translations(self: Any) -> None:
+    for key, value in (("predict_with_generate", True), ("prediction_loss_only", False)):
+        if getattr(self, key) not in (None, value):
+            raise ValueError(f"`{key}` must be {str(value).lower()}: a run ends with BLEU of its translations")
+
+
+def _training_field(name: str) -> Any:
+    if name in ABOVE_0:
+        return limited(above=0)
+    return limited(*LIMITS[name]) if name in LIMITS else field(default=None)
+
+
+# the recipe itself has the others
+ARGUMENTS = [entry.name for entry in fields(TranslationTrainingArguments) if entry.init]
+NAMES = [name for name in dict.fromkeys([*ARGUMENTS, *CHECKPOINTING]) if name not in ("output_dir", "seed")]
+Training: Any = strict(
+    make_dataclass(
+        "Training",
+        [(name, as_written(TYPES[name]) | None, _training_field(name)) for name in NAMES],
+        namespace={"validate_translations": _validate_translations},
+    )
+)
+
+SECTIONS: dict[str, Any] = {
+    "languages": Languages,
+    "data": Data,
+    "tokenizer": Tokenizer,
+    "training": Training,
+    "generation": Generation,
+    "word_distillation": Distillation,
+}
+
+
+def config_class_of(model_type: str) -> Any:
+    """Return the configuration class of a registered family."""
+    try:
+        return CONFIG_MAPPING[model_type]
+    except KeyError:
+        near = nearest(model_type, list(CONFIG_MAPPING))
+        raise ValueError(f"no model family `{model_type}` is registered{near}") from None
+
+
+def _require(section: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(section, name):
+            raise ValueError(f"`{name}` is missing")
