@@ -31,7 +31,7 @@ NEUTRAL: dict[str, Any] = {
 IGNORED = frozenset(
     {
         *("transformers_version", "cache_implementation", "output_attentions", "output_hidden_states"),
-        *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+        *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"),
     }
 )
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
@@ -113,6 +113,7 @@ def search_options(
         and value is not None
         and value is not False
         and value != NEUTRAL.get(name, ())
+        and not (name == "forced_eos_token_id" and value in (model.end, [model.end]))
     }
     if any(len(words) != 1 for words in bad_words):
         further["bad_words_ids"] = bad_words
@@ -139,9 +140,10 @@ def search_options(
 def _limits(model: LoadedModel, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
     """Return how many tokens each translation may have, and whether its end is forced there."""
     ends = model.end >= 0
-    forced = ends and setting(model, given, "forced_eos_token_id") is not None
+    forced = ends and setting(model, given, "forced_eos_token_id") in (model.end, [model.end])
     if given.get("max_new_tokens") is not None or given.get("max_length") is not None:
-        new_tokens = given.get("max_new_tokens")
+        # as in `generate()`, where the checkpoint's `max_new_tokens` goes before a `max_length`, unless it is None
+        new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **given}["max_new_tokens"]
         longest = int(given["max_length"]) - 1 if new_tokens is None else int(new_tokens)
         return [longest] * len(lengths), [forced] * len(lengths)
     allowed = _limit_of_checkpoint(model)

@@ -24,7 +24,6 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.messages import warn
-from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import (
     Document,
     Piece,
@@ -249,6 +248,8 @@ class Translator:
         coverage: CoverageOptions | None = None,
         batch_size: int = 16,
         batch_tokens: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> list[Translation]:
         """Return given translations, such as another system's, with their scores and what they cover.
 
@@ -261,6 +262,7 @@ class Translator:
             coverage: find what was left out, and how.
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
+            src_lang, tgt_lang: for tokenizers that have languages.
         """
         for name, given in (("texts", texts), ("translations", translations)):
             if isinstance(given, str):
@@ -268,7 +270,14 @@ class Translator:
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
         options = TranslationOptions(
-            batch_size, batch_tokens, coverage, split_sentences=False, truncation=True, copy=False
+            batch_size,
+            batch_tokens,
+            coverage,
+            split_sentences=False,
+            truncation=True,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            copy=False,
         )
         segmenter, method = self._segmenter(options), self._method(options)
         documents = [segmenter.document(text) for text in texts]
@@ -397,9 +406,11 @@ class Translator:
             scores=scores or method is not None,
             readings=readings_of(method, self.calibration),
         )
-        found = [Found(hypotheses) for hypotheses in loaded.decoder.translate(sources, options)]
-        if any(hypothesis.score != hypothesis.score for one in found for hypothesis in one.hypotheses):
+        translated = loaded.decoder.translate(sources, options)
+        # the engine finds nothing among such logits
+        if not all(translated) or any(one.score != one.score for hypotheses in translated for one in hypotheses):
             raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
+        found = [Found(hypotheses) for hypotheses in translated]
         if method is None:
             return found
         covers = [
@@ -454,6 +465,8 @@ class Translator:
     def _text(self, piece: Piece, hypothesis: Hypothesis, decode: Callable[[Ids], str]) -> str:
         if piece.masked is None:
             return decode(hypothesis.ids)
+        from capsule_mt.text.restoring import restored  # late: few texts keep anything
+
         return restored(piece.masked, piece.ids, hypothesis.ids, decode, self._align)
 
     def _translation(
@@ -478,9 +491,12 @@ class Translator:
         segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
         return Translation(join_translations(document, texts), score, coverage, segments)
 
+    def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
+        return tokenizer.encode_target(translation)
+
     def _target_ids(self, translation: str, tokenizer: Tokenizer) -> tuple[list[int], bool]:
         """Return the token ids of a given translation, and whether it was cut."""
-        ids = tokenizer.encode_target(translation)
+        ids = self._labels(translation, tokenizer)
         limit = self.loaded.longest_target
         if limit is None or len(ids) <= limit:
             return ids, False

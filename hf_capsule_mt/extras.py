@@ -17,7 +17,6 @@ EXTRAS = {
     "analysis": Extra("pictures", ("matplotlib",)),
     "onnx": Extra("ONNX files for onnxruntime and transformers.js", ("onnx", "onnxscript", "onnxruntime")),
     "ctranslate2": Extra("conversion to CTranslate2", ("ctranslate2",)),
-    "serve": Extra("the translation server", ("fastapi", "uvicorn")),
 }
 # of the commands that need one; the others need the core alone
 EXTRA_OF = {
@@ -30,12 +29,11 @@ EXTRA_OF = {
     "compare": "eval",
     "analyze": "analysis",
     "convert": "onnx",
-    "serve": "serve",
 }
 
 
 def install_line(extra: str) -> str:
-    return f'pip install ".[{extra}]" in a clone'
+    return f'pip install ./capsule_mt ".[{extra}]" in a clone'
 
 
 def missing_modules(extra: str) -> list[str]:

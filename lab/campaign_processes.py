@@ -143,7 +143,7 @@ def timed(words: Sequence[str], folder: Path) -> float:
 
 
 def _run(words: list[str], folder: str, file_size: int | None, output: Connection) -> None:
-    """Become `python -m hf_capsule_mt`, with both streams in one pipe."""
+    """Become `python -m capsule_mt`, with both streams in one pipe."""
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     output.close()

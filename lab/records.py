@@ -14,11 +14,11 @@ import json
 import lzma
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
+from capsule_mt.text.lock import lock_output
 from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.evaluation.results import stamped
 
@@ -84,9 +84,8 @@ class Records:
         """Return the file with the translations of the setting's runs."""
         return self.folder / f"{setting}.hyp.xz"
 
-    def _locked(self, file: str) -> FileLock:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.folder / f".{file}.lock")
+    def _locked(self, file: str) -> AbstractContextManager[None]:
+        return lock_output(self.folder / file, wait=True)
 
 
 def write_translations(path: Path, translations: Mapping[tuple[str, int], list[str]]) -> None:

@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_capsule_mt  # noqa: F401  registers the models
@@ -83,6 +84,8 @@ def main() -> None:
         model.drop_guided_losses()
     with type(model.config).without_loader():
         model.half().save_pretrained(arguments.output)
+        model.config.dtype = torch.float32  # what it loads in: half weights do not survive fine-tuning
+        model.config.save_pretrained(arguments.output)
     load_tokenizer(checkpoints[-1]).save_pretrained(arguments.output)
     lines = [line for line in read_lines(arguments.sources) if line.strip()]
     sources = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]

@@ -1,6 +1,6 @@
 """`capsule-mt translate` as a file, for `torchrun` and `accelerate launch`."""
 
-from hf_capsule_mt.commands import start
+from capsule_mt.commands import start
 
 if __name__ == "__main__":
     start("translate")

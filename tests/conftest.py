@@ -42,9 +42,10 @@ class DeprecationLog(logging.Handler):
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if "deprecated" in message or "will be removed" in message:
-            self.found.append(f"{message}\n{''.join(traceback.format_stack(limit=20)[:-5])}")
+        message, stack = record.getMessage(), "".join(traceback.format_stack(limit=20)[:-5])
+        theirs = "/candidate_generator.py" in stack  # assisted decoding of transformers 5.24 calls `generate()` so
+        if not theirs and ("deprecated" in message or "will be removed" in message):
+            self.found.append(f"{message}\n{stack}")
 
 
 @pytest.fixture(autouse=True)
@@ -81,10 +82,9 @@ def word_for_word(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A class of model checks runs each of its tests on every mix of settings in `mixes`."""
+    """A class of model checks runs each of its tests on every mix of settings: see `ModelChecks.parameters`."""
     if "mix" in metafunc.fixturenames and metafunc.cls is not None:
-        mixes = metafunc.cls.mixes
-        metafunc.parametrize("mix", list(mixes.values()), ids=list(mixes))
+        metafunc.parametrize("mix", metafunc.cls.parameters())
 
 
 @pytest.fixture

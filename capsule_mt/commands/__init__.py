@@ -15,12 +15,14 @@ COMMANDS = {
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
 FOOTER = "`capsule-mt COMMAND --help` explains a command with an example."
+is_program = False  # whether `main` runs: then other distributions import late what takes long
 
 
 def further_commands() -> "dict[str, tuple[str, dict[str, str]]]":
     """Return the commands of other distributions by their title: the module that starts them, and a line for each.
 
-    An entry point names a dictionary `{title: {command: summary}}` and, beside it in its module, the function `start`.
+    An entry point names a dictionary `{title: {command: summary}}`. Beside it in its module are the functions `start`,
+    which runs a command, and `report`, which returns lines for `doctor`.
     """
     from importlib.metadata import entry_points
 
@@ -57,6 +59,8 @@ def _explain(error: ImportError) -> "str | None":
 
 def main() -> int:
     """Run the command that the command line names."""
+    global is_program
+    is_program = True
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help", "help"):
         print(overview())

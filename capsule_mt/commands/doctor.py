@@ -6,14 +6,15 @@ Paste the output into a bug report.
 """
 
 import argparse
+import importlib
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from capsule_mt import __version__
+from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import HelpFormatter
-from capsule_mt.engine.library import NativeUnavailableError, default_threads, native_tier
 
 PACKAGES = (
     "tokenizers",
@@ -24,6 +25,7 @@ PACKAGES = (
     "transformers",
     "huggingface_hub",
     "accelerate",
+    "sentencepiece",
 )
 # flags of /proc/cpuinfo that decide how fast a product of matrices is
 FLAGS = (
@@ -52,8 +54,10 @@ def processor() -> tuple[str, str]:
 
 
 def native_engine() -> str:
+    from capsule_mt.engine.library import NativeUnavailableError, default_threads, native_tier
+
     try:
-        return native_tier()
+        return f"{native_tier()}, {default_threads()} threads"
     except NativeUnavailableError as error:
         return f"none: {error}"
 
@@ -67,7 +71,9 @@ def main() -> None:
         *((package, package_version(package)) for package in PACKAGES),
         ("processor", f"{name}, {os.cpu_count()} cores"),
         ("features", flags),
-        ("native engine", f"{native_engine()}, {default_threads()} threads"),
+        ("native engine", native_engine()),
     ]
+    for module in dict.fromkeys(module for module, _ in further_commands().values()):
+        lines += importlib.import_module(module).report()
     for title, value in lines:
-        print(f"{title:<15} {value}")
+        print(f"{title:<17} {value}")

@@ -54,6 +54,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         needs_transformers = needs_transformers or f"{models[0]} is no folder here, and a name on the hub"
     else:
         checkpoint_folder(models[0])
+    if arguments.dtype != "float32":
+        needs_transformers = needs_transformers or f"--dtype {arguments.dtype}"
     reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
@@ -72,5 +74,6 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
 
     for point in entry_points(group=GROUP):
         load = point.load()
-        return load(models, backend=arguments.backend, cpu=arguments.cpu, dtype=arguments.dtype, int8=arguments.int8)
+        options = {name: getattr(arguments, name) for name in ("backend", "cpu", "dtype", "int8", "shortlist")}
+        return load(models, **options)
     raise ValueError(f"{reason}: this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt")

@@ -19,7 +19,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import HelpFormatter, check_streams, positive, resumable
+from capsule_mt.commands.console import HelpFormatter, add_languages, check_streams, positive, resumable
 from capsule_mt.commands.loading import add_model, load_translator
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.results import METHODS, CoverageOptions
@@ -54,6 +54,7 @@ def parse_arguments() -> argparse.Namespace:
         help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
         "routings of a guided model, deletion takes any model; auto (without a value) is the first that the model has",
     )
+    add_languages(parser)
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
     arguments = parser.parse_args()
@@ -124,7 +125,8 @@ def main() -> int:
 
         def score(pairs: list[Pair]) -> list[dict[str, Any]]:
             sources, translations = zip(*pairs, strict=True)
-            found = translator.score(sources, translations, coverage=coverage, batch_tokens=arguments.batch_tokens)
+            settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
+            found = translator.score(sources, translations, coverage=coverage, **settings)
             return [record_of(translation) for translation in found]
 
         def columns(number: int, record: dict[str, Any] | Failure) -> list[list[str]]:
@@ -133,7 +135,7 @@ def main() -> int:
         scored = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
         output, stream = None, sys.stdout.buffer
         if resumes:
-            names = ("coverage", "batch_tokens", "window", "int8", "backend", "dtype")
+            names = ("coverage", "batch_tokens", "window", "int8", "backend", "dtype", "src_lang", "tgt_lang")
             described = {name: getattr(arguments, name) for name in names}
             described["model"] = checkpoint_digests(arguments.model)
             output = WindowedOutput([arguments.output], described, arguments.restart)
@@ -152,10 +154,10 @@ def main() -> int:
                     output.write(*scored(window.first_line, pairs))
             num_pairs += len(pairs)
             progress.update(len(pairs))
+        if not num_pairs:
+            raise ValueError(f"{arguments.sources or arguments.input or 'stdin'}: no pairs to score")
         if output is not None:
             scored.report(output.finish())
-    if not num_pairs:
-        raise ValueError("there are no pairs to score: the input is empty")
     if scored.failures:
         print(f"{len(scored.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
     return CODE_OF_FAILED_LINES if scored.failures else 0

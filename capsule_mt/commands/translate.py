@@ -32,11 +32,9 @@ from capsule_mt.commands.console import HelpFormatter, add_languages, at_least, 
 from capsule_mt.commands.loading import add_model, load_translator
 from capsule_mt.coverage.results import METHODS, CoverageOptions
 from capsule_mt.options import TranslationOptions
-from capsule_mt.text.digests import checkpoint_digests, file_digest
 from capsule_mt.text.keeping import KEPT
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
-from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, open_text
@@ -241,6 +239,8 @@ def join_parts(output: WindowedOutput, share: Share) -> dict[int, str]:
 
     Where other processes have something left to do, say so on stderr: the last one joins the parts.
     """
+    from capsule_mt.text.lock import lock_output
+
     with contextlib.ExitStack() as stack:
         total = len(output.stems)
         if share.of > 1 and output.count_done() == total:
@@ -258,6 +258,8 @@ def join_parts(output: WindowedOutput, share: Share) -> dict[int, str]:
 
 def described(arguments: argparse.Namespace, options: TranslationOptions, form: LineFormat) -> dict[str, Any]:
     """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
+    from capsule_mt.text.digests import checkpoint_digests, file_digest
+
     digests: dict[str, Any] = {"models": [checkpoint_digests(model) for model in arguments.model]}
     if arguments.shortlist:
         file = (
@@ -283,6 +285,8 @@ def main() -> int:
             stack.enter_context(resumable())
         for path in files:
             if share.rank == 0 and not is_stream(path):
+                from capsule_mt.text.lock import lock_output  # late, as all that a pipe does without
+
                 stack.enter_context(lock_output(path))
         translator = load_translator(arguments)
         form = LineFormat(arguments.n_best, arguments.coverage.suffix[1:] if arguments.coverage else None)

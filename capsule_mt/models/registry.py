@@ -1,21 +1,20 @@
 """The families that programs can be written for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from capsule_mt.engine.program import Program, UnsupportedModelError
-from capsule_mt.models.capsnmt import capsnmt_program
-from capsule_mt.models.capsule_rnmt import rnmt_program
-from capsule_mt.models.marian import marian_program
 from capsule_mt.models.parts import TIED, Parts
 from capsule_mt.models.settings import Settings
 from capsule_mt.models.weights import Weights
 
-WRITERS: dict[str, Callable[[Settings, Weights], tuple[Program, Parts]]] = {
-    "marian": marian_program,
-    "capsule_marian": marian_program,
-    "capsnmt": capsnmt_program,
-    "capsule_rnmt": rnmt_program,
+# the module of each family and its function (Settings, Weights) -> (Program, Parts); imported when a folder needs it
+WRITERS = {
+    "marian": ("marian", "marian_program"),
+    "capsule_marian": ("marian", "marian_program"),
+    "capsnmt": ("capsnmt", "capsnmt_program"),
+    "capsule_rnmt": ("capsule_rnmt", "rnmt_program"),
 }
 # what only training uses, and other names of the one embedding
 UNUSED = ("guided_losses.", *TIED)
@@ -35,11 +34,14 @@ def write_program(
         CheckpointError: weights of a file that do not fit the configuration.
     """
     model_type = config.get("model_type")
-    write = WRITERS.get(model_type) if isinstance(model_type, str) else None
-    if write is None:
-        raise UnsupportedModelError(f"a model of type {model_type!r} has no fast form, only {', '.join(WRITERS)}")
+    writer = WRITERS.get(model_type) if isinstance(model_type, str) else None
+    if writer is None:
+        known = ", ".join(WRITERS)
+        raise UnsupportedModelError(f"{place}: a model of type {model_type!r} has no fast form, only {known}")
     if config.get("quantization_config") is not None:
         raise UnsupportedModelError("a quantised model (`quantization_config`) has no fast form")
+    module, function = writer
+    write = getattr(import_module(f"capsule_mt.models.{module}"), function)
     program, parts = write(Settings(config, place), weights)
     for name in weights:
         if name not in parts.used and not name.startswith(UNUSED):

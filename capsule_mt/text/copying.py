@@ -1,23 +1,33 @@
 """What is no sentence: it is copied, because a model that has to translate an emoji or a URL makes something up."""
 
 import re
+from functools import cache
 
 from capsule_mt.text.sentences import Span
 
 URL = r"(?:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 TAG = r"<!--.*?-->|</?[A-Za-z][^<>]*>"
-NO_WORDS = re.compile(rf"{URL}|{TAG}|`[^`\n]*`", re.DOTALL)
+NO_WORDS = rf"{URL}|{TAG}|`[^`\n]*`"
+MAYBE_NO_WORDS = ("`", "<", "@", "://", "www.")  # without one of these, a text has none
 EMOJI = "[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
-LIST_MARK = re.compile(
-    r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
-)
-EMOJI_BEFORE, EMOJI_AFTER = re.compile(rf"(?:{EMOJI}+\s*)+"), re.compile(rf"(?:\s*{EMOJI}+)+$")
+LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
+EMOJI_BEFORE, EMOJI_AFTER = rf"(?:{EMOJI}+\s*)+", rf"(?:\s*{EMOJI}+)+$"
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern at its first use: most texts need none of those here, which take milliseconds."""
+    return re.compile(pattern, re.DOTALL)
 
 
 def is_no_sentence(text: str) -> bool:
     """Whether a text has nothing to translate: no letters but those of URLs, e-mail addresses, tags and code."""
-    return not any(map(str.isalpha, text)) or not any(map(str.isalpha, NO_WORDS.sub(" ", text)))
+    if not any(map(str.isalpha, text)):
+        return True
+    if not any(sign in text for sign in MAYBE_NO_WORDS):
+        return False
+    return not any(map(str.isalpha, compiled(NO_WORDS).sub(" ", text)))
 
 
 def without_copied_edges(text: str, sentence: Span) -> Span:
@@ -28,10 +38,11 @@ def without_copied_edges(text: str, sentence: Span) -> Span:
     start, end = sentence
     if is_no_sentence(text[start:end]):
         return Span(start, start)
-    for pattern in (LIST_MARK, EMOJI_BEFORE):
-        found = pattern.match(text, start, end)
-        start = found.end() if found else start
-    if not text[end - 1].isalnum():
-        found = EMOJI_AFTER.search(text, start, end)
+    if not text[start : start + 2].isalpha():
+        for pattern in (LIST_MARK, EMOJI_BEFORE):
+            found = compiled(pattern).match(text, start, end)
+            start = found.end() if found else start
+    if text[end - 1] > "\u1fff":  # where emoji are
+        found = compiled(EMOJI_AFTER).search(text, start, end)
         end = found.start() if found else end
     return Span(start, end)

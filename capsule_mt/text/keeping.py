@@ -30,13 +30,8 @@ BLOCK_TAG = re.compile(
     r"</?(?:p|div|br|hr|h[1-6]|[uod]l|li|d[td]|table|thead|tbody|tr|t[dh]|pre|blockquote|section|article)\b", re.I
 )
 BLOCK_BREAK = "\x1e"
-# the more a model has seen of them, the better it copies them
-STAND_INS = {
-    "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),
-    "year": ("2013", "1999", "2005", "1980", "2000", "1970"),
-    "amount": ("20", "30", "10", "50", "40", "100", "15", "60", "5", "7"),
-}
-YEAR = re.compile(r"(?:1[5-9]|20)\d\d")
+# of items that are no numbers; the more a model has seen of them, the better it copies them
+STAND_INS = ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria")
 
 
 class Item(str):
@@ -48,12 +43,6 @@ class Item(str):
         item = super().__new__(cls, text)
         item.kind = kind
         return item
-
-    @property
-    def stand_ins(self) -> tuple[str, ...]:
-        if self.kind != "numbers":
-            return STAND_INS["name"]
-        return STAND_INS["year" if YEAR.fullmatch(self) else "amount"]
 
 
 Part = tuple[str, Span]  # a string or an `Item`, and its characters of the user's text
@@ -191,23 +180,22 @@ class Masked:
         return Masked([part for _, part in found], self.kinds, prefix)
 
     def with_stand_ins(self, translation: str) -> "Masked | None":
-        """Return this with stand-ins for the items that a translation does not have; `None` if it has all of them."""
+        """Return this with stand-ins for the items that a translation does not have; `None` if there is no need.
+
+        A number has none: what a model writes for it is easily found.
+        """
         found, _ = self.items_in(translation)
-        stand_ins: dict[int, str] = {}
-        for number in self.items if not self.stand_ins else ():
-            free = (one for one in cast(Item, self.parts[number][0]).stand_ins if one not in self.text)
-            free = (one for one in free if one not in stand_ins.values())
-            if number not in found and (stand_in := next(free, None)):
-                stand_ins[number] = stand_in
-        return Masked(self.parts, self.kinds, self.prefix, stand_ins) if stand_ins else None
+        lost = [n for n in self.items if n not in found and cast(Item, self.parts[n][0]).kind != "numbers"]
+        stand_ins = dict(zip(lost, (name for name in STAND_INS if name not in self.text), strict=False))
+        return Masked(self.parts, self.kinds, self.prefix, stand_ins) if stand_ins and not self.stand_ins else None
 
     def items_in(self, translation: str) -> tuple[dict[int, Span], list[Part]]:
         """Return where the items, or their stand-ins, are in a translation, and what else it has of their kinds."""
         others: list[Part] = [
             (part, place) for part, place in placed(parts_of(translation, self.kinds)) if isinstance(part, Item)
         ]
-        names = [text for text in self.stand_ins.values() if text.isalpha()]
-        for match in re.finditer(rf"\b(?:{'|'.join(names)})\b", translation) if names else ():
+        names = "|".join(self.stand_ins.values())
+        for match in re.finditer(rf"\b(?:{names})\b", translation) if names else ():
             if not overlaps(Span(*match.span()), (place for _, place in others)):
                 others.append((Item(match[0], "urls"), Span(*match.span())))
         found: dict[int, Span] = {}

@@ -1,11 +1,9 @@
 """Write output files: whole or not at all, through links, and straight into what is no regular file."""
 
 import contextlib
-import hashlib
 import itertools
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -73,6 +71,8 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 stream.flush()
                 os.fsync(stream.fileno())
             if target.exists():
+                import shutil
+
                 shutil.copymode(target, partial)
             partial.replace(target)
         except BaseException:
@@ -137,6 +137,8 @@ def _beginning(file: Path) -> str:
     """Return what the names of its partial files begin with: its own, short enough for every file system."""
     if len(file.name) <= 40:
         return file.name
+    import hashlib  # costs a tenth of the start of a program that writes no file
+
     return f"{file.name[:32]}-{hashlib.sha256(os.fsencode(file.name)).hexdigest()[:8]}"
 
 

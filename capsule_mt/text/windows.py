@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,7 +60,7 @@ class WindowedOutput:
         self.stems: list[str] = []
         self.settings = json.dumps(settings, indent=2, sort_keys=True)
         if is_main:
-            shutil.rmtree(self._finished, ignore_errors=True)
+            _remove(self._finished)
             for path in self.outputs:
                 remove_partials(path)
         if restart:
@@ -87,7 +85,7 @@ class WindowedOutput:
 
     def begin(self, window: Window) -> None:
         """Note the next window. Call it for every window, in order: the output has these windows."""
-        digest = sha256("\n".join([self.settings, *window.lines]).encode("utf-8")).hexdigest()[:16]
+        digest = _sha256("\n".join([self.settings, *window.lines]).encode("utf-8"))[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
 
     def is_done(self, strict: bool = False) -> bool:
@@ -112,7 +110,7 @@ class WindowedOutput:
         }
         header = json.dumps(stated).encode("utf-8")
         content = b"\n".join((header, b"".join(texts)))
-        write_output(self._path(self.stems[-1]), sha256(content).hexdigest().encode("ascii") + b"\n" + content)
+        write_output(self._path(self.stems[-1]), _sha256(content).encode("ascii") + b"\n" + content)
 
     def count_done(self) -> int:
         """Return the number of windows whose part is there, written by any process."""
@@ -146,7 +144,7 @@ class WindowedOutput:
         """Remove the parts; the folder goes in one step first, so that no kill leaves parts without settings."""
         if self.folder.exists():
             self.folder.rename(self._finished)
-            shutil.rmtree(self._finished)
+            _remove(self._finished)
 
     def _path(self, stem: str) -> Path:
         return self.folder / f"{stem}.part"
@@ -157,7 +155,7 @@ class WindowedOutput:
             digest, _, content = self._path(stem).read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
-        if sha256(content).hexdigest().encode("ascii") != digest:
+        if _sha256(content).encode("ascii") != digest:
             return None
         header, _, joined = content.partition(b"\n")
         stated, texts = json.loads(header), []
@@ -165,6 +163,19 @@ class WindowedOutput:
             texts.append(joined[:size])
             joined = joined[size:]
         return Part(texts, {int(number): reason for number, reason in stated["failures"].items()})
+
+
+def _sha256(content: bytes) -> str:
+    import hashlib  # late: programs that write no file do without
+
+    return hashlib.sha256(content).hexdigest()
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -1,4 +1,7 @@
-"""The commands of `capsule-mt` that this distribution adds, one file each. They are imported when they are called."""
+"""The commands of `capsule-mt` that this distribution adds, one file each. They are imported when they are called.
+
+A command parses its arguments before it imports what takes seconds: its help comes at once.
+"""
 
 import importlib
 import os
@@ -24,6 +27,20 @@ COMMANDS = {
         "push": "publish a checkpoint and its model card on the hub",
     },
 }
+
+
+def report() -> list[tuple[str, str]]:
+    """Return a line for each extra, for `capsule-mt doctor`."""
+    from hf_capsule_mt.extras import EXTRAS, install_line, missing_modules
+
+    missing = {extra: ", ".join(missing_modules(extra)) for extra in EXTRAS}
+    return [
+        (
+            f"extra {name}",
+            f"{purpose}: {f'no {missing[name]}; {install_line(name)}' if missing[name] else 'installed'}",
+        )
+        for name, (purpose, _) in EXTRAS.items()
+    ]
 
 
 def start(name: str) -> None:

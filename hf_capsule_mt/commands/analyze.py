@@ -11,23 +11,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
-from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
-from hf_capsule_mt.analysis.pictures import (
-    draw_agreement,
-    draw_iteration_statistics,
-    draw_layer_routing,
-    draw_past_future,
-    draw_word_curves,
-    draw_word_map,
-)
-from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
-from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.modeling.vocabulary import target_vocabulary
 
 FEW = 16  # so many output capsules have a number each in a picture
 
@@ -50,6 +36,20 @@ def named(output: Path, ending: str) -> Path:
 
 def main() -> None:
     arguments = parse_arguments()
+    from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
+    from hf_capsule_mt.analysis.pictures import (
+        draw_agreement,
+        draw_iteration_statistics,
+        draw_layer_routing,
+        draw_past_future,
+        draw_word_curves,
+        draw_word_map,
+    )
+    from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
+    from hf_capsule_mt.evaluation import write_result
+    from hf_capsule_mt.modeling.loading import load_checkpoint
+    from hf_capsule_mt.modeling.vocabulary import target_vocabulary
+
     check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
     model, tokenizer = load_checkpoint(arguments.checkpoint)
     model.to(arguments.device)

@@ -11,10 +11,8 @@ checkpoints as it needs; without them `--save_total_limit` sets how many a run k
 import argparse
 from pathlib import Path
 
-import hf_capsule_mt  # noqa: F401 - registers its models
 from capsule_mt.commands.console import HelpFormatter
 from capsule_mt.text.outputs import check_output_folder
-from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
 
 
 def main() -> None:
@@ -30,6 +28,8 @@ def main() -> None:
         parser.error("give either a run or --checkpoints")
     if arguments.checkpoints and (arguments.last is not None or arguments.best is not None):
         parser.error("--last and --best choose from a run; --checkpoints are averaged as they are")
+    from hf_capsule_mt.training.checkpoints import average_checkpoints, choose_checkpoints
+
     try:
         check_output_folder(arguments.output)
         checkpoints = arguments.checkpoints or choose_checkpoints(

@@ -15,44 +15,15 @@ printed as a check. Use text that the model was not trained on; the aligner need
 
 import argparse
 import json
-import random
 import shutil
-from collections import Counter
-from collections.abc import Container, Sequence
 from pathlib import Path
-from statistics import mean
-from typing import NamedTuple, get_args
-
-import numpy as np
-from tqdm import tqdm
+from typing import get_args
 
 from capsule_mt.commands.console import HelpFormatter, add_languages, positive
-from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
-from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.coverage.results import CoveredBy
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
 from capsule_mt.text.outputs import check_output_folder, write_output
-from capsule_mt.text.reading import read_parallel
-from capsule_mt.text.words import is_mark
 from hf_capsule_mt.commands.arguments import checkpoint, task_of
-from hf_capsule_mt.decoding.translator import Translator
-from hf_capsule_mt.evaluation.calibration import (
-    Curve,
-    fit_sentences,
-    fit_threshold,
-    fit_words,
-    rank_auc,
-    read_curve,
-)
-from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-
-METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
-CHECKED_SHARE = 0.3  # of the sentences are for the check
-HEAD_EXAMPLES = 200  # tell the heads apart
-SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
-# words seen so often in whole references, and probably missing in more than this share of them, are optional
-SMALLEST_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
-WINDOW = 128
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -63,183 +34,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
     )
-    parser.add_argument("--method", choices=METHODS, nargs="+", help="what to calibrate (default: what the model has)")
+    parser.add_argument(
+        "--method", choices=get_args(CoveredBy), nargs="+", help="what to calibrate (default: what the model has)"
+    )
     parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
     add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated checkpoint (default: in place)")
     return parser.parse_args()
-
-
-class Examples(NamedTuple):
-    """The four variants of each sentence to fit, of each to check, more whole references, and the function words."""
-
-    fitted: list[WithOmissions]
-    checked: list[WithOmissions]
-    whole: list[WithOmissions]
-    function_words: list[str]
-
-
-def examples_of(arguments: argparse.Namespace) -> Examples:
-    sources, targets = read_parallel([arguments.source, arguments.target])
-    aligner = fit_aligner(sources, targets, more=arguments.align_with, progress=lambda step: print(f"Aligner: {step}"))
-    every = list(zip(sources, targets, strict=True))
-    frequent = function_words(sources, more=arguments.align_with)
-    chosen = random.Random(1).sample(range(len(sources)), min(2 * arguments.sentences, len(sources)))
-    sources, targets = [sources[n] for n in chosen], [targets[n] for n in chosen]
-    found = drop_words(sources, targets, aligner.align_lines(sources, targets), frequent=frequent)
-    by_sentence = [found[start : start + len(AMOUNTS)] for start in range(0, len(found), len(AMOUNTS))]
-    if len(by_sentence) < 10:
-        raise ValueError(
-            f"{arguments.source}: {len(by_sentence)} sentences have three content words that the aligner links; "
-            "calibration needs at least 10. Give it more text, `--align-with` too"
-        )
-    by_sentence = by_sentence[: arguments.sentences]
-    num_checked = int(CHECKED_SHARE * len(by_sentence))
-    checked = [example for sentence in by_sentence[:num_checked] for example in sentence]
-    fitted = [example for sentence in by_sentence[num_checked:] for example in sentence]
-    held_out = {example.source for example in checked}
-    whole = [WithOmissions(source, target, {}, 0) for source, target in every if source not in held_out]
-    return Examples(fitted, checked, whole, sorted(word.casefold() for word in frequent))
-
-
-def coverage_of_examples(
-    translator: Translator, examples: list[WithOmissions], method: CoveredBy, *, progress: bool = True
-) -> list[Coverage]:
-    found: list[Coverage] = []
-    windows = range(0, len(examples), WINDOW)
-    for first in tqdm(windows, desc=f"Coverage by {method}", unit=" windows", disable=not progress):
-        part = examples[first : first + WINDOW]
-        sources, translations = ([getattr(example, side) for example in part] for side in ("source", "translation"))
-        found += translator.cover(sources, translations, coverage=CoverageOptions(method=method))
-    return found
-
-
-def _labelled(examples: list[WithOmissions], coverages: list[Coverage]) -> list[tuple[Word, bool]]:
-    """Return the content words of all examples, each with whether it is translated."""
-    pairs = zip(examples, coverages, strict=True)
-    return [pair for example, coverage in pairs for pair in example.labelled(coverage.words)]
-
-
-class NoHeadError(ValueError):
-    """No head of a model aligns words well enough to tell which are missing."""
-
-
-def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[int]:
-    """Return the layer and the head of the decoder whose attention tells the missing words best.
-
-    Raises:
-        NoHeadError: no head tells them well enough.
-    """
-    config, best = translator.model.config, (-1.0, [0, 0])
-    before = getattr(config, "coverage_calibration", None)
-    layers, heads = translator.loaded.head_shape
-    places = [(layer, head) for layer in range(layers) for head in range(heads)]
-    for place in tqdm(places, desc="Choosing a head", unit=" heads"):
-        config.coverage_calibration = {"attention": {"head": list(place)}}
-        coverages = coverage_of_examples(translator, examples, "attention", progress=False)
-        pairs = _labelled(examples, coverages)
-        received, is_translated = zip(*((word.covered, is_translated) for word, is_translated in pairs), strict=True)
-        best = max(best, (rank_auc(np.array(received), np.array(is_translated)), list(place)))
-    config.coverage_calibration = before
-    area, (layer, head) = best
-    if area < SMALLEST_AREA:
-        raise NoHeadError(
-            f"attention: no head of the decoder tells missing words; the area under the ROC curve of the best is "
-            f"{area:.2f}, less than {SMALLEST_AREA}"
-        )
-    print(f"attention: layer {layer}, head {head}, with an area under the ROC curve of {area:.3f}")
-    return [layer, head]
-
-
-def optional_words(coverages: list[Coverage], curve: Curve, function: Container[str]) -> list[str]:
-    """Return the words that by this curve are often missing in whole references, case-folded."""
-    words = [word for coverage in coverages for word in coverage.words if word.covered > 0 and not is_mark(word.text)]
-    probabilities = read_curve(curve, _evidence(words))
-    seen = Counter(word.text.casefold() for word in words)
-    missing = Counter(
-        word.text.casefold()
-        for word, probability in zip(words, probabilities, strict=True)
-        if probability < CALIBRATED_THRESHOLD
-    )
-    of_enough = {word: n for word, n in seen.items() if n >= SMALLEST_COUNT}
-    shares = {word: OPTIONAL_SHARE_OF_FUNCTION_WORDS if word in function else OPTIONAL_SHARE for word in of_enough}
-    return sorted(word for word, n in of_enough.items() if missing[word] > shares[word] * n)
-
-
-def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> None:
-    """Fit both curves and the threshold of a method, and set them in the model's configuration.
-
-    Without `optional_words` in it, they are those that this method misses in whole references.
-    """
-    config = translator.model.config
-    others = dict(getattr(config, "coverage_calibration", None) or {})
-    others.pop(method, None)
-    config.coverage_calibration = others or None  # measure without the old curves
-    head = {}
-    if method == "attention":
-        head = {"head": choose_head(translator, examples.fitted[:HEAD_EXAMPLES])}
-        config.coverage_calibration = others | {method: head}
-    coverages = coverage_of_examples(translator, examples.fitted, method)
-    pairs = _labelled(examples.fitted, coverages)
-    # an unknown word is missing, whatever became of it
-    known = [pair for pair in pairs if pair[0].covered > 0]
-    if "optional_words" not in others:
-        others["function_words"] = examples.function_words
-        of_whole = coverage_of_examples(translator, examples.whole, method)
-        others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
-        print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
-    config.coverage_calibration = others
-    lists = Calibration.of_config(others).lists
-    known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
-    words = _fit_words(known)
-    probabilities = read_curve(words, _evidence([word for word, _ in known]))
-    threshold = fit_threshold(probabilities.tolist(), [is_translated for _, is_translated in known])
-    means, most = [], []
-    for coverage in coverages:
-        found = [
-            word for word in coverage.words if not is_mark(word.text) and word.text.casefold() not in lists.optional
-        ]
-        probabilities = read_curve(words, _evidence(found)) * [word.covered > 0 for word in found]
-        is_function = np.array([word.text.casefold() in lists.function for word in found], dtype=bool)
-        counted = probabilities[(probabilities < threshold) | ~is_function]
-        means.append(float(counted.mean()) if len(counted) else 1.0)
-        most.append(float((counted >= threshold).mean()) if len(counted) else 1.0)
-    shares = [example.translated_share for example in examples.fitted]
-    sentences = fit_sentences(means, shares, [example.amount for example in examples.fitted], most)
-    fitted = {**head, "words": words, "threshold": threshold, "sentences": sentences}
-    config.coverage_calibration = others | {method: fitted}
-
-
-def _fit_words(pairs: list[tuple[Word, bool]]) -> Curve:
-    return fit_words(_evidence([word for word, _ in pairs]), [is_translated for _, is_translated in pairs])
-
-
-def _evidence(words: Sequence[Word]) -> list[float]:
-    return [evidence_of(word.covered) for word in words]
-
-
-def check(translator: Translator, examples: list[WithOmissions], method: CoveredBy) -> None:
-    """Print how coverage fits sentences that calibration has not seen."""
-    coverages = coverage_of_examples(translator, examples, method)
-    print(f"\n{method}, on {len(examples) // len(AMOUNTS)} other sentences:")
-    print("words dropped  share of content words translated  mean score")
-    for amount in AMOUNTS:
-        rows = [(e, c) for e, c in zip(examples, coverages, strict=True) if e.amount == amount]
-        truth = mean(example.translated_share for example, _ in rows)
-        dropped = str(amount) if isinstance(amount, int) else f"{amount:.0%}"
-        print(f"{dropped:<13}  {truth:<33.2f}  {mean(coverage.score for _, coverage in rows):.2f}")
-    pairs = _labelled(examples, coverages)
-    marked = [is_translated for word, is_translated in pairs if word.marked]
-    num_missing = sum(not is_translated for _, is_translated in pairs)
-    hits = len(marked) - sum(marked)
-    print(f"marked words: precision {hits / max(len(marked), 1):.2f}, recall {hits / max(num_missing, 1):.2f}")
-
-
-def methods_of(translator: Translator) -> list[CoveredBy]:
-    """Return the methods that a model has, once it is calibrated."""
-    loaded = translator.loaded
-    has = {"attention": loaded.head_shape != (0, 0), "guided": loaded.follows_past_and_future, "deletion": True}
-    return [method for method in METHODS if has[method]]
 
 
 def main() -> None:
@@ -248,9 +49,12 @@ def main() -> None:
         raise ValueError(f"{arguments.checkpoint} is no folder on this machine; `--output` names one for the result")
     if arguments.output is not None:
         check_output_folder(arguments.output)
+    from hf_capsule_mt.decoding.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
+    from hf_capsule_mt.decoding.translator import Translator
+
     translator = Translator.from_pretrained(arguments.checkpoint, task=task_of(arguments))
     methods = arguments.method or methods_of(translator)
-    examples = examples_of(arguments)
+    examples = examples_of(arguments.source, arguments.target, arguments.align_with, arguments.sentences)
     old = getattr(translator.model.config, "coverage_calibration", None) or {}
     if set(old) <= {*methods, "optional_words", "function_words"}:  # every curve is fitted anew
         translator.model.config.coverage_calibration = None

@@ -12,16 +12,12 @@ Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is
 """
 
 import argparse
-import json
 from pathlib import Path
 
 from capsule_mt.commands.console import HelpFormatter, at_least, positive
 from capsule_mt.text.outputs import check_outputs, write_output
-from capsule_mt.text.reading import read_lines, read_parallel
-from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
-from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
-from hf_capsule_mt.evaluation.comparison_page import SentenceCoverage, as_html
+from capsule_mt.text.reading import read_parallel
+from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, METRICS
 
 
 def named_file(argument: str) -> tuple[str, Path]:
@@ -44,11 +40,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--metrics",
         nargs="+",
-        choices=("bleu", "bleu_uncased", "chrf", "chrf++", "ter"),
+        choices=METRICS,
         default=["bleu", "chrf", "ter"],
         help="which metrics",
     )
-    parser.add_argument("--comet", nargs="?", const=DEFAULT_MODEL, metavar="MODEL", help=COMET_HELP)
+    parser.add_argument("--comet", nargs="?", const=COMET_MODEL, metavar="MODEL", help=COMET_HELP)
     parser.add_argument("--bootstrap", type=at_least(2), default=1000, help="samples of the paired bootstrap")
     parser.add_argument("--trials", type=positive, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
@@ -70,42 +66,13 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def read_coverage(path: Path, num_sentences: int) -> list[SentenceCoverage]:
-    """Return the coverage of each sentence from a file of `translate --coverage` or `score --coverage`."""
-    found = []
-    lines = read_lines(path)
-    if len(lines) != num_sentences:
-        raise ValueError(f"{path}: has {len(lines)} lines, but there are {num_sentences} sentences")
-    for number, line in enumerate(lines):
-        try:
-            first, coverage = _from_json(line) if path.suffix == ".jsonl" else _from_columns(line)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise ValueError(f"{path}, line {number + 1}: no coverage as `translate --coverage` writes it") from None
-        if first != number:
-            raise ValueError(f"{path}, line {number + 1}: is of sentence {first}, but {number} is wanted (from 0)")
-        found.append(coverage)
-    return found
-
-
-def _from_columns(line: str) -> tuple[int, SentenceCoverage]:
-    number, *columns = line.split("\t")
-    if not any(columns):
-        return int(number), SentenceCoverage(None)
-    score, untranslated, _ = columns[-3:]
-    return int(number), SentenceCoverage(float(score), untranslated)
-
-
-def _from_json(line: str) -> tuple[int, SentenceCoverage]:
-    record = json.loads(line)
-    if "error" in record:
-        return record["line"], SentenceCoverage(None)
-    coverage = record.get("coverage", record)
-    left_out = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
-    return record["line"], SentenceCoverage(float(coverage["score"]), left_out)
-
-
 def main() -> None:
     arguments = parse_arguments()
+    from hf_capsule_mt.evaluation import write_result
+    from hf_capsule_mt.evaluation.comet import Comet
+    from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
+    from hf_capsule_mt.evaluation.comparison_page import as_html, read_coverage
+
     names = [name for name, _ in arguments.systems]
     if len(set(names)) != len(names) or len(names) < 2:
         raise ValueError(f"two systems or more are needed, each with a name of its own, got {names}")

@@ -14,13 +14,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import torch
-import yaml
-
 from capsule_mt.commands.console import HelpFormatter
-from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.commands.arguments import checkpoint
-from hf_capsule_mt.modeling.loading import check_tokenizer, load_model, load_tokenizer
 
 TARGETS = ("marian", "ctranslate2", "onnx", "int8")
 
@@ -30,6 +25,8 @@ def setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text}")
+    import yaml
+
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError as error:
@@ -60,6 +57,11 @@ def main() -> None:
         parser.error("--set goes with --from marian")
     if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
         parser.error(f"{arguments.output} exists and is no empty folder")
+    import torch
+
+    from hf_capsule_mt.modeling import CapsuleMarianMTModel
+    from hf_capsule_mt.modeling.loading import load_tokenizer
+
     tokenizer = load_tokenizer(arguments.checkpoint)
     if arguments.source is not None:
         settings = {"dtype": torch.float32, **dict(arguments.set)}  # to be trained
@@ -73,7 +75,11 @@ def main() -> None:
 
 def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) -> None:
     """Write the checkpoint in the form that `target` names."""
+    import torch
+
+    from hf_capsule_mt.decoding.fast import to_fast
     from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
+    from hf_capsule_mt.modeling.loading import check_tokenizer, load_model
 
     model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)

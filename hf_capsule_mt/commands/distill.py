@@ -13,23 +13,12 @@ import os
 import sys
 from pathlib import Path
 
-import torch
-from accelerate import PartialState
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
-
-import hf_capsule_mt  # noqa: F401 - registers its models
 from capsule_mt.commands.console import HelpFormatter, positive, resumable
 from capsule_mt.text.digests import checkpoint_digests
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.text.segments import LANGUAGE_TOKEN
 from hf_capsule_mt.commands.arguments import checkpoint
-from hf_capsule_mt.decoding.fast import takes_fast, to_fast
-from hf_capsule_mt.decoding.tokenizer import language_tokens, max_source_tokens
-from hf_capsule_mt.modeling.loading import load_checkpoint
-from hf_capsule_mt.training.distillation import Teacher, distill
-from hf_capsule_mt.training.recipes import load_recipe
-from hf_capsule_mt.training.run_data import load_corpus
 
 DEFAULT_NEW_TOKENS = 256
 
@@ -76,19 +65,19 @@ def longest_translation(arguments: argparse.Namespace, limit: int | None) -> int
     return given
 
 
-def needs_more(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a model reads a language or a prefix before each source."""
-    of_tasks = getattr(config, "task_specific_params", None) or {}
-    return (
-        hasattr(tokenizer, "_build_translation_inputs")
-        or bool(language_tokens(tokenizer) or getattr(config, "prefix", None))
-        or any(settings.get("prefix") for task, settings in of_tasks.items() if task.startswith("translation"))
-    )
-
-
 @resumable()
 def main() -> int:
     arguments = parse_arguments()
+    import torch
+    from accelerate import PartialState
+
+    from hf_capsule_mt.decoding.fast import takes_fast, to_fast
+    from hf_capsule_mt.decoding.tokenizer import max_source_tokens, needs_more
+    from hf_capsule_mt.modeling.loading import load_checkpoint
+    from hf_capsule_mt.training.distillation import Teacher, distill
+    from hf_capsule_mt.training.recipes import load_recipe
+    from hf_capsule_mt.training.run_data import load_corpus
+
     check_output_folder(arguments.output)
     processes = PartialState(cpu=arguments.cpu or not torch.accelerator.is_available())
     recipe = load_recipe(arguments.recipe, {"data_dir": arguments.data_dir} if arguments.data_dir else None)

@@ -13,20 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU
-from tqdm import tqdm
-
 from capsule_mt.commands.console import HelpFormatter, at_least
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
-from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
-from hf_capsule_mt.evaluation.comet import COMET_HELP, DEFAULT_MODEL, Comet
-from hf_capsule_mt.evaluation.length_buckets import DEFAULT_EDGES, score_by_length
-from hf_capsule_mt.evaluation.metrics import DEFAULT_METRICS, METRICS, Score, sacrebleu_metric, score_corpus
-from hf_capsule_mt.evaluation.significance import confidence_interval
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import word_pairs
+from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, DEFAULT_METRICS, LENGTH_EDGES, METRICS
 
 
 def samples(text: str) -> int:
@@ -47,12 +37,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sources", type=Path, help="the source sentences: scores by length, lengths, adequacy")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS), help="which metrics")
-    parser.add_argument("--comet", nargs="?", const=DEFAULT_MODEL, metavar="MODEL", help=COMET_HELP)
+    parser.add_argument("--comet", nargs="?", const=COMET_MODEL, metavar="MODEL", help=COMET_HELP)
     parser.add_argument(
         "--tokenize",
-        choices=BLEU.TOKENIZERS,
         default="13a",
-        help="sacreBLEU's tokenizer for BLEU; none for tokenised text",
+        help="sacreBLEU's tokenizer for BLEU, such as zh or ja-mecab; none for tokenised text",
     )
     parser.add_argument(
         "--bootstrap", type=samples, default=1000, help="samples for the 95 %% interval of BLEU; 0: no interval"
@@ -61,7 +50,7 @@ def parse_arguments() -> argparse.Namespace:
         "--length-edges",
         type=int,
         nargs="+",
-        default=list(DEFAULT_EDGES),
+        default=list(LENGTH_EDGES),
         metavar="WORDS",
         help="upper edges of the source-length groups",
     )
@@ -84,6 +73,12 @@ def adequacy(
     arguments: argparse.Namespace, sources: list[str], hypotheses: list[str], references: list[list[str]]
 ) -> dict[str, Any]:
     """Return the coverage difference ratio, and the means of the measures that need no reference."""
+    from tqdm import tqdm
+
+    from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
+    from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+    from hf_capsule_mt.evaluation.words import word_pairs
+
     sets = [hypotheses, *references]
     pairs = [word_pairs(sources, lines) for lines in sets]
     source_lines, target_lines = read_parallel(arguments.align_with)
@@ -97,6 +92,14 @@ def adequacy(
 
 def main() -> None:
     arguments = parse_arguments()
+    from tqdm import tqdm
+
+    from hf_capsule_mt.evaluation import write_result
+    from hf_capsule_mt.evaluation.comet import Comet
+    from hf_capsule_mt.evaluation.length_buckets import score_by_length
+    from hf_capsule_mt.evaluation.metrics import Score, sacrebleu_metric, score_corpus
+    from hf_capsule_mt.evaluation.significance import confidence_interval
+
     check_outputs([arguments.output, arguments.plot], [arguments.hypotheses, *arguments.references, arguments.sources])
     files = [arguments.hypotheses, *arguments.references, *([arguments.sources] if arguments.sources else [])]
     hypotheses, *references = read_parallel(files)

@@ -11,14 +11,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from huggingface_hub.utils import validate_repo_id
-
-import hf_capsule_mt  # noqa: F401  registers the models
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder
 from capsule_mt.text.outputs import check_output_folder
-from hf_capsule_mt.evaluation import read_result
-from hf_capsule_mt.hub import check_export, export, model_card, push
-from hf_capsule_mt.modeling.loading import load_checkpoint, stored_dtype
 
 TRAINING_RESULT = "train_result.json"
 
@@ -47,6 +41,10 @@ def parse_arguments() -> argparse.Namespace:
 
 def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None:
     """Write the exported checkpoint with its card, whose title is the name."""
+    from hf_capsule_mt.evaluation import read_result
+    from hf_capsule_mt.hub import export, model_card
+    from hf_capsule_mt.modeling.loading import load_checkpoint, stored_dtype
+
     model, tokenizer = load_checkpoint(arguments.checkpoint, dtype=stored_dtype(arguments.checkpoint))
     export(model, tokenizer, folder)
     files = [arguments.checkpoint / TRAINING_RESULT, *arguments.results]
@@ -61,6 +59,8 @@ def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None
 
 def export_and_check(arguments: argparse.Namespace, folder: Path, name: str) -> None:
     """Write the folder of a checkpoint and load it in a process without the package."""
+    from hf_capsule_mt.hub import check_export
+
     write_folder(arguments, folder, name)
     check_export(folder)
     print(f"{folder} is complete, and loads without the package")
@@ -68,6 +68,10 @@ def export_and_check(arguments: argparse.Namespace, folder: Path, name: str) -> 
 
 def main() -> None:
     arguments = parse_arguments()
+    from huggingface_hub.utils import validate_repo_id
+
+    from hf_capsule_mt.hub import push
+
     validate_repo_id(arguments.repository)
     if arguments.export_only is not None:
         check_output_folder(arguments.export_only)

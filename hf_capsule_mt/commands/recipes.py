@@ -13,16 +13,17 @@ import argparse
 import dataclasses
 import sys
 
-import yaml
-
 from capsule_mt.commands.console import HelpFormatter
-from hf_capsule_mt.training import load_recipe, recipe_names
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("recipe", nargs="?", help="the name of a recipe or of a group of them, or a YAML file")
     wanted = parser.parse_args().recipe
+    import yaml
+
+    from hf_capsule_mt.training import load_recipe, recipe_names
+
     group = None if wanted is None else f"{wanted.rstrip('/')}/"
     listed = [name for name in recipe_names() if group is None or name.startswith(group)]
     if listed:

@@ -17,13 +17,6 @@ import os
 
 from capsule_mt.commands.console import HelpFormatter, resumable
 from hf_capsule_mt.commands.arguments import keep_freed_memory
-from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
-from hf_capsule_mt.training.checkpoints import last_checkpoint
-
-
-def resumes_from(output: str) -> str:
-    checkpoint = last_checkpoint(output)
-    return "from the beginning" if checkpoint is None else f"from {checkpoint}"
 
 
 @resumable()
@@ -31,6 +24,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
     parser.add_argument("recipe", help="a name that `capsule-mt recipes` lists, or a YAML file")
     arguments, overrides = parser.parse_known_args()
+    from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe
+    from hf_capsule_mt.training.checkpoints import last_checkpoint
+
     try:
         recipe = load_recipe(arguments.recipe, parse_overrides(overrides))
     except (ValueError, OSError) as error:
@@ -40,7 +36,9 @@ def main() -> int:
     if int(os.environ.get("RANK", 0)) != 0:
         return 0
     if result is None:
-        print(f"Stopped by a signal. The same command goes on {resumes_from(recipe.output_dir)}.")
+        checkpoint = last_checkpoint(recipe.output_dir)
+        where = "from the beginning" if checkpoint is None else f"from {checkpoint}"
+        print(f"Stopped by a signal. The same command goes on {where}.")
         return 0
     for name, score in result["scores"].items():
         print(f"{name}: {score:.2f}")

@@ -1,6 +1,7 @@
 """`to_fast`: a translation model that decodes in the native engine, with the interface of `generate()`."""
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -269,7 +270,13 @@ class FastTranslator:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
         options = request.options if readings is None else replace(request.options, readings=readings)
-        return engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
+        found = engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
+        for one in found:  # fewer where logits are not finite
+            missing = options.num_return_sequences - len(one.tokens)
+            one.tokens.extend([] for _ in range(missing))
+            one.scores.extend([math.nan] * missing)
+            one.log_probs.extend([math.nan] * missing)
+        return found
 
     def _readings(self, request: _Request, *, coverage: bool | Sequence[int]) -> Readings | None:
         """What to read to the end of this request's translations, as far as the engine can."""

@@ -52,8 +52,7 @@ class GenerateDecoder:
     @property
     def ends(self) -> list[int]:
         found = self.model.generation_config.eos_token_id
-        found = getattr(self.model.config, "eos_token_id", None) if found is None else found
-        return [] if found is None else [found] if isinstance(found, int) else list(found)
+        return _listed(getattr(self.model.config, "eos_token_id", None) if found is None else found)
 
     @property
     def pad(self) -> int:
@@ -67,8 +66,10 @@ class GenerateDecoder:
         engine = None if self.fast is None else self.fast.decoder_for(options)
         if engine is not None:
             return engine.translate(sources, options)
-        sequences = self._generate(sources, options)
-        bodies = [self._body(row) for row in sequences.tolist()]
+        given = cast("int | list[int] | None", options.further.get("eos_token_id"))
+        ends = self.ends if given is None else _listed(given)
+        sequences = self._generate(sources, options, ends)
+        bodies = [_body(row, ends) for row in sequences.tolist()]
         copies = len(bodies) // len(sources)
         found = [
             [
@@ -81,7 +82,7 @@ class GenerateDecoder:
             rows = [source for source in sources for _ in range(copies)]
             forced = iter(self.force(rows, bodies, options.readings or Readings()))
             for hypothesis in (hypothesis for of_source in found for hypothesis in of_source):
-                hypothesis.read(next(forced), self.ends[0] if self.ends else -1)
+                hypothesis.read(next(forced), ends[0] if ends else -1)
         return found
 
     @torch.no_grad()
@@ -101,15 +102,15 @@ class GenerateDecoder:
         return found
 
     # ---- in tensors
-    def _generate(self, sources: Sequence[Ids], options: SearchOptions) -> torch.Tensor:
+    def _generate(self, sources: Sequence[Ids], options: SearchOptions, ends: list[int]) -> torch.Tensor:
         """Search: sequences [N, T] from the start token on."""
         input_ids, mask = self._collate(sources)
         further = dict(options.further)
         processors = list(cast(Any, further.pop("logits_processor", None)) or ())
         if self.members:
             processors.insert(0, EnsembleLogits(self.members, input_ids, mask))
-        if any(options.forces_end) and self.ends:
-            processors.append(ForcedEnds(options.limits, options.forces_end, self.ends[0]))
+        if any(options.forces_end) and ends:
+            processors.append(ForcedEnds(options.limits, options.forces_end, ends[0]))
         if any(options.prefixes):
             begins = further.get("forced_bos_token_id", self.model.generation_config.forced_bos_token_id) is not None
             processors.append(TargetPrefix(options.prefixes, 1 + begins))
@@ -181,8 +182,12 @@ class GenerateDecoder:
             mask[row, place] = 1
         return input_ids.to(self.model.device), mask.to(self.model.device)
 
-    def _body(self, sequence: list[int]) -> list[int]:
-        """Return the tokens after the start token, up to the first end token."""
-        ends = set(self.ends)
-        body = sequence[1:]
-        return next((body[: place + 1] for place, token in enumerate(body) if token in ends), body)
+
+def _listed(tokens: int | list[int] | None) -> list[int]:
+    return [] if tokens is None else [tokens] if isinstance(tokens, int) else list(tokens)
+
+
+def _body(sequence: list[int], ends: list[int]) -> list[int]:
+    """Return the tokens after the start token, up to the first end token."""
+    body = sequence[1:]
+    return next((body[: place + 1] for place, token in enumerate(body) if token in ends), body)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from capsule_mt.text.tokenizer import Encoded
 from capsule_mt.text.words import Offsets, found_offsets, moved_offsets
@@ -54,6 +54,12 @@ class TransformersTokenizer:
         ids = self.tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
         return [*ids, self.tokenizer.eos_token_id]
 
+    def labels(self, translation: str) -> list[int]:
+        """Encode a translation as in training: with its language, if translations of this tokenizer have one."""
+        if self.tgt_lang is not None and hasattr(self.tokenizer, "tgt_lang"):
+            self.tokenizer.tgt_lang = self.tgt_lang
+        return list(self.tokenizer(text_target=translation, verbose=False)["input_ids"])
+
     def decode(self, ids: Sequence[int]) -> str:
         separate = getattr(self.tokenizer, "separate_vocabs", False)
         return decode_target(self.tokenizer, [0, *ids] if separate else ids, self.clean_up)  # after a start token
@@ -99,6 +105,16 @@ def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | No
     raise ValueError(
         f"`{name}` {code!r} is no language of {type(tokenizer).__name__}; it has {', '.join(near[:8])}"
         + (", ..." if len(near) > 8 else "")
+    )
+
+
+def needs_more(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a model reads a language or a prefix before each source."""
+    of_tasks = getattr(config, "task_specific_params", None) or {}
+    return (
+        hasattr(tokenizer, "_build_translation_inputs")
+        or bool(language_tokens(tokenizer) or getattr(config, "prefix", None))
+        or any(settings.get("prefix") for task, settings in of_tasks.items() if task.startswith("translation"))
     )
 
 

@@ -13,6 +13,7 @@ import capsule_mt.translator
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
+from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translator import Translation
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
@@ -166,6 +167,9 @@ class Translator(capsule_mt.translator.Translator):
         clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))
         return TransformersTokenizer(self.tokenizer, *self._languages(options), clean_up)
 
+    def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
+        return cast(TransformersTokenizer, tokenizer).labels(translation)
+
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         segmenter = super()._segmenter(options)
         segmenter.src_lang, segmenter.tgt_lang = self._languages(options)
@@ -185,7 +189,9 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
     return (None, None) if languages is None else (languages["source"], languages["target"])
 
 
-def load_translator(models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool) -> Translator:
+def load_translator(
+    models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str
+) -> Translator:
     """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`."""
     tokenizer = load_tokenizer(models[0])
     for path in models[1:]:
@@ -193,7 +199,7 @@ def load_translator(models: list[str], *, backend: str, cpu: bool, dtype: str, i
     device = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     place = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
     return Translator.from_pretrained(
-        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend
+        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend, shortlist=shortlist
     )
 
 

@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.metrics.base import Score as SacreScore
 
 from hf_capsule_mt.evaluation.metrics import Score, check_parallel
 
 PROGRAM = "comet-score"
-DEFAULT_MODEL = "Unbabel/wmt22-comet-da"
 CHECKPOINT = Path("checkpoints") / "model.ckpt"  # in the repositories of the hub
-COMET_HELP = f"also score by COMET: a name on the hub (without a value {DEFAULT_MODEL}), a .ckpt file, or its folder"
 SCALE = 100  # as the tables of WMT have it
 LINE_BREAKS = re.compile(r"[\r\n]+")
 
@@ -90,6 +87,8 @@ class Comet(Metric):
 
     def _run(self, hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
         """Return the score of each sentence; the program shows its progress and its errors on stderr."""
+        import torch
+
         with tempfile.TemporaryDirectory() as folder:
             command = [self.program, "--model", self.checkpoint, "--gpus", str(int(torch.cuda.is_available()))]
             for option, lines in (("-s", self.sources), ("-t", hypotheses), ("-r", references)):

@@ -4,11 +4,14 @@ One file without a network: its policy forbids every load. Without scripts, plot
 """
 
 import html
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from pathlib import Path
 
+from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.evaluation.comparison import (
     HEADER,
     Report,
@@ -84,6 +87,40 @@ class SentenceCoverage:
 
     score: float | None
     untranslated: str = ""
+
+
+def read_coverage(path: Path, num_sentences: int) -> list[SentenceCoverage]:
+    """Return the coverage of each sentence from a file of `translate --coverage` or `score --coverage`."""
+    found = []
+    lines = read_lines(path)
+    if len(lines) != num_sentences:
+        raise ValueError(f"{path}: has {len(lines)} lines, but there are {num_sentences} sentences")
+    for number, line in enumerate(lines):
+        try:
+            first, coverage = _from_json(line) if path.suffix == ".jsonl" else _from_columns(line)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise ValueError(f"{path}, line {number + 1}: no coverage as `translate --coverage` writes it") from None
+        if first != number:
+            raise ValueError(f"{path}, line {number + 1}: is of sentence {first}, but {number} is wanted (from 0)")
+        found.append(coverage)
+    return found
+
+
+def _from_columns(line: str) -> tuple[int, SentenceCoverage]:
+    number, *columns = line.split("\t")
+    if not any(columns):
+        return int(number), SentenceCoverage(None)
+    score, untranslated, _ = columns[-3:]
+    return int(number), SentenceCoverage(float(score), untranslated)
+
+
+def _from_json(line: str) -> tuple[int, SentenceCoverage]:
+    record = json.loads(line)
+    if "error" in record:
+        return record["line"], SentenceCoverage(None)
+    coverage = record.get("coverage", record)
+    left_out = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
+    return record["line"], SentenceCoverage(float(coverage["score"]), left_out)
 
 
 def as_html(report: Report, coverage: Mapping[str, Sequence[SentenceCoverage]] | None = None) -> str:

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
-from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from capsule_mt.text.outputs import write_output
+from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
 
-METRICS = ("bleu", "bleu_uncased", "chrf", "chrf++", "ter")
-DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")
+if TYPE_CHECKING:  # scoring text needs no transformers
+    from transformers import EvalPrediction, PreTrainedTokenizerBase
+
 # imports the module and not the class: `evaluate` takes the first class of a metric that it sees
 MODULE = '''"""{name} for `evaluate.load`; see `hf_capsule_mt.evaluation.metrics`."""
 
@@ -40,6 +41,8 @@ class Score:
 
 def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:
     """Return sacreBLEU's metric for one of our names, as the significance tests need it."""
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, got {tokenize!r}")
     if name in ("bleu", "bleu_uncased"):
         return BLEU(tokenize=tokenize, lowercase=name.endswith("uncased"))
     if name in ("chrf", "chrf++"):
@@ -112,10 +115,10 @@ def metric_path(name: str) -> str:
 
 
 def compute_metrics(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: "PreTrainedTokenizerBase",
     metrics: Sequence[str] = ("bleu", "chrf"),
     decode: Callable[[list[int]], str] | None = None,
-) -> Callable[[EvalPrediction], dict[str, float]]:
+) -> "Callable[[EvalPrediction], dict[str, float]]":
     """Return a `compute_metrics` for a `Seq2SeqTrainer` with `predict_with_generate=True`.
 
     It also reports the mean number of generated tokens.
@@ -135,7 +138,7 @@ def compute_metrics(
     def text(ids: list[int]) -> str:
         return (decode(ids) if decode else str(tokenizer.decode(ids, skip_special_tokens=True))).strip()
 
-    def compute(prediction: EvalPrediction) -> dict[str, float]:
+    def compute(prediction: "EvalPrediction") -> dict[str, float]:
         generated = np.asarray(_first(prediction.predictions))
         generated = np.where(generated < 0, pad, generated)
         hypotheses = [text(ids.tolist()) for ids in generated]

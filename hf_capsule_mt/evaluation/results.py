@@ -12,8 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from capsule_mt.text.outputs import write_output
 
 SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
@@ -21,6 +19,8 @@ SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sa
 
 def describe_environment() -> dict[str, Any]:
     """Return hardware, software and the commit of the working tree, as far as they are known."""
+    import torch  # to read a result needs none
+
     hardware: dict[str, Any] = {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

@@ -21,6 +21,7 @@ def probed(encoder: str, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_result_pictures(tmp_path: Path) -> None:
     area = {"auc": 0.8, "low": 0.7, "high": 0.9}
     paths = [

@@ -106,6 +106,7 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
         assert (tmp_path / name).read_text("utf-8") == PAGE.with_name(name).read_text("utf-8"), message
 
 
+@pytest.mark.slow
 def test_everything_is_drawn(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib").use("agg")
     options = f"--report {tmp_path}/REPORT.md --page {tmp_path}/page.md --pictures {tmp_path}/pictures"

@@ -76,12 +76,14 @@ def test_the_floor_keeps_every_gradient(mix):
             assert parameter.grad is not None, name
 
 
+@pytest.mark.slow
 def test_throughput_is_measured_for_all():
     result = measure(rounds=1, steps=4, sentences=60, batch_size=4, width=16, layers=1)
     assert set(result) == set(SYSTEMS)
     assert all(speed["median"] > 0 for speed in result.values())
 
 
+@pytest.mark.slow
 def test_speeds_are_measured_and_the_weights_stay():
     tokenizer = tiny_tokenizer()
     model = tiny_model(tokenizer, layer_aggregation="em_routing")
@@ -98,6 +100,7 @@ def test_speeds_are_measured_and_the_weights_stay():
         torch.testing.assert_close(weights, before[name], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_more_words_take_longer():
     tokenizer = tiny_tokenizer()
     models = {"model": tiny_model(tokenizer)}
@@ -194,6 +197,7 @@ def result(tmp_path_factory):
     return read_result(path), folder
 
 
+@pytest.mark.slow
 def test_cells_and_scores(result):
     ((_, cells),) = result[0]["checkpoints"].items()
     assert result[0]["sentences"] == 4
@@ -240,6 +244,7 @@ def test_ctranslate2_leaves_the_model_as_it_is(tmp_path):
     assert model.config.to_dict() == config
 
 
+@pytest.mark.slow
 def test_tables_and_picture(result):
     measured, folder = result
     text = render_trained(measured)

@@ -1,6 +1,5 @@
 """What `capsule-mt calibrate` and `capsule-mt shortlist` write into a checkpoint, and that it is used."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -9,12 +8,14 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
-from hf_capsule_mt.fast import Shortlist
 from transformers import MarianConfig, MarianMTModel
 
+from capsule_mt.commands import translate
+from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import CoverageOptions, Translator
-from hf_capsule_mt.commands import calibrate, shortlist, translate
+from hf_capsule_mt.commands import calibrate, shortlist
+from hf_capsule_mt.decoding import calibrating
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
@@ -89,7 +90,7 @@ def test_a_stock_marian(run, tmp_path):
 
 def cover_as_if(monkeypatch, is_low):
     """Let what is said of a word depend on `is_low(coverage_calibration, word, whether it is missing)` alone."""
-    cover = calibrate.coverage_of_examples
+    cover = calibrating.coverage_of_examples
 
     def as_if(translator, examples, method, *, progress=True):
         config, found = translator.model.config.coverage_calibration, []
@@ -100,7 +101,7 @@ def cover_as_if(monkeypatch, is_low):
             found.append(replace(coverage, words=tuple(words)))
         return found
 
-    monkeypatch.setattr(calibrate, "coverage_of_examples", as_if)
+    monkeypatch.setattr(calibrating, "coverage_of_examples", as_if)
 
 
 def test_a_head_is_chosen(run, tmp_path, monkeypatch):
@@ -160,7 +161,7 @@ def test_it_finds_the_translations(checkpoint):
     ids = translator.tokenizer.convert_tokens_to_ids
     for word, translation in TRANSLATION.items():
         tokens = found.of_source([ids(word)])
-        assert ids(translation) in tokens.tolist()
+        assert ids(translation) in tokens
         assert len(tokens) <= 5
 
 
@@ -184,8 +185,7 @@ def test_an_interrupted_run_resumes_with_the_same_shortlist_alone(checkpoint, tm
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_text("\n".join(sentences(3, seed=5)))
-    found = Shortlist.load(checkpoint)
-    dataclasses.replace(found, frequent=found.frequent[:1]).save(tmp_path / "other")
+    Shortlist.of_translations({}, range(20, 43), (43, 43)).save(tmp_path / "other")
     with monkeypatch.context() as patched:
         patched.setattr(WindowedOutput, "finish", stop)
         with pytest.raises(KeyboardInterrupt):

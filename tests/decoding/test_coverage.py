@@ -2,14 +2,11 @@
 
 import pytest
 import torch
-from hf_capsule_mt.pipelines.attention import received_attention
-from hf_capsule_mt.pipelines.limits import generated_lengths
-from hf_capsule_mt.pipelines.source_batch import SourceBatch
 
-from hf_capsule_mt import CoverageOptions, Translator
+from capsule_mt.engine.search import Readings, SearchOptions
+from hf_capsule_mt.decoding.generate import GenerateDecoder
 from tests.decoding.models import END, PAD, SOURCES, batch, build, strictly
 from tests.decoding.test_shortlist import SOME
-from tests.fixtures.word_for_word import sentences
 
 HEAD = (1, 2)  # layer, head
 
@@ -103,64 +100,49 @@ def test_in_int8_it_is_close_and_a_batch_equals_its_sentences():
     assert float((before.past - after.past).abs().max()) < 0.05
 
 
-def assert_attention_equals_a_second_pass(model, fast, inputs, limits=None, **search):
-    """Return the attention that each source token receives."""
-    sequences, log_probs, received = fast.decode(**inputs, limits=limits, options=search, coverage=HEAD)
-    assert torch.equal(sequences, fast.generate(**inputs, limits=limits, **search))
-    lengths = generated_lengths(sequences, [model.config.eos_token_id])
-    expected = received_attention(model, SourceBatch(**inputs), sequences, lengths, HEAD)
-    torch.testing.assert_close((log_probs, received), expected, atol=1e-4, rtol=1e-4)
-    return received
-
-
 @pytest.mark.parametrize("name", ["stock", "guided", "heads"])
 def test_the_attention_of_a_head(name):
+    """What a search reads is what a forced pass of the model reads, to the last token."""
     model = build(name)
-    fast = strictly(model, int8=False)
+    fast, slow = strictly(model, int8=False), GenerateDecoder(model)
     early = int(model.generate(**batch())[:, 4].mode().values)
-    for search in (*SEARCHES.values(), {"eos_token_id": early}):
-        model.config.eos_token_id = model.generation_config.eos_token_id = search.get("eos_token_id", END)
-        assert_attention_equals_a_second_pass(model, fast, batch(), **search)
-    model.config.eos_token_id = model.generation_config.eos_token_id = END
-    limits = torch.tensor([3, 5, 13, 1])
-    received = assert_attention_equals_a_second_pass(model, fast, batch(), limits=limits, num_beams=2)
-    assert not received[3].any()  # it has an end alone
-    for missing in ([2, 0], [0, 4], [-1, 0]):
-        assert fast.decode(**batch(), limits=None, options={}, coverage=missing).coverage is None
+    searches = [
+        {},
+        {"forces_end": [True] * 4},
+        {"num_beams": 3, "num_return_sequences": 3},
+        {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [3, 4, PAD], "min_new_tokens": 3},
+        {"num_beams": 2, "limits": [3, 5, 13, 1], "forces_end": [True] * 4},
+    ]
+    for end in (END, early):
+        model.config.eos_token_id = model.generation_config.eos_token_id = end
+        for search in searches:
+            options = SearchOptions(
+                **{"limits": [14] * 4, "suppress_tokens": [PAD], "readings": Readings(HEAD), **search}
+            )
+            for source, found in zip(SOURCES, fast.decoder_for(options).translate(SOURCES, options), strict=True):
+                for one in found:
+                    (forced,) = slow.force([source], [one.ids], options.readings)
+                    expected = [
+                        0.0 if one.ids == [end] else max(column) for column in zip(*forced.received, strict=True)
+                    ]
+                    assert one.received == pytest.approx(expected, abs=1e-4)
+                    assert one.score == pytest.approx(sum(forced.log_probs) / len(one.ids), abs=2e-4)
+    for missing in ((2, 0), (0, 4), (-1, 0)):
+        assert fast.decoder_for(Readings(missing)) is None
 
 
 @pytest.mark.parametrize("shortlist", [False, SOME])
 @pytest.mark.parametrize("int8", [False, True])
 def test_the_attention_in_a_batch_and_of_threads_is_that_of_a_sentence(int8, shortlist, monkeypatch):
     fast = strictly(build("guided"), int8=int8, shortlist=shortlist)
-    options = {"num_beams": 3, "num_return_sequences": 2}
-    alone = [fast.decode(**batch([source]), limits=None, options=options, coverage=HEAD)[2] for source in SOURCES]
+    settings = {"num_beams": 3, "num_return_sequences": 2, "readings": Readings(HEAD)}
+    settings["shortlist"] = fast.shortlist
+
+    def translated(sources):
+        options = SearchOptions(limits=[14] * len(sources), **settings)
+        return fast.decoder_for(options).translate(sources, options)
+
+    alone = [found for source in SOURCES for found in translated([source])]
     for threads in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        together = fast.decode(**batch(), limits=None, options=options, coverage=HEAD)[2].split(2)
-        for one, found in zip(alone, together, strict=True):
-            assert not found[:, one.shape[1] :].any()
-            assert torch.equal(one, found[:, : one.shape[1]])
-
-
-@pytest.mark.parametrize("method", ["attention", "guided"])
-@pytest.mark.parametrize("int8", [False, True])
-def test_a_translator_makes_no_second_pass(word_for_word, int8, method, monkeypatch):
-    texts = sentences(12, seed=5)
-    options = {"coverage": CoverageOptions(method=method), "batch_size": 5, "num_beams": 3}
-    slow = Translator.from_pretrained(word_for_word, device="cpu", backend="transformers")
-    fast = Translator.from_pretrained(word_for_word, device="cpu", backend="native", int8=int8)
-    for translator in (slow, fast):
-        translator.model.config.coverage_calibration = {"attention": {"head": [1, 2]}}
-    slow = slow(texts, **options)
-    monkeypatch.delattr(type(fast.model.model), "forward")
-    monkeypatch.delattr(type(fast.model.get_encoder()), "forward")
-    for one, other in zip(fast(texts, **options), slow, strict=True):
-        if int8 and one.text != other.text:
-            continue
-        assert one.text == other.text
-        assert one.score == pytest.approx(other.score, abs=0.1 if int8 else 1e-4)
-        assert one.coverage.score == pytest.approx(other.coverage.score, abs=0.1 if int8 else 1e-4)
-        for word, same in zip(one.coverage.words, other.coverage.words, strict=True):
-            assert word.past == pytest.approx(same.past, abs=0.1 if int8 else 1e-4)
-            assert word.covered == pytest.approx(same.covered, abs=0.2 if int8 else 1e-4)
+        assert translated(SOURCES) == alone

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline, set_seed
 
-import tests.conftest  # noqa: F401  unpacks the weights
+from capsule_mt import Translator
 from hf_capsule_mt import (
     CapsNMTConfig,
     CapsNMTForConditionalGeneration,
@@ -32,7 +32,8 @@ from hf_capsule_mt import (
 )
 from hf_capsule_mt.configuration.common import CapsuleConfig
 from hf_capsule_mt.data import sentence_pairs, train_tokenizer
-from tests.fixtures.word_for_word import count_marks, train_word_for_word
+from tests.fixtures.word_for_word import count_marks
+from tests.golden.train_word_for_word import train_word_for_word
 
 FOLDER = Path(__file__).parent
 TOKENIZER = FOLDER / "capsule_marian"  # which has that of all families
@@ -312,7 +313,7 @@ def make(name: str, measure_only: bool) -> None:
     if name == "word_for_word":
         if not measure_only:
             save(*train_word_for_word(), folder, folder)
-        write_expected(folder, {"marks": count_marks(pipeline("translation", model=str(folder)))})
+        write_expected(folder, {"marks": count_marks(Translator.from_pretrained(folder))})
         return
     pairs = corpus()
     if not measure_only:

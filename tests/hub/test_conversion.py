@@ -8,10 +8,9 @@ from huggingface_hub import load_state_dict_from_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
-from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 from hf_capsule_mt.modeling.loading import CheckpointError, load_model
-from tests.decoding.models import NAMES, batch, build
+from tests.decoding.models import NAMES, batch, build, strictly
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
 
@@ -120,9 +119,7 @@ def test_an_int8_checkpoint_translates_the_same(mix, tmp_path):
     to_fast(model).save(tmp_path)
     loaded = load_model(tmp_path)
     settings = {"num_beams": 3, "max_new_tokens": 12, "return_dict_in_generate": True}
-    expected, found = (
-        FastTranslator(one, int8=True, strict=True).generate(**batch(), **settings) for one in (model, loaded)
-    )
+    expected, found = (strictly(one).generate(**batch(), **settings) for one in (model, loaded))
     assert torch.equal(found.sequences, expected.sequences)
     assert torch.equal(found.sequences_scores, expected.sequences_scores)
     saved = load_state_dict_from_file(tmp_path / "int8.safetensors")

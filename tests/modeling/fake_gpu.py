@@ -22,10 +22,10 @@ from torch.utils._pytree import tree_leaves
 
 from hf_capsule_mt.modeling import conditional_gru, matrices
 from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
+from tests.modeling.model_checks import QUICK_MIXES
 
 DEVICE = "gpu"
 FAMILIES = (test_capsule_marian.TestCapsuleMarian, test_capsule_rnmt.TestCapsuleRNMT, test_capsnmt.TestCapsNMT)
-FEW = ("everything", "guided", "capsules", "hybrid")
 
 
 class Device(backend_registration._DummyBackendModule):
@@ -122,7 +122,8 @@ def run_model(model: Any) -> None:
 
 
 def main() -> None:
-    cases = [(family, name) for family in FAMILIES for name in family.mixes if "--all" in sys.argv or name in FEW]
+    all_mixes = "--all" in sys.argv
+    cases = [(family, name) for family in FAMILIES for name in family.mixes if all_mixes or name in QUICK_MIXES]
     models = {f"{family.__name__[4:]}, {name}": family().model(family.mixes[name]) for family, name in cases}
     register()
     failed = False

@@ -141,8 +141,8 @@ class TestCapsNMT(ModelChecks):
             if step < 5:
                 assert not torch.allclose(logits[:, step + 1], expected[:, step + 1], **TOLERANCE)
 
-    def test_sources_that_are_empty(self, mix):
-        model, batch = self.model(mix), self.batch()
+    def test_sources_that_are_empty(self):
+        model, batch = self.model({}), self.batch()
         with pytest.raises(ValueError, match=r"the source is empty: it has the shape \[3, 0\]"):
             model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
         mask = batch["attention_mask"].clone()
@@ -152,8 +152,8 @@ class TestCapsNMT(ModelChecks):
         with pytest.raises(ValueError, match=r"all padding in row\(s\) \[1\]"):
             model.generate(batch["input_ids"], attention_mask=mask)
 
-    def test_sizes_that_do_not_fit(self, mix):
-        model, batch = self.model(mix), self.batch()
+    def test_sizes_that_do_not_fit(self):
+        model, batch = self.model({}), self.batch()
         with pytest.raises(ValueError, match=r"`attention_mask` must have the shape \[3, 7\].*got \[3, 6\]"):
             model(**{**batch, "attention_mask": batch["attention_mask"][:, 1:]})
         with pytest.raises(ValueError, match=r"the source has 3 rows, but the target has 2"):
@@ -183,8 +183,8 @@ class TestCapsNMT(ModelChecks):
 
 
 # ---- the fast step
-@pytest.fixture(params=[False, True], ids=["capsules", "hybrid"])
-def larger_model(request):
+@pytest.mark.parametrize(("source_attention", "lengths"), [(False, (5, 5)), (True, (7, 4, 5))])
+def test_the_decoding_step_compiles(source_attention, lengths):
     """Large enough for the matrix products that only pay for large matrices."""
     config = CapsNMTConfig(
         vocab_size=1003,
@@ -192,22 +192,15 @@ def larger_model(request):
         encoder_layers=1,
         decoder_layers=2,
         num_capsules=2,
-        source_attention=request.param,
+        source_attention=source_attention,
         tie_word_embeddings=False,
         pad_token_id=PAD,
         eos_token_id=EOS,
         decoder_start_token_id=START,
     )
-    return randomize(CapsNMTForConditionalGeneration(config), std=0.1).eval()
-
-
-@pytest.mark.parametrize("padded", [True, False])
-def test_the_decoding_step_compiles(larger_model, padded):
-    checks = TestCapsNMT()
-    source = checks.source(checks.batch((7, 4, 5) if padded else (5, 5)))
-    settings = {"max_new_tokens": 6, "min_new_tokens": 6}
-    expected = larger_model.generate(**source, **settings)
-    assert torch.equal(checks.compiled_decoding(larger_model, source, **settings), expected)
+    model, checks = randomize(CapsNMTForConditionalGeneration(config), std=0.1).eval(), TestCapsNMT()
+    source, settings = checks.source(checks.batch(lengths)), {"max_new_tokens": 6, "min_new_tokens": 6}
+    assert torch.equal(checks.compiled_decoding(model, source, **settings), model.generate(**source, **settings))
 
 
 def test_another_step_may_take_its_place():

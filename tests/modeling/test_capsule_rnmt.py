@@ -61,17 +61,16 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         return {"decoder.guidance"} if mix.get("guided_routing") in ("guided", "classifier") else set()
 
     # ---- padding of the target
-    @pytest.mark.parametrize("place", ["left", "right", "between"])
-    def test_padding_the_target_changes_nothing(self, mix, place):
+    def test_padding_the_target_changes_nothing(self, mix):
         model, batch = self.model(mix), self.batch()
         expected = model(**batch).logits
-        columns = {"left": [2, 3, 4, 5, 6, 7], "right": [0, 1, 2, 3, 4, 5], "between": [0, 1, 3, 4, 6, 7]}[place]
-        words = torch.randint(START + 1, 31, (3, 8))  # garbage where the mask says padding
-        words[:, columns] = batch["decoder_input_ids"]
-        mask = torch.zeros(3, 8, dtype=torch.long)
-        mask[:, columns] = 1
-        output = model(**{**batch, "decoder_input_ids": words}, decoder_attention_mask=mask)
-        torch.testing.assert_close(output.logits[:, columns], expected, **TOLERANCE)
+        for columns in ([2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5], [0, 1, 3, 4, 6, 7]):  # padding left, right, between
+            words = torch.randint(START + 1, 31, (3, 8))  # garbage where the mask says padding
+            words[:, columns] = batch["decoder_input_ids"]
+            mask = torch.zeros(3, 8, dtype=torch.long)
+            mask[:, columns] = 1
+            output = model(**{**batch, "decoder_input_ids": words}, decoder_attention_mask=mask)
+            torch.testing.assert_close(output.logits[:, columns], expected, **TOLERANCE)
 
     @pytest.mark.parametrize("record_past", [False, True])
     def test_ragged_prefixes_go_on_like_whole_ones(self, mix, record_past):
@@ -137,9 +136,9 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         assert len(calls) == 1
 
     # ---- errors
-    def test_a_source_without_words_is_an_error(self, mix):
-        model, batch = self.model(mix), self.batch()
-        with pytest.raises(ValueError, match=r"CapsuleRNMTEncoder got sequences of no tokens, shape \[3, 0, 1[26]\]"):
+    def test_a_source_without_words_is_an_error(self):
+        model, batch = self.model({}), self.batch()
+        with pytest.raises(ValueError, match=r"CapsuleRNMTEncoder got sequences of no tokens, shape \[3, 0, 12\]"):
             model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
         mask = batch["attention_mask"].clone()
         mask[1] = 0
@@ -149,8 +148,8 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
             ):
                 call(input_ids=batch["input_ids"], attention_mask=mask)
 
-    def test_sizes_that_do_not_fit_are_errors(self, mix):
-        model, batch = self.model(mix), self.batch()
+    def test_sizes_that_do_not_fit_are_errors(self):
+        model, batch = self.model({}), self.batch()
         with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTEncoder must be \[3, 7\], got \[3, 6\]"):
             model(**{**batch, "attention_mask": batch["attention_mask"][:, :6]})
         with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTDecoder must be \[3, 6\], got \[3, 5\]"):
@@ -166,15 +165,15 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         with pytest.raises(ValueError, match="CapsuleRNMTDecoder needs the source"):
             model.get_decoder()(batch["decoder_input_ids"])
 
-    def test_other_caches_are_errors(self, mix):
-        model, batch = self.model(mix), self.batch()
+    def test_other_caches_are_errors(self):
+        model, batch = self.model({}), self.batch()
         with pytest.raises(TypeError, match=r"must be a RecurrentCache, got DynamicCache"):
             model(**batch, cache=DynamicCache())
         with pytest.raises(ValueError, match='`cache_implementation` "quantized"'):
             model.generate(**self.source(batch), cache_implementation="quantized")
 
-    def test_dropout_only_in_training(self, mix):
-        model, batch = self.model(mix, dropout=0.5), self.batch()
+    def test_dropout_only_in_training(self):
+        model, batch = self.model({}, dropout=0.5), self.batch()
         assert torch.equal(model(**batch).logits, model(**batch).logits)
         model.train()
         assert not torch.allclose(model(**batch).logits, model(**batch).logits)
@@ -229,146 +228,3 @@ def test_the_start_of_training():
     assert all((p == 0).all() for name, p in model.named_parameters() if "bias" in name)
     source, labels = torch.randint(4, 1000, (8, 9)), torch.randint(4, 1000, (8, 9))
     assert abs(model(input_ids=source, labels=labels).loss.item() - 6.9078) < 0.1
-
-
-# ---- PAST and FUTURE
-METHODS = ["guided", "classifier", "attention"]
-
-
-def guided_model(method="guided", **settings):
-    return TestCapsuleRNMT().model(GUIDED | {"guided_routing": method} | settings)
-
-
-@pytest.fixture
-def batch():
-    """Ragged sources, and ragged targets as labels."""
-    checks = TestCapsuleRNMT()
-    return {**checks.source(checks.batch()), "labels": checks.labels()}
-
-
-@pytest.mark.parametrize("method", ["guided", "classifier"])
-def test_padding_is_assigned_nowhere(batch, method):  # property 39
-    for weights in guided_model(method)(**batch, output_routing_weights=True).routing_weights["decoder.guidance"]:
-        assert weights.shape[:3] == (3, 6, 7)
-        keep = batch["attention_mask"][:, None, :].expand(3, 6, 7).bool()
-        assert (weights[~keep] == 0).all()
-        torch.testing.assert_close(weights.sum(dim=-1)[keep], torch.ones(int(keep.sum())))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_loss_is_the_sum_of_its_parts(batch, method):  # property 45
-    once = guided_model(method)
-    expected = once(**batch)
-    assert min(expected.nll_loss, expected.bow_loss, expected.bca_loss) > 0
-    torch.testing.assert_close(expected.loss, expected.nll_loss + expected.bow_loss + expected.bca_loss)
-    weighted = guided_model(method, guided_bow_weight=2.0, guided_bca_weight=0.5)
-    weighted.load_state_dict(once.state_dict())
-    plain = guided_model(method, guided_bow_weight=0.0, guided_bca_weight=0.0)
-    plain.load_state_dict({name: once.state_dict()[name] for name in plain.state_dict()})
-    actual, without = weighted(**batch), plain(**batch)
-    torch.testing.assert_close(actual.bow_loss, 2 * expected.bow_loss)
-    torch.testing.assert_close(actual.bca_loss, expected.bca_loss / 2)
-    assert without.bow_loss is None
-    assert without.bca_loss is None
-    assert torch.equal(without.loss, without.nll_loss)
-    assert torch.equal(without.nll_loss, expected.nll_loss)
-    assert torch.equal(without.logits, expected.logits)  # property 41: losses leave the logits alone
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_padded_targets_change_no_loss(batch, method):
-    model = guided_model(method)
-    expected = model(**batch)
-    longer = nn.functional.pad(batch["labels"], (0, 3), value=-100)
-    actual = model(**{**batch, "labels": longer})
-    for name in ("loss", "nll_loss", "bow_loss", "bca_loss"):
-        torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_without_effect_it_is_the_plain_model(batch, method):  # property 46
-    model = guided_model(method)
-    model.model.decoder.guidance.start_without_effect()
-    plain = guided_model("none")
-    plain.load_state_dict(model.state_dict(), strict=False)
-    torch.testing.assert_close(model(**batch).logits, plain(**batch).logits, **TOLERANCE)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_votes_are_computed_once_for_each_sentence(batch, method, monkeypatch):
-    model = guided_model(method)
-    calls, guidance = [], model.model.decoder.guidance
-    project = guidance.project
-    monkeypatch.setattr(guidance, "project", lambda *arguments: calls.append(1) or project(*arguments))
-    source = {key: batch[key] for key in ("input_ids", "attention_mask")}
-    for settings in ({}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}):
-        calls.clear()
-        model.generate(**source, **settings, max_new_tokens=6, min_new_tokens=6)
-        assert calls == [1]
-
-
-@pytest.mark.parametrize("method", ["none", *METHODS])
-def test_what_is_known_of_a_sentence_follows_its_row(batch, method):
-    model = guided_model(method)
-    encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
-    tokens = torch.randint(4, 31, (3, 2))
-    expected = model(
-        encoder_outputs=encoded, attention_mask=batch["attention_mask"], decoder_input_ids=tokens, use_cache=False
-    ).logits
-    order = torch.tensor([2, 0, 0])
-    in_order = {
-        "encoder_outputs": type(encoded)(last_hidden_state=encoded.last_hidden_state[order]),
-        "attention_mask": batch["attention_mask"][order],
-    }
-    for move in ("reorder_cache", "batch_select_indices"):
-        cache = model(
-            encoder_outputs=encoded,
-            attention_mask=batch["attention_mask"],
-            decoder_input_ids=tokens[:, :1],
-            use_cache=True,
-        ).cache
-        getattr(cache, move)(order)
-        logits = model(**in_order, decoder_input_ids=tokens[order, 1:], cache=cache).logits
-        torch.testing.assert_close(logits, expected[order, 1:], **TOLERANCE)
-
-
-def test_coverage_of_given_translations(batch):
-    model = guided_model()
-    score = model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
-    assert score.covered.shape == (3, 7)
-    assert (score.covered[batch["attention_mask"] == 0] == 0).all()
-    keep = batch["attention_mask"].bool()
-    total = (score.past + score.future + score.redundant)[keep]
-    torch.testing.assert_close(total, torch.ones_like(total))
-    for row, length in enumerate(batch["attention_mask"].sum(dim=-1)):
-        labels = batch["labels"][row : row + 1]
-        alone = model.score_coverage(batch["input_ids"][row : row + 1, :length], labels=labels[labels != -100][None])
-        torch.testing.assert_close(alone.past, score.past[row : row + 1, :length], **TOLERANCE)
-        torch.testing.assert_close(alone.score, score.score[row : row + 1], **TOLERANCE)
-    with pytest.raises(ValueError, match="`score_coverage` reads PAST and FUTURE"):
-        guided_model("none").score_coverage(batch["input_ids"], labels=batch["labels"])
-
-
-def test_the_losses_can_be_left_behind(batch, tmp_path):
-    model = guided_model()
-    expected = model(**batch).logits
-    model.drop_guided_losses()
-    model.save_pretrained(tmp_path)
-    loaded, info = CapsuleRNMTForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    assert not any("guided_losses" in name for name in loaded.state_dict())
-    torch.testing.assert_close(loaded.eval()(**batch).logits, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_compiles_with_labels(batch):
-    model = guided_model()
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    expected, actual = model(**batch), compiled(**batch)
-    for name in ("nll_loss", "bow_loss", "bca_loss"):
-        torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
-
-
-def test_labels_that_do_not_fit_are_an_error(batch):
-    with pytest.raises(ValueError, match=r"`labels` of shape \[3, 6\] do not fit the \[3, 2\] positions"):
-        guided_model()(**batch, decoder_input_ids=torch.full((3, 2), 5))

@@ -198,15 +198,6 @@ def test_equals_loops(attention):
     assert (weights[1, :, ~mask[1]] == 0).all()
 
 
-def test_padding_changes_nothing(attention):
-    query, states = make()
-    expected, _ = attention(query, attention.project_keys(states), states)
-    padded = torch.cat([torch.randn(2, 2, 5, dtype=torch.float64), states], dim=1)
-    mask = torch.arange(8).expand(2, 8) >= 2
-    contexts, _ = attention(query, attention.project_keys(padded), padded, mask)
-    torch.testing.assert_close(contexts, expected)
-
-
 def test_gradient(attention):
     query, states = make()
     mask = torch.arange(6).expand(2, 6) < torch.tensor([[6], [3]])

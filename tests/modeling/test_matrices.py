@@ -65,16 +65,3 @@ def test_adapters_of_layers_whose_matrix_is_read_learn(name, layers):
     assert len(adapters) >= len(layers)
     model(**source, labels=torch.randint(1, 200, (4, 5))).loss.backward()
     assert all(adapter.up.weight.grad.abs().sum() > 0 for adapter in adapters)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["plain", "guided", "rnmt_guided", "capsules"])
-@torch.no_grad()
-def test_torchs_dynamic_quantisation_takes_every_family(name):
-    model, source = build(name), batch()
-    tokens = torch.randint(1, 200, (4, 5))
-    expected = model(**source, decoder_input_ids=tokens).logits
-    quantised = quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-    assert not any(type(module) is nn.Linear for module in quantised.modules())
-    error = (quantised(**source, decoder_input_ids=tokens).logits - expected).norm() / expected.norm()
-    assert error < 0.25

@@ -1,4 +1,4 @@
-"""PAST and FUTURE in the model, properties 39 to 42, 45 and 46, and coverage of given translations."""
+"""PAST and FUTURE in both families, properties 39 to 42, 45 and 46, and coverage of given translations."""
 
 import pytest
 import torch
@@ -7,13 +7,17 @@ from torch import nn
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.modeling.coverage import past_future_curves
 from hf_capsule_mt.modeling.past_future_guidance import SOURCE_NAMES, build_guidance
+from tests.modeling import test_capsule_rnmt
 from tests.modeling.model_checks import EOS, PAD, TOLERANCE, randomize
 from tests.modeling.test_capsule_marian import GUIDED, SIZES, SPECIAL
 
 METHODS = ["guided", "classifier", "attention"]
+FAMILIES = pytest.mark.parametrize("family", ["marian", "rnmt"])
 
 
-def make(**settings):
+def make(family="marian", **settings):
+    if family == "rnmt":
+        return test_capsule_rnmt.TestCapsuleRNMT().model(GUIDED | settings)
     settings = {**SIZES, **SPECIAL, **GUIDED, "tie_word_embeddings": False, **settings}
     return randomize(CapsuleMarianMTModel(CapsuleMarianConfig(**settings))).eval()
 
@@ -31,9 +35,10 @@ def assignments(model, batch):
     return model(**batch, output_routing_weights=True).routing_weights["decoder.guidance"]
 
 
+@FAMILIES
 @pytest.mark.parametrize("method", ["guided", "classifier"])
-def test_padding_is_assigned_nowhere(batch, method):  # property 39
-    model = make(guided_routing=method)
+def test_padding_is_assigned_nowhere(batch, family, method):  # property 39
+    model = make(family, guided_routing=method)
     for weights in assignments(model, batch):
         assert weights.shape[:3] == (3, 6, 7)
         keep = batch["attention_mask"][:, None, :].expand(3, 6, 7).bool()
@@ -52,9 +57,10 @@ def test_iterations(batch):
         torch.testing.assert_close(iteration[0], torch.full((6, 7, 7), 1 / 7))
 
 
+@FAMILIES
 @pytest.mark.parametrize("method", METHODS)
-def test_losses_leave_the_logits_alone(batch, method, tmp_path):  # property 41
-    model = make(guided_routing=method)
+def test_losses_leave_the_logits_alone(batch, family, method, tmp_path):  # property 41
+    model = make(family, guided_routing=method)
     expected = model(**batch)
     names = set(model.state_dict())
     model.drop_guided_losses()
@@ -65,21 +71,28 @@ def test_losses_leave_the_logits_alone(batch, method, tmp_path):  # property 41
     torch.testing.assert_close(output.loss, expected.nll_loss)
     assert {name.split(".")[0] for name in names - set(model.state_dict())} == {"guided_losses"}
     model.save_pretrained(tmp_path)
-    loaded, info = CapsuleMarianMTModel.from_pretrained(tmp_path, output_loading_info=True)
+    loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
     torch.testing.assert_close(loaded.eval()(**batch).logits, expected.logits, **TOLERANCE)
 
 
+@FAMILIES
 @pytest.mark.parametrize("method", METHODS)
-def test_parts_of_the_loss(batch, method):  # property 45
-    model = make(guided_routing=method, guided_bow_weight=0.5, guided_bca_weight=2.0)
+def test_parts_of_the_loss(batch, family, method):  # property 45
+    model = make(family, guided_routing=method, guided_bow_weight=0.5, guided_bca_weight=2.0)
     output = model(**batch)
     torch.testing.assert_close(output.loss, output.nll_loss + output.bow_loss + output.bca_loss)
     assert min(output.nll_loss, output.bow_loss, output.bca_loss) > 0
-    model.config.guided_bow_weight = model.config.guided_bca_weight = 0.0
-    plain = CapsuleMarianMTModel(model.config).eval()
+    once = make(family, guided_routing=method)
+    once.load_state_dict(model.state_dict())
+    torch.testing.assert_close(output.bow_loss, once(**batch).bow_loss / 2)
+    torch.testing.assert_close(output.bca_loss, 2 * once(**batch).bca_loss)
+    plain = make(family, guided_routing=method, guided_bow_weight=0.0, guided_bca_weight=0.0)
     plain.load_state_dict(model.state_dict(), strict=False)
     without = plain(**batch)
+    assert without.bow_loss is None
+    assert without.bca_loss is None
     assert torch.equal(without.logits, output.logits)
     torch.testing.assert_close(without.loss, output.nll_loss)
     torch.testing.assert_close(
@@ -87,8 +100,10 @@ def test_parts_of_the_loss(batch, method):  # property 45
     )
 
 
-def test_padded_targets_change_no_loss(batch):
-    model = make()
+@FAMILIES
+@pytest.mark.parametrize("method", METHODS)
+def test_padded_targets_change_no_loss(batch, family, method):
+    model = make(family, guided_routing=method)
     expected = model(**batch)
     longer = {**batch, "labels": nn.functional.pad(batch["labels"], (0, 3), value=-100)}
     output = model(**longer)
@@ -124,13 +139,15 @@ def test_redundant_capsules_compete_but_are_not_read():  # property 42
     assert (of_capsules[:4] > 0).all()
 
 
+@FAMILIES
 @pytest.mark.parametrize("method", METHODS)
-def test_without_effect_it_is_the_plain_model(batch, method):  # property 46
-    model = make(guided_routing=method)
+def test_without_effect_it_is_the_plain_model(batch, family, method):  # property 46
+    model = make(family, guided_routing=method)
     model.model.decoder.guidance.start_without_effect()
-    plain = make(guided_routing="none")
+    plain = make(family, guided_routing="none")
     plain.load_state_dict(model.state_dict(), strict=False)
-    assert torch.equal(model(**batch).logits, plain(**batch).logits)
+    tolerance = {"atol": 0, "rtol": 0} if family == "marian" else TOLERANCE
+    torch.testing.assert_close(model(**batch).logits, plain(**batch).logits, **tolerance)
 
 
 def test_the_bags_are_tied_to_the_embeddings(batch):
@@ -148,9 +165,10 @@ def test_the_bags_are_tied_to_the_embeddings(batch):
     assert len(model.lm_head.weight.grad) == 40
 
 
+@FAMILIES
 @pytest.mark.parametrize("method", METHODS)
-def test_what_a_sentence_costs_once_is_in_the_cache(batch, method, monkeypatch):
-    model = make(guided_routing=method)
+def test_what_a_sentence_costs_once_is_in_the_cache(batch, family, method, monkeypatch):
+    model = make(family, guided_routing=method)
     calls, guidance = [], model.model.decoder.guidance
     project = guidance.project
     monkeypatch.setattr(guidance, "project", lambda *arguments: calls.append(1) or project(*arguments))
@@ -159,15 +177,19 @@ def test_what_a_sentence_costs_once_is_in_the_cache(batch, method, monkeypatch):
         calls.clear()
         output = model.generate(**source, **settings, max_new_tokens=6, min_new_tokens=6, return_dict_in_generate=True)
         assert calls == [1]
+        if family == "rnmt":
+            continue
         cache = output.cache
         rows = 3 * max(settings.get("num_beams", 1), settings.get("num_return_sequences", 1))
         assert [cache.constants[name].shape[::2] for name in SOURCE_NAMES] == [(rows, 7)] * 2
         assert len(cache.cross_attention_cache) == model.config.decoder_layers
 
 
-def test_a_cache_of_other_sentences_is_not_used(batch):
+@FAMILIES
+@pytest.mark.parametrize("method", ["none", *METHODS])
+def test_a_cache_of_other_sentences_is_not_used(batch, family, method):
     """The tensors of a sentence follow the rows of a cache that are selected, repeated or put in another order."""
-    model = make()
+    model = make(family, guided_routing=method)
     encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
     inputs = {"encoder_outputs": encoded, "attention_mask": batch["attention_mask"]}
     tokens = torch.randint(4, 31, (3, 2))
@@ -196,23 +218,15 @@ def test_capsules_on_demand(batch):
     assert model.model(**source, decoder_input_ids=decoder_input_ids).guided_capsules is None
 
 
-def test_compiles_with_labels(batch):
-    model = make()
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    expected, actual = model(**batch), compiled(**batch)
-    for name in ("nll_loss", "bow_loss", "bca_loss"):
-        torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
-
-
 def test_bad_input(batch):
     model = make()
     with pytest.raises(ValueError, match="needs `encoder_hidden_states`, got None"):
         model.model.decoder(input_ids=batch["input_ids"])
     with pytest.raises(ValueError, match=r"CapsuleMarianDecoder got a sequence of 49 tokens.*is 48"):
         model(batch["input_ids"], labels=torch.full((3, 49), 5))
-    with pytest.raises(ValueError, match=r"`labels` of shape \[3, 6\] do not fit the \[3, 2\] positions"):
-        model(**batch, decoder_input_ids=torch.full((3, 2), 5))
+    for either in (model, make("rnmt")):
+        with pytest.raises(ValueError, match=r"`labels` of shape \[3, 6\] do not fit the \[3, 2\] positions"):
+            either(**batch, decoder_input_ids=torch.full((3, 2), 5))
     with pytest.raises(ValueError, match=r"needs the padding mask .* got shape \[3, 1, 1, 7\]"):
         model(batch["input_ids"], attention_mask=torch.ones(3, 1, 1, 7), labels=batch["labels"])
 
@@ -249,9 +263,9 @@ def test_curves():
             past_future_curves(weights, num_capsules)
 
 
-@pytest.mark.parametrize("method", ["guided", "classifier"])
-def test_equals_the_loops(source, labels, method):
-    model = make(guided_routing=method)
+@pytest.mark.parametrize(("family", "method"), [("marian", "guided"), ("marian", "classifier"), ("rnmt", "guided")])
+def test_equals_the_loops(source, labels, family, method):
+    model = make(family, guided_routing=method)
     coverage = model.score_coverage(*source, labels=labels)
     for row, (length, target_length) in enumerate(((7, 5), (4, 4), (5, 2))):
         words = [word for word in labels[row].tolist() if word not in (-100, EOS)]
@@ -293,8 +307,9 @@ def test_equals_the_loops(source, labels, method):
     assert torch.equal(strict.untranslated, coverage.words)
 
 
-def test_padding_and_end_tokens_change_nothing(source, labels):
-    model = make()
+@FAMILIES
+def test_padding_and_end_tokens_change_nothing(source, labels, family):
+    model = make(family)
     expected = model.score_coverage(*source, labels=labels)
     without_end = labels.masked_fill(labels == EOS, -100)
     padded = torch.nn.functional.pad(labels.masked_fill(labels == -100, PAD), (0, 2), value=PAD)
@@ -328,10 +343,11 @@ def test_training_goes_on_as_it_was(source, labels):
     assert not first.requires_grad
 
 
+@FAMILIES
 @pytest.mark.parametrize("method", ["none", "attention"])
-def test_needs_past_and_future(source, labels, method):
+def test_needs_past_and_future(source, labels, family, method):
     with pytest.raises(ValueError, match=f'need `guided_routing` "guided" or "classifier", got "{method}"'):
-        make(guided_routing=method).score_coverage(*source, labels=labels)
+        make(family, guided_routing=method).score_coverage(*source, labels=labels)
     for wrong in (labels[0], labels[:, :0]):
         with pytest.raises(ValueError, match=r"`labels` must be \[batch, target\], an end token at least, got shape"):
             make().score_coverage(*source, labels=wrong)

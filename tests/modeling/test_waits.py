@@ -14,11 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_capsule_mt.routing import common
 from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
-from tests.modeling.model_checks import TOLERANCE
+from tests.modeling.model_checks import QUICK_MIXES, TOLERANCE
 
 FAMILIES = (test_capsule_marian.TestCapsuleMarian, test_capsule_rnmt.TestCapsuleRNMT, test_capsnmt.TestCapsNMT)
-CASES = [(checks, name) for checks in FAMILIES for name in checks.mixes]
-FEW_CASES = [case for case in CASES if case[1] in ("off", "everything", "guided", "capsules", "hybrid")]
+FEW_CASES = [(checks, name) for checks in FAMILIES for name in checks.mixes if name in QUICK_MIXES]
+OTHER_CASES = [(checks, name) for checks in FAMILIES for name in checks.mixes if name not in QUICK_MIXES]
+CASES = [*FEW_CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHER_CASES)]
 aten = torch.ops.aten
 READS = {
     aten._local_scalar_dense, aten.item, aten.is_nonzero, aten.equal, aten.nonzero, aten.masked_select, aten._unique2,
@@ -122,31 +123,24 @@ def test_a_decoding_step_never_waits(case, accelerator):
 
 @torch.no_grad()
 @pytest.mark.parametrize("case", FEW_CASES, ids=case_name, indirect=True)
-@pytest.mark.parametrize("beams", [1, 2])
-def test_a_static_cache_asks_once_a_sentence(case, accelerator, beams):
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (3, {"num_beams": 2}),
+        (1, {"num_beams": 2}),  # without padding
+        (3, {"num_beams": 1, "cache_implementation": "static", "disable_compile": True}),
+        (3, {"num_beams": 2, "cache_implementation": "static", "disable_compile": True}),
+    ],
+    ids=["beams", "one sentence", "static", "static, beams"],
+)
+def test_generate_asks_once_a_sentence(case, accelerator, rows, settings):
     model, batch = case
-    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    settings = {"num_beams": beams, "cache_implementation": "static", "disable_compile": True}
+    source = {name: batch[name][:rows] for name in ("input_ids", "attention_mask")}
     accelerator()
     asked = []
     for length in (3, 7):
         with ReadsOfValues(refuse=False) as reads:
             model.generate(**source, **settings, min_new_tokens=length, max_new_tokens=length)
-        asked.append(sum(number for file, number in reads.callers.items() if "/hf_capsule_mt/" in file))
-    assert asked == [1, 1]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("case", FEW_CASES, ids=case_name, indirect=True)
-@pytest.mark.parametrize("padded", [False, True])
-def test_generate_asks_once_a_sentence(case, accelerator, padded):
-    model, batch = case
-    batch = {name: batch[name] if padded else batch[name][:1] for name in ("input_ids", "attention_mask")}
-    accelerator()
-    asked = []
-    for length in (3, 7):
-        with ReadsOfValues(refuse=False) as reads:
-            model.generate(**batch, num_beams=2, min_new_tokens=length, max_new_tokens=length)
         asked.append(sum(number for file, number in reads.callers.items() if "/hf_capsule_mt/" in file))
     assert asked == [1, 1]
 

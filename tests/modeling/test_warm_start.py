@@ -7,8 +7,9 @@ import torch
 from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel
+from tests.modeling import test_capsule_marian
 from tests.modeling.model_checks import randomize
-from tests.modeling.test_capsule_marian import GUIDED, MIXES, SIZES, SPECIAL
+from tests.modeling.test_capsule_marian import GUIDED, SIZES, SPECIAL
 
 METHODS = ["linear", "dynamic_combination", "dynamic_routing", "em_routing"]
 
@@ -26,7 +27,7 @@ def inputs():
     return {"input_ids": torch.randint(4, 31, (2, 6)), "decoder_input_ids": torch.randint(4, 31, (2, 5))}
 
 
-@pytest.mark.parametrize("settings", MIXES.values(), ids=list(MIXES))
+@pytest.mark.parametrize("settings", test_capsule_marian.TestCapsuleMarian.parameters())
 def test_every_old_weight_is_kept(marian, settings):
     model, info = CapsuleMarianMTModel.from_marian(marian, **settings, output_loading_info=True)
     old, new = marian.state_dict(), model.state_dict()

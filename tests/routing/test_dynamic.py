@@ -23,16 +23,15 @@ def test_shorter_than_one_and_same_direction():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("value", [0.0, 1e-4, 1.0, 300.0, 1000.0])
-def test_finite_with_finite_gradient_in_every_dtype(dtype, value):
-    capsules = torch.full((2, 5), value, dtype=dtype, requires_grad=True)
+def test_finite_with_finite_gradient_in_every_dtype(dtype):  # property 2
+    values = torch.tensor([0.0, 1e-4, 1.0, 300.0, 1000.0], dtype=dtype)
+    capsules = values[:, None].repeat(1, 5).requires_grad_()
     squashed = squash(capsules)
     squashed.sum().backward()
     assert squashed.dtype == dtype
     assert squashed.isfinite().all()
     assert capsules.grad.isfinite().all()
-    if value == 0.0:
-        assert (squashed == 0).all()
+    assert (squashed[0] == 0).all()
 
 
 def test_gradient():
@@ -68,29 +67,29 @@ def test_worked_numbers_with_normalized_total_input():  # property 6
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize(("num_inputs", "num_outputs", "width"), [(6, 8, 1), (4, 3, 5), (1, 4, 2), (3, 1, 2)])
-@pytest.mark.parametrize("num_iterations", [1, 2, 4])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_loops(normalize, num_inputs, num_outputs, width, num_iterations, masked):
+def test_equals_the_loops(normalize, num_inputs, num_outputs, width, masked):
     votes = torch.randn(num_inputs, num_outputs, width, dtype=torch.float64)
     mask = torch.tensor([n % 3 != 1 for n in range(num_inputs)]) if masked else None
-    capsules, weights = reference.dynamic_routing(
-        votes.tolist(), num_iterations, normalize, None if mask is None else mask.tolist()
-    )
-    for return_weights in (True, False):
-        output = dynamic_routing(
-            votes,
-            num_iterations=num_iterations,
-            mask=mask,
-            normalize_total_input=normalize,
-            return_weights=return_weights,
+    for num_iterations in (1, 2, 4):
+        capsules, weights = reference.dynamic_routing(
+            votes.tolist(), num_iterations, normalize, None if mask is None else mask.tolist()
         )
-        expected = torch.tensor(capsules, dtype=torch.float64)
-        torch.testing.assert_close(output.capsules, expected, atol=2e-9, rtol=1e-7)  # squash's epsilon
-    output = dynamic_routing(votes, num_iterations=num_iterations, mask=mask, normalize_total_input=normalize)
-    assert len(output.weights) == num_iterations  # property 10
-    torch.testing.assert_close(
-        torch.stack(output.weights), torch.tensor(weights, dtype=torch.float64), atol=1e-8, rtol=1e-7
-    )
+        for return_weights in (True, False):
+            output = dynamic_routing(
+                votes,
+                num_iterations=num_iterations,
+                mask=mask,
+                normalize_total_input=normalize,
+                return_weights=return_weights,
+            )
+            expected = torch.tensor(capsules, dtype=torch.float64)
+            torch.testing.assert_close(output.capsules, expected, atol=2e-9, rtol=1e-7)  # squash's epsilon
+        output = dynamic_routing(votes, num_iterations=num_iterations, mask=mask, normalize_total_input=normalize)
+        assert len(output.weights) == num_iterations  # property 10
+        torch.testing.assert_close(
+            torch.stack(output.weights), torch.tensor(weights, dtype=torch.float64), atol=1e-8, rtol=1e-7
+        )
 
 
 def test_one_iteration_is_uniform():  # property 4
@@ -108,12 +107,6 @@ def test_one_output_does_not_depend_on_the_iterations():  # property 7
         torch.testing.assert_close(normalized.capsules, squash(votes.mean(dim=0)))
 
 
-def test_equal_votes_stay_uniform():  # property 9
-    votes = torch.randn(6, 1, 4).expand(6, 5, 4)
-    for weights in dynamic_routing(votes, num_iterations=4).weights:
-        torch.testing.assert_close(weights, torch.full((6, 5), 0.2))
-
-
 def test_the_printed_form_does_not_route_with_512_capsules():  # property 29
     votes = torch.randn(50, 6, 512, 1)
     printed = dynamic_routing(votes, num_iterations=3)
@@ -121,12 +114,3 @@ def test_the_printed_form_does_not_route_with_512_capsules():  # property 29
     assert (512 * printed.weights[-1] - 1).abs().max() < 1e-2
     normalized = dynamic_routing(votes, num_iterations=3, normalize_total_input=True)
     assert (512 * normalized.weights[-1] - 1).abs().max() > 0.5
-
-
-def test_detached_weights_change_the_gradient_and_not_the_result():  # property 21
-    votes = torch.randn(6, 8, 2, dtype=torch.float64, requires_grad=True)
-    free = dynamic_routing(votes, num_iterations=3).capsules
-    cut = dynamic_routing(votes, num_iterations=3, detach_routing=True).capsules
-    torch.testing.assert_close(free, cut)
-    grads = [torch.autograd.grad(capsules.square().sum(), votes)[0] for capsules in (free, cut)]
-    assert not torch.allclose(*grads)

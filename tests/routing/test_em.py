@@ -1,5 +1,6 @@
 """EM routing: the numbers and properties of tests/PROPERTIES.md."""
 
+import itertools
 import math
 
 import pytest
@@ -69,46 +70,44 @@ def test_the_density_is_divided_by_sigma():  # property 15
 
 
 @pytest.mark.parametrize(("num_inputs", "num_outputs", "width"), [(6, 8, 1), (4, 3, 5), (2, 1, 2)])
-@pytest.mark.parametrize("num_iterations", [1, 2, 4])
-@pytest.mark.parametrize("lambda_final", [0.01, 5.0])
 @pytest.mark.parametrize("activated", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_loops(num_inputs, num_outputs, width, num_iterations, lambda_final, activated, masked):
-    # property 16
+def test_equals_the_loops(num_inputs, num_outputs, width, activated, masked):  # property 16
     votes = torch.randn(num_inputs, num_outputs, width, dtype=torch.float64)
     activation = torch.rand(num_inputs, num_outputs, dtype=torch.float64) if activated else None
     mask = torch.tensor([n % 3 != 1 for n in range(num_inputs)]) if masked else None
     beta_a, beta_u = torch.randn(2, num_outputs, dtype=torch.float64)
-    capsules, weights = reference.em_routing(
-        votes.tolist(),
-        num_iterations,
-        em_lambda_schedule(num_iterations, lambda_final),
-        beta_a.tolist(),
-        beta_u.tolist(),
-        None if activation is None else activation.tolist(),
-        1e-3,
-        None if mask is None else mask.tolist(),
-    )
-    for return_weights in (True, False):
-        output = em_routing(
-            votes,
-            num_iterations=num_iterations,
-            mask=mask,
-            input_activation=activation,
-            beta_a=beta_a,
-            beta_u=beta_u,
-            lambda_final=lambda_final,
-            min_variance=1e-3,
-            return_weights=return_weights,
+    for num_iterations, lambda_final in itertools.product((1, 2, 4), (0.01, 5.0)):
+        capsules, weights = reference.em_routing(
+            votes.tolist(),
+            num_iterations,
+            em_lambda_schedule(num_iterations, lambda_final),
+            beta_a.tolist(),
+            beta_u.tolist(),
+            None if activation is None else activation.tolist(),
+            1e-3,
+            None if mask is None else mask.tolist(),
         )
-        torch.testing.assert_close(
-            output.capsules, torch.tensor(capsules, dtype=torch.float64), atol=1e-10, rtol=1e-10
-        )
-        if return_weights:
-            assert len(output.weights) == num_iterations  # property 10
-            torch.testing.assert_close(
-                torch.stack(output.weights), torch.tensor(weights, dtype=torch.float64), atol=1e-10, rtol=1e-10
+        for return_weights in (True, False):
+            output = em_routing(
+                votes,
+                num_iterations=num_iterations,
+                mask=mask,
+                input_activation=activation,
+                beta_a=beta_a,
+                beta_u=beta_u,
+                lambda_final=lambda_final,
+                min_variance=1e-3,
+                return_weights=return_weights,
             )
+            torch.testing.assert_close(
+                output.capsules, torch.tensor(capsules, dtype=torch.float64), atol=1e-10, rtol=1e-10
+            )
+            if return_weights:
+                assert len(output.weights) == num_iterations  # property 10
+                torch.testing.assert_close(
+                    torch.stack(output.weights), torch.tensor(weights, dtype=torch.float64), atol=1e-10, rtol=1e-10
+                )
 
 
 def test_shifting_an_output_shifts_its_mean():  # property 17
@@ -129,15 +128,15 @@ def test_one_iteration_is_the_mean_of_the_votes():  # property 18
     torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio))
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 8])
-@pytest.mark.parametrize("logit", [-30, -50, -86, -120])
-def test_activations_that_vanish(width, logit):
+@pytest.mark.parametrize("width", [1, 2, 8])
+def test_activations_that_vanish(width):
     """Both forms agree and stay finite where the probability of every input is too small for float32, or nearly."""
-    values, noise, weight = torch.randn(3, 5, 3, 4, width)
+    values, noise, weight = torch.randn(3, 4, 5, 3, 4, width)
+    start = torch.tensor([-30.0, -50.0, -86.0, -120.0]).view(4, 1, 1, 1)
     found = []
     for return_weights in (True, False):
         votes = (3 * values).requires_grad_()
-        logits = (logit + noise[..., 0]).requires_grad_()
+        logits = (start + noise[..., 0]).requires_grad_()
         capsules = em_routing(
             votes,
             num_iterations=3,
@@ -146,11 +145,11 @@ def test_activations_that_vanish(width, logit):
             beta_u=torch.zeros(4),
             return_weights=return_weights,
         ).capsules
-        (capsules * weight[:, 0]).sum().backward()
+        (capsules * weight[:, :, 0]).sum().backward()
         found.append((capsules, votes.grad, logits.grad))
     for plain, fast in zip(*found, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-3, atol=1e-4)  # which fails where anything is NaN
-    assert found[0][0].abs().max() > 0.1
+    assert (found[0][0].abs().amax(dim=(1, 2, 3)) > 0.1).all()
 
 
 @pytest.mark.parametrize("return_weights", [True, False], ids=["plain", "chunked"])
@@ -202,16 +201,6 @@ def test_the_gradient_of_an_input_that_is_alone_is_exact(width, alone):
         torch.testing.assert_close(grad, grads[0], atol=1e-4, rtol=1e-4)
 
 
-def test_equal_votes():  # properties 9 and 20
-    votes = torch.ones(6, 5, 3, requires_grad=True)
-    output = route(votes)
-    for weights in output.weights:
-        torch.testing.assert_close(weights, torch.full((6, 5), 0.2))
-    output.capsules.sum().backward()
-    assert votes.grad.isfinite().all()
-    assert output.capsules.isfinite().all()
-
-
 def test_the_variance_is_at_least_the_minimum():  # property 23
     # with one vote the variance is exactly the minimum: cost = sum log(min) / 2 + ..., seen through the activation
     votes = torch.randn(1, 1, 1, dtype=torch.float64)
@@ -250,14 +239,6 @@ def test_gradients_reach_everything():  # property 21
             )
             grads = torch.autograd.grad(output.capsules.square().sum(), [votes, activation, beta_a, beta_u])
             assert all(grad.abs().max() > 0 for grad in grads)
-
-
-def test_detached_weights_change_the_gradient_and_not_the_result():  # property 21
-    votes = torch.randn(6, 8, 2, dtype=torch.float64, requires_grad=True)
-    free, cut = route(votes).capsules, route(votes, detach_routing=True).capsules
-    torch.testing.assert_close(free, cut)
-    grads = [torch.autograd.grad(capsules.square().sum(), votes)[0] for capsules in (free, cut)]
-    assert not torch.allclose(*grads)
 
 
 def test_refuses_bad_settings():

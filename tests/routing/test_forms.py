@@ -53,6 +53,26 @@ def test_equal_outputs_get_equal_weights(routing):  # property 8
 
 
 @ROUTINGS
+def test_equal_votes_stay_uniform(routing):  # properties 9 and 20
+    for votes in (torch.ones(6, 5, 3), torch.randn(6, 1, 3).repeat(1, 5, 1)):
+        output = routing(votes.requires_grad_())
+        for weights in output.weights:
+            torch.testing.assert_close(weights, torch.full((6, 5), 0.2))
+        output.capsules.sum().backward()
+        assert votes.grad.isfinite().all()
+        assert output.capsules.isfinite().all()
+
+
+@ROUTINGS
+def test_detached_weights_change_the_gradient_and_not_the_result(routing):  # property 21
+    votes = torch.randn(6, 8, 2, dtype=torch.float64, requires_grad=True)
+    free, cut = routing(votes).capsules, routing(votes, detach_routing=True).capsules
+    torch.testing.assert_close(free, cut)
+    grads = [torch.autograd.grad(capsules.square().sum(), votes)[0] for capsules in (free, cut)]
+    assert not torch.allclose(*grads)
+
+
+@ROUTINGS
 @FORMS
 def test_masked_inputs_have_no_effect(routing, return_weights):
     votes = torch.randn(3, 6, 5, 2, dtype=torch.float64)
@@ -80,10 +100,10 @@ def test_a_mask_that_keeps_nothing_gives_nothing(routing, return_weights):
 @ROUTINGS
 @FORMS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 1e2, 1e3])
 @pytest.mark.parametrize(("num_outputs", "width"), [(32, 1), (8, 16), (4, 64)])
-def test_finite_in_every_dtype(routing, return_weights, dtype, scale, num_outputs, width):  # property 20
-    votes = (torch.randn(5, 6, num_outputs, width) * scale).to(dtype).requires_grad_()
+def test_finite_in_every_dtype(routing, return_weights, dtype, num_outputs, width):  # property 20
+    scales = torch.tensor([1e-4, 1e-2, 1.0, 1e2, 1e3]).view(5, 1, 1, 1, 1)
+    votes = (torch.randn(5, 6, num_outputs, width) * scales).to(dtype).requires_grad_()
     capsules = routing(votes, return_weights=return_weights).capsules
     capsules.float().square().sum().backward()
     assert capsules.dtype == dtype

@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 import torch
 
-import capsule_mt
+import hf_capsule_mt.commands
+from capsule_mt.commands import COMMANDS, main
 from capsule_mt.commands.console import TRACEBACK, HelpFormatter, positive, run
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.training import distillation
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+NAMES = [*COMMANDS, *(name for group in hf_capsule_mt.commands.COMMANDS.values() for name in group)]
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,7 @@ def folder(tmp_path_factory):
 
 WRONG = {
     "evaluate --hypotheses nofile --references two": "nofile: no such file",
+    "evaluate --hypotheses two --references two --tokenize x": "`tokenize` must be one of none, zh, 13a, ",
     "evaluate --hypotheses three --references two": "two: has 2 lines, but three has 3",
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: no checkpoint",
     "analyze em --sources empty --targets empty --output out": "--show 1: there are 0 sentences",
@@ -64,14 +67,15 @@ WRONG = {
     "distill bad.yaml out --teacher empty": "empty: no such folder",
     "translate em --input nofile": "nofile",
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
-    "translate em --input two --int8 --dtype bfloat16": "int8 is for float32 models on a CPU, got torch.bfloat16",
-    "translate em --input two --coverage out.tsv --coverage-method guided": "`score_coverage` reads PAST and FUTURE",
+    "translate em --input two --int8 --dtype bfloat16": "`int8=True` is for one float32 model on a CPU",
+    "translate em em --input two --shortlist nofile": "`shortlist` is for one float32 model on a CPU",
+    "translate em --input two --coverage out.tsv --coverage-method guided": "needs a model with guided routing",
     "score em --sources two": "pairs come from --sources and --translations, or from --input, or from stdin",
     "score em --sources two --translations three": "two: has 2 lines, but three has more",
     "score em --sources three --translations nofile": "nofile: no such file",
     "score em --input two": "two, line 1: 1 columns, but SOURCE<tab>TRANSLATION has 2",
     "score em --input two --output scores.txt": "--output writes .jsonl or .tsv, got scores.txt",
-    "score em --sources two --translations two --coverage guided": "`score_coverage` reads PAST and FUTURE",
+    "score em --sources two --translations two --coverage guided": "needs a model with guided routing, got em",
     "average --checkpoints nofolder em --output out": "nofolder",
     "shortlist em three two": "two",
     "shortlist em empty empty": "empty: no sentences",
@@ -104,7 +108,7 @@ def test_wrong_input(command, folder, monkeypatch, capsys):
     skip_without_extra(command)
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", ["capsule-mt", *command.split()])
-    assert_complains(capsule_mt.main, WRONG[command], capsys)
+    assert_complains(main, WRONG[command], capsys)
 
 
 SCRIPTS_WITH_WRONG_INPUT = {
@@ -183,13 +187,13 @@ def interrupted(command, monkeypatch, capfd):
     """Run a command that Ctrl-C ends; return the only line that it must have printed."""
     monkeypatch.setattr("sys.argv", ["capsule-mt", *command.split()])
     with pytest.raises(SystemExit, match=r"^130$"):
-        sys.exit(capsule_mt.main())
+        sys.exit(main())
     assert signal.getsignal(signal.SIGINT) != signal.default_int_handler  # a second Ctrl-C prints no traceback
     return capfd.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.usefixtures("_own_handler")
-@pytest.mark.parametrize("name", capsule_mt.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_ctrl_c_is_one_sentence(name, monkeypatch, capfd):
     skip_without_extra(name)
     for parse in ("parse_args", "parse_known_args"):
@@ -231,14 +235,16 @@ def test_ctrl_c_while_the_package_is_imported(monkeypatch, capsys):
         def __getattr__(self, name):
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "hf_capsule_mt.commands", Importing("hf_capsule_mt.commands"))
-    monkeypatch.setattr("sys.argv", ["capsule-mt", "doctor"])
-    assert capsule_mt.main() == 130
-    assert capsys.readouterr().err == "capsule-mt: interrupted\n"
+    module = Importing("hf_capsule_mt.commands")
+    module.COMMANDS = hf_capsule_mt.commands.COMMANDS
+    monkeypatch.setitem(sys.modules, "hf_capsule_mt.commands", module)
+    monkeypatch.setattr("sys.argv", ["capsule-mt", "train"])
+    assert main() == 130
+    assert capsys.readouterr().err == "capsule-mt train: interrupted\n"
 
 
 def test_ctrl_c_in_a_pipe(folder):
-    command = [sys.executable, "-m", "hf_capsule_mt", "translate", "em", "--cpu", "--window", "1"]
+    command = [sys.executable, "-m", "capsule_mt", "translate", "em", "--cpu", "--window", "1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # a shell's background jobs ignore Ctrl-C, and so would what they start
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
@@ -312,7 +318,7 @@ def test_a_reader_that_is_gone(said):
 
 
 def test_a_full_disk_behind_stdout():
-    code = "import sys\nfrom capsule_mt.commands.console import run\nsys.argv = ['some']\nrunlambda: print'a'"
+    code = "import sys\nfrom capsule_mt.commands.console import run\nsys.argv = ['some']\nrun(lambda: print('a'))"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -323,8 +329,8 @@ def test_a_full_disk_behind_stdout():
 
 
 def test_another_broken_pipe_is_an_error(capsys):
-    def main():
+    def lose():
         raise BrokenPipeError("the connection is lost")
 
     with pytest.raises(BrokenPipeError, match="the connection is lost"):
-        run(main)
+        run(lose)

@@ -9,7 +9,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ("train", "eval", "analysis", "serve", "test", "dev", "docs")  # those that the Makefile installs
+# those that the Makefile installs
+EXTRAS = [("hf-capsule-mt", extra) for extra in ("train", "eval", "analysis", "test", "dev", "docs")]
+EXTRAS += [("capsule-mt", "serve")]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PINS = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] not in ("", "#")]
 
@@ -29,9 +31,9 @@ def pins(python: str) -> dict[str, Requirement]:
 
 
 def requirements(python: str) -> set[str]:
-    """The names of all that `hf-capsule-mt` with its extras requires there, as far as it is installed here."""
+    """The names of all that both distributions with their extras require there, as far as it is installed here."""
     found: set[str] = set()
-    wanted = [("hf-capsule-mt", extra) for extra in EXTRAS]
+    wanted = [*EXTRAS]
     seen = set()
     while wanted:
         name, extra = wanted.pop()
@@ -48,7 +50,7 @@ def requirements(python: str) -> set[str]:
                 inner = canonicalize_name(requirement.name)
                 found.add(inner)
                 wanted += [(inner, each) for each in ("", *requirement.extras)]
-    return found
+    return found - {"capsule-mt"}
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -60,5 +62,5 @@ def test_every_requirement_is_pinned(python):
 
 
 def test_pythons_are_those_the_supported_ones():
-    text = (ROOT / "pyproject.toml").read_text()
-    assert f'requires-python = ">={PYTHONS[0]}"' in text
+    for file in ("pyproject.toml", "capsule_mt/pyproject.toml"):
+        assert f'requires-python = ">={PYTHONS[0]}"' in (ROOT / file).read_text()

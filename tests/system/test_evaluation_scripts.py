@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import capsule_mt
+from capsule_mt.commands import main
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -31,7 +31,7 @@ def command(script, monkeypatch, capsys):
 
     def run(words: str) -> str:
         monkeypatch.setattr("sys.argv", ["capsule-mt", *words.split()])
-        assert capsule_mt.main() == 0
+        assert main() == 0
         return capsys.readouterr().out
 
     return run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import capsule_mt
+from capsule_mt.commands import COMMANDS, further_commands
 from hf_capsule_mt.training import recipe_names
 from tests.fixtures import pages
 
@@ -42,6 +42,7 @@ def test_a_block_that_loads_by_the_auto_classes_registers_the_models():
     assert all("import hf_capsule_mt" in code or "from hf_capsule_mt" in code for code in found)
 
 
+@pytest.mark.slow
 def test_the_quickstart_prints_what_it_shows(tmp_path):
     check(pages.blocks(ROOT / "examples/quickstart.ipynb", "python"), tmp_path)
 
@@ -81,8 +82,12 @@ def test_the_script_for_a_stock_trainer_runs(tmp_path):
 
 def test_the_errors_of_the_troubleshooting_page_exist():
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "hf_capsule_mt").rglob("*.py"))
-    source = re.sub(r"""["']\s+f?["']""", "", source + (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for room in ("capsule_mt", "hf_capsule_mt")
+        for path in (ROOT / room).rglob("*.py")
+    )
+    source = re.sub(r"""["']\s+f?["']""", "", source)
     messages = [
         message.strip()
         for cell in re.findall(r"^\| (`.*?) \| ", page, flags=re.MULTILINE)
@@ -101,6 +106,7 @@ def test_the_errors_of_the_troubleshooting_page_exist():
     assert [message for message in messages if message not in source] == of_others
 
 
+@pytest.mark.slow
 def test_the_site_builds(tmp_path):
     pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
@@ -115,8 +121,8 @@ def test_the_commands_exist():
         assert f"\n{verb}:" in makefile, verb
     for script in set(re.findall(r"scripts/\w+\.py", TEXT)):
         assert (ROOT / script).exists(), script
-    for command in set(re.findall(r"capsule-mt ([a-z]+)", TEXT)):
-        assert command in capsule_mt.NAMES, command
+    commands = {*COMMANDS, *(name for _, commands in further_commands().values() for name in commands)}
+    assert set(re.findall(r"capsule-mt ([a-z]+)", TEXT)) <= commands
     for module in set(re.findall(r"python -m (lab\.\w+)", TEXT)):
         assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists(), module
 

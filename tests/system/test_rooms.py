@@ -30,12 +30,12 @@ HEAVY = {
     "data": ROOMS_OF_TEXT,
     "evaluation": ROOMS_OF_TEXT,
     "modeling": {"routing", "configuration"},
-    "decoding": {"modeling", "configuration", *LIGHT_BUT_COMMANDS},
+    "decoding": {"modeling", "configuration", "evaluation", *LIGHT_BUT_COMMANDS},
     "training": {"data", "configuration", "modeling", "evaluation", *ROOMS_OF_TEXT},
     "analysis": {"modeling", "evaluation", *ROOMS_OF_TEXT},
     "hub": {"configuration", "modeling", "decoding", "evaluation.results", "capsule_mt.models", *ROOMS_OF_TEXT},
-    "__init__": {"configuration", "modeling", "decoding", "capsule_mt.__init__"},
-    "__main__": {"capsule_mt.commands"},
+    "quickstart": {"modeling", "decoding", "training", "analysis", "evaluation", "capsule_mt.__init__"},
+    "__init__": {"configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
     "extras": set(),
 }
 

@@ -74,6 +74,7 @@ def test_the_loss_falls_and_the_checkpoint_loads(tokenizer, corpus, tmp_path):
         torch.testing.assert_close(value, trainer.model.state_dict()[name])
 
 
+@pytest.mark.slow
 def test_accumulation_equals_the_large_batch(tokenizer, corpus, tmp_path):
     # without dropout, whose random numbers depend on the shape of a batch, and in float64: steps amplify rounding
     runs = []
@@ -139,6 +140,7 @@ def test_predicting_without_generate_gathers_only_logits(tokenizer, corpus, tmp_
     assert logits.shape[-1] == len(tokenizer)
 
 
+@pytest.mark.slow
 def test_the_trainers_label_smoothing_is_that_of_the_model(tokenizer, corpus, tmp_path, caplog):
     logs = []
     for own, trainers in ((0.1, 0.0), (0.0, 0.1)):
@@ -159,6 +161,7 @@ def test_the_trainers_label_smoothing_is_refused_where_the_model_has_other_losse
         trainer.train()
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_chosen_by_the_cross_entropy(tokenizer, corpus, tmp_path):
     model = tiny_model(tokenizer, guided_routing="guided")
     trainer = make_trainer(
@@ -195,7 +198,10 @@ def test_a_loss_of_ones_own(tokenizer, corpus, tmp_path):
 
 
 def test_gradient_checkpointing_and_bf16(tokenizer, corpus, tmp_path):
-    trainer = make_trainer(tokenizer, corpus, tmp_path, bf16=True, gradient_checkpointing=True)
+    # its name since transformers 5.23
+    new, old = "activation_checkpointing", "gradient_checkpointing"
+    name = new if new in Seq2SeqTrainingArguments.__dataclass_fields__ else old
+    trainer = make_trainer(tokenizer, corpus, tmp_path, bf16=True, **{name: True})
     trainer.train()
     assert len(losses(trainer)) == 6
     assert all(math.isfinite(loss) for loss in losses(trainer))

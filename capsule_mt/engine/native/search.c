@@ -4,7 +4,8 @@
 #include <math.h>
 
 typedef struct {
-    float score, log_prob; /* the score of a finished one has the length penalty; a forced end counts in `log_prob` */
+    float score, log_prob; /* the score of a finished one has the length penalty; all tokens count in `log_prob` */
+    float unscored;        /* the log-probability of a prefix and of a forced end, which the score leaves out */
     float agreement;       /* to the last token, if PAST and FUTURE are read */
     int64_t length;
     int32_t *tokens;
@@ -28,7 +29,7 @@ typedef struct {
 } search_t;
 
 typedef struct {
-    float score, unscored, agreement; /* `unscored`: the log-probability of a forced end, which the score leaves out */
+    float score, unscored, agreement; /* as those of the hypothesis, but `unscored` is of this token alone */
     int32_t row, token;               /* the row among those of the source */
 } candidate_t;
 
@@ -111,13 +112,24 @@ static float log_prob_of(const list_t *list, int64_t token, const float *logits,
     return place < 0 ? 0 : logits[place] - total;
 }
 
+/* How much the model agrees to a token, given its two best. */
+static float agreement_to(const list_t *list, int64_t token, const float *logits, const float *best_two,
+                          const int32_t *best_places) {
+    int64_t place = place_of(list, token);
+    if (place < 0) return 0;
+    return 1 / (1 + expf((place == best_places[0] ? best_two[1] : best_two[0]) - logits[place]));
+}
+
 /* The continuations by the next token of the prefix: one, and others that no search prefers. */
-static int64_t follow_prefix(const search_t *search, const float *logits, float total, int64_t num_beams,
-                             candidate_t *best) {
+static int64_t follow_prefix(const run_t *run, const search_t *search, const float *logits, float total,
+                             const float *best_two, const int32_t *best_places, candidate_t *best) {
     const hypothesis_t *hypothesis = search->running;
     int32_t token = (int32_t)search->prefix[hypothesis->length];
-    float score = hypothesis->score + log_prob_of(&search->list, token, logits, total);
-    for (int64_t i = 0; i < num_beams; i++) best[i] = (candidate_t){i ? -INFINITY : score, 0, 1, 0, token};
+    float unscored = log_prob_of(&search->list, token, logits, total);
+    float agreement = run->curves ? agreement_to(&search->list, token, logits, best_two, best_places) : 0;
+    int64_t num_beams = run->request->num_beams;
+    for (int64_t i = 0; i < num_beams; i++)
+        best[i] = (candidate_t){i ? -INFINITY : hypothesis->score, unscored, agreement, 0, token};
     return num_beams;
 }
 
@@ -137,9 +149,9 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         int64_t found = 1;
         if (!run->team) run->totals[first_row + row] = kernels->log_sum_exp(logits, count); /* while it is in the cache */
         total = run->totals[first_row + row];
-        if (hypothesis->length < search->prefix_length)
-            return follow_prefix(search, logits, total, request->num_beams, best);
         if (run->curves) kernels->top(logits, count, 2, best_two, best_places);
+        if (hypothesis->length < search->prefix_length)
+            return follow_prefix(run, search, logits, total, best_two, best_places, best);
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
             indices[0] = (int32_t)place_of(list, request->end_token);
@@ -168,6 +180,7 @@ static void extend(hypothesis_t *to, const hypothesis_t *from, candidate_t candi
     to->tokens[from->length] = candidate.token;
     to->length = from->length + 1;
     to->score = candidate.score;
+    to->unscored = from->unscored + candidate.unscored;
     to->agreement = candidate.agreement;
 }
 
@@ -185,7 +198,7 @@ static void finish(const run_t *run, search_t *search, int64_t first_row, candid
     for (; place > 0 && finished[place - 1].score < score; place--) finished[place] = finished[place - 1];
     extend(&slot, search->running + candidate.row, candidate);
     slot.score = score;
-    slot.log_prob = candidate.score + candidate.unscored;
+    slot.log_prob = candidate.score + slot.unscored;
     if (slot.rows) {
         int64_t row = first_row + candidate.row;
         memcpy(slot.rows, run->ancestors + row * run->most_steps, (size_t)run->step * 4);

@@ -1,0 +1,142 @@
+"""What `capsule-mt quickstart` does: translate with a released model, train two small ones, translate with both."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from capsule_mt import Coverage, CoverageOptions
+from hf_capsule_mt.analysis.pictures import draw_layer_routing
+from hf_capsule_mt.decoding.translator import Translator
+from hf_capsule_mt.evaluation import read_result, write_result
+from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.training import load_recipe, run_recipe
+from hf_capsule_mt.training.recipes import Recipe
+from hf_capsule_mt.training.run import RESULT_FILE
+from hf_capsule_mt.training.run_data import load_corpus
+from hf_capsule_mt.training.run_identity import same_recipe_as_before
+
+# faster than the recipes: fewer test sentences, and fewer and larger steps
+CHANGES: dict[str, Any] = {
+    "data.test": {"embedded": 300},
+    "training.gradient_accumulation_steps": 3,
+    "training.learning_rate": 2e-3,
+    "training.lr_scheduler_type": "inverse_sqrt",
+    "training.warmup_steps": 100,
+    "training.eval_steps": 250,
+    "training.save_steps": 250,
+}
+ROUTING = "decoder.layer_aggregation"
+RELEASED = Path("checkpoints") / "capsule-marian-de-en"  # in a clone, not in a wheel
+CLONE = Path(__file__).resolve().parents[1]
+GERMAN = ["Der alte Mann kauft einen roten Hut.", "Das Wetter ist heute viel besser als gestern."]
+WITH_A_GAP = ("Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing.")
+
+
+def recipe_for(name: str, output: Path, seed: int, epochs: float | None) -> Recipe:
+    overrides = CHANGES | {"output_dir": str(output), "seed": seed}
+    if epochs is not None:
+        overrides["num_train_epochs"] = epochs
+    return load_recipe(f"embedded/{name}", overrides)
+
+
+def train(recipe: Recipe) -> dict[str, Any]:
+    """Return the result of a run, or of an earlier one of the same length that is finished."""
+    finished = Path(recipe.output_dir) / RESULT_FILE
+    print(f"\n{recipe.about} -> {recipe.output_dir}")
+    same_recipe_as_before(recipe, Path(recipe.output_dir), write=False)
+    result = read_result(finished) if finished.exists() else None
+    if result is None or result["recipe"]["training"] != recipe.training:
+        result = run_recipe(recipe)
+    if result is None:
+        raise SystemExit("Stopped by a signal. The same command resumes.")
+    return result
+
+
+def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> None:
+    pairs = load_corpus(recipe)["test"]["translation"][:number]
+    sources = [pair["en"] for pair in pairs]
+    both = [Translator.from_pretrained(folder)(sources) for folder in (plain_output, recipe.output_dir)]
+    for pair, plain, capsules in zip(pairs, *both, strict=True):
+        print(f"\n{pair['en']}\n  plain:     {plain.text}\n  capsules:  {capsules.text}\n  reference: {pair['de']}")
+
+
+def released_checkpoint() -> Path | None:
+    """Return the released checkpoint of the clone that one stands in, else of the one that the package runs from."""
+    return next((folder / RELEASED for folder in (Path(), CLONE) if (folder / RELEASED).is_dir()), None)
+
+
+def show_released(checkpoint: Path) -> None:
+    """Translate real German with a released checkpoint, and mark what a shortened translation left out."""
+    print(f"Translating with the released model {checkpoint.name}:")
+    translator = Translator.from_pretrained(checkpoint)
+    for source, translation in zip(GERMAN, translator(GERMAN, num_beams=4, coverage=CoverageOptions()), strict=True):
+        print_coverage(source, translation.text, translation.coverage)
+    source, target = WITH_A_GAP
+    (coverage,) = translator.cover([source], [target])
+    print_coverage(source, f"{target}    (this translation was shortened by hand)", coverage)
+
+
+def print_coverage(source: str, translation: str, coverage: Coverage | None) -> None:
+    print(f"\n{source}\n  {translation}")
+    if coverage is not None:
+        missing = ", ".join(word.text for word in coverage.untranslated)
+        print(f"  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
+
+
+def show_coverage(recipe: Recipe) -> None:
+    """Print the coverage of a whole translation and of one that is cut short, if the model has coverage."""
+    translator = Translator.from_pretrained(recipe.output_dir)
+    if not getattr(translator.model, "has_coverage", False):
+        return
+    pair = load_corpus(recipe)["test"]["translation"][0]
+    words = pair["de"].split()
+    given = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
+    for target, coverage in zip(given, translator.cover([pair["en"]] * len(given), given), strict=True):
+        print_coverage(pair["en"], target, coverage)
+
+
+def draw(recipe: Recipe) -> None:
+    """Draw how the decoder routes its layers over a sentence, if it does."""
+    pair = load_corpus(recipe)["test"]["translation"][0]
+    model, tokenizer = load_checkpoint(recipe.output_dir)
+    batch = tokenizer(pair["en"], text_target=pair["de"], return_tensors="pt")
+    with torch.no_grad():
+        weights = model(**batch, output_routing_weights=True).routing_weights or {}
+    if ROUTING in weights:
+        picture = draw_layer_routing(weights[ROUTING], Path(recipe.output_dir) / "routing.png")
+        print(f"\nPicture of the routing of the decoder's layers: {picture}")
+
+
+def quickstart(method: str, output: Path, seeds: Sequence[int], epochs: float | None) -> None:
+    """Translate with the released model, then train the plain model and that of a method, and compare them."""
+    released = released_checkpoint()
+    if released is None:
+        print("No released model here: in a clone of the repository this begins with German text.")
+    else:
+        show_released(released)
+    print("\nNext: train a small plain model and a small capsule model on the embedded corpus, some minutes each.")
+    scores: dict[str, list[float]] = {"plain": [], method: []}
+    for seed in seeds:
+        suffix = "" if seed == seeds[0] else f"_seed{seed}"
+        for name in scores:
+            plain_or_not = "_plain" if name == "plain" else ""
+            folder = output.with_name(f"{output.name}{plain_or_not}{suffix}")
+            result = train(recipe_for(name, folder, seed, epochs))
+            scores[name].append(result["scores"]["test_bleu"])
+    plain_output = output.with_name(f"{output.name}_plain")
+    recipe = recipe_for(method, output, seeds[0], epochs)
+    show_translations(recipe, plain_output)
+    show_coverage(recipe)
+    draw(recipe)
+    print()
+    for name, values in scores.items():
+        each = f" ({', '.join(f'{value:.1f}' for value in values)})" if len(values) > 1 else ""
+        print(f"BLEU of {name:<12} {mean(values):5.1f}{each}")
+    print(result["signature"])
+    if len(seeds) > 1:
+        measured = {"seeds": list(seeds), "test_bleu": scores, "signature": result["signature"]}
+        print(f"Written to {write_result(output / 'seeds.json', measured)}")
+    print(f"Checkpoint: {output}. Use it: capsule-mt translate {output} --input FILE")

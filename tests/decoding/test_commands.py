@@ -1,0 +1,59 @@
+"""`capsule-mt translate` and `score` where transformers decodes."""
+
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from capsule_mt.commands import score, translate
+from capsule_mt.models.shortlist import Shortlist
+from hf_capsule_mt import Translator
+from tests.fixtures.word_for_word import sentences
+
+LINES = sentences(5, seed=5)
+
+
+@pytest.fixture
+def run(monkeypatch, capfdbinary, tmp_path):
+    def ran(command, *arguments, lines=LINES):
+        text = "".join(f"{line}\n" for line in lines).encode()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+        monkeypatch.setattr("sys.argv", ["capsule-mt", *map(str, arguments), "--cpu"])
+        assert command.main() == 0
+        return capfdbinary.readouterr().out.decode().splitlines()
+
+    monkeypatch.chdir(tmp_path)
+    return ran
+
+
+def test_translations_by_transformers_and_of_an_ensemble(run, word_for_word, tmp_path):
+    expected = run(translate, word_for_word)
+    heavy = ("--backend", "transformers", "--speed-result", "speed.json")
+    assert run(translate, word_for_word, *heavy) == expected
+    assert json.loads((tmp_path / "speed.json").read_text())["backend"] == "transformers"
+    assert run(translate, word_for_word, word_for_word, "--dtype", "float32") == expected
+    assert len(run(translate, word_for_word, "--backend", "transformers", "--dtype", "bfloat16")) == 5
+
+
+def test_scores_by_transformers(run, word_for_word):
+    pairs = [
+        f"{line}\t{one.text}"
+        for line, one in zip(LINES, Translator.from_pretrained(word_for_word)(LINES), strict=True)
+    ]
+    by_engine, by_transformers = (
+        [line.split("\t") for line in run(score, word_for_word, "--coverage", *backend, lines=pairs)]
+        for backend in ((), ("--backend", "transformers"))
+    )
+    for one, other in zip(by_engine, by_transformers, strict=True):
+        assert [one[0], one[2], *one[4:]] == [other[0], other[2], *other[4:]]
+        assert [float(one[1]), float(one[3])] == pytest.approx([float(other[1]), float(other[3])], abs=2e-4)
+
+
+def test_what_the_engine_alone_does_is_refused(run, word_for_word, tmp_path):
+    Shortlist.of_translations({}, range(43), (43, 43)).save(tmp_path / "list")
+    for option, named in ((("--int8",), "`int8=True`"), (("--shortlist", "list"), "`shortlist`")):
+        with pytest.raises(ValueError, match=f"{named} is for one float32 model on a CPU"):
+            run(translate, word_for_word, "--backend", "transformers", *option)
+    with pytest.raises(ValueError, match="--backend native cannot do it: an ensemble of 2 models"):
+        run(translate, word_for_word, word_for_word, "--backend", "native")

@@ -1,0 +1,204 @@
+"""`GenerateDecoder` equals `EngineDecoder`, and leaves to `generate()` what the engine does not know."""
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.models.loading import load_model
+from hf_capsule_mt.decoding.fast import FastTranslator
+from hf_capsule_mt.decoding.generate import GenerateDecoder
+from hf_capsule_mt.decoding.processors import ForcedEnds, TargetPrefix
+from tests.conftest import GOLDEN
+from tests.decoding.models import END, PAD, SOURCES, build
+from tests.light.models.files import golden
+
+FAMILIES = ("capsule_marian", "capsnmt", "capsule_rnmt")
+SEARCHES = {
+    "greedy": {},
+    "beam": {"num_beams": 4, "num_return_sequences": 2},
+    "long": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": "never"},
+    "early": {"num_beams": 3, "early_stopping": True, "min_new_tokens": 6},
+    "ngrams": {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [30, 40]},
+    "forced": {"num_beams": 2, "limits": [3, 9, 4, 9, 5, 9], "forces_end": [True, False] * 3},
+    "prefixes": {"num_beams": 2, "prefixes": [[50, 60], [], [70], [], [], [80]]},
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    """The engine and `generate()` of a golden checkpoint, some sources and translations of them."""
+    folder = golden(request.param, tmp_path_factory.mktemp("golden") / request.param)
+    light = load_model(folder)
+    pairs = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["pairs"][:6]
+    sources = [light.tokenizer.encode(pair["source"]).ids for pair in pairs]
+    targets = [light.tokenizer.encode_target(pair["target"]) for pair in pairs]
+    return light, GenerateDecoder(AutoModelForSeq2SeqLM.from_pretrained(folder).eval()), sources, targets
+
+
+def readings_of(light):
+    found = [Readings(guided=True)] if light.follows_past_and_future else []
+    return [*found, Readings(head=(0, 1))] if light.head_shape[0] else found
+
+
+def numbers(reading):
+    return None if reading is None else [value for values in vars(reading).values() for value in values]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_translations_are_equal(family, search):
+    light, heavy, sources, _ = family
+    options = SearchOptions(**{"limits": [30] * 6, **SEARCHES[search]})
+    for readings in (None, *readings_of(light)):
+        expected, found = (
+            decoder.translate(sources, replace(options, readings=readings)) for decoder in (light.decoder, heavy)
+        )
+        for ones, others in zip(expected, found, strict=True):
+            assert len(ones) == options.num_return_sequences
+            for one, other in zip(ones, others, strict=True):
+                assert (one.ids, one.was_cut) == (other.ids, other.was_cut)
+                assert one.score == pytest.approx(other.score, abs=1e-4)
+                assert one.received == pytest.approx(other.received, abs=1e-4)
+                assert numbers(one.guided) == pytest.approx(numbers(other.guided), abs=1e-3)
+
+
+def test_forced_passes_are_equal(family, monkeypatch):
+    light, heavy, sources, targets = family
+    ragged = [*targets[:-1], targets[-1][-1:]]  # an end alone
+    for readings in (Readings(), *readings_of(light)):
+        expected, found = (decoder.force(sources, ragged, readings) for decoder in (light.decoder, heavy))
+        for one, other in zip(expected, found, strict=True):
+            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
+            assert (one.received is None) == (other.received is None) == (readings.head is None)
+            for step, same in zip(one.received or [], other.received or [], strict=True):
+                assert step == pytest.approx(same, abs=1e-4)
+            assert numbers(one.guided) == pytest.approx(numbers(other.guided), abs=1e-3)
+    monkeypatch.setattr("hf_capsule_mt.decoding.generate.LOGITS_AT_ONCE", 1)
+    for one, other in zip(found, heavy.force(sources, ragged, readings), strict=True):  # in parts
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_forced_pass_by_hand(attention):
+    folder = GOLDEN / "capsule_marian"
+    model, eager = (
+        AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation=name).eval() for name in (attention, "eager")
+    )
+    sources, target = [[40, 50, 60, 1], [70, 1]], [90, 80, 70, 1]
+    found = GenerateDecoder(model.train()).force(sources, [target, target], Readings(head=(1, 1)))
+    assert model.training  # which dropout would change, meanwhile
+    for source, one in zip(sources, found, strict=True):
+        with torch.no_grad():
+            output = eager(
+                input_ids=torch.tensor([source]),
+                decoder_input_ids=torch.tensor([[0, *target[:-1]]]),
+                output_attentions=True,
+                use_cache=False,
+            )
+        log_probs = output.logits[0].log_softmax(dim=-1).gather(1, torch.tensor(target)[:, None])
+        assert one.log_probs == pytest.approx(log_probs[:, 0].tolist(), abs=1e-4)
+        torch.testing.assert_close(torch.tensor(one.received), output.cross_attentions[1][0, 1], atol=1e-5, rtol=1e-4)
+
+
+def test_padding_on_the_left():
+    """It changes nothing where positions do not count."""
+    right, left = (GenerateDecoder(build("rnmt_guided"), pads_left=pads_left) for pads_left in (False, True))
+    one, other = (decoder.translate(SOURCES, options(readings=Readings(guided=True))) for decoder in (right, left))
+    assert [found.ids for (found,) in one] == [found.ids for (found,) in other]
+    for (found,), (same,) in zip(one, other, strict=True):
+        assert found.score == pytest.approx(same.score, abs=1e-4)
+        assert found.guided.past == pytest.approx(same.guided.past, abs=1e-4)
+
+
+def heard(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    caplog.clear()
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def options(**given):
+    return SearchOptions(limits=[14] * len(SOURCES), suppress_tokens=[PAD], **given)
+
+
+def test_what_the_engine_does_not_know_goes_to_generate_with_one_line(caplog, monkeypatch):
+    model = build("plain")
+    plain, fast = GenerateDecoder(model), GenerateDecoder(model, fast=FastTranslator(model, int8=False))
+    lines = heard(caplog, monkeypatch)
+    for further in ({"repetition_penalty": 1.3}, {"do_sample": True, "top_k": 5}, {"logits_processor": [int]}):
+        if "logits_processor" in further:
+            further = {"logits_processor": [TargetPrefix([[5]], 1)]}
+        asked = options(further=further)
+        torch.manual_seed(3)
+        expected = plain.translate(SOURCES, asked)
+        for _ in range(2):
+            torch.manual_seed(3)
+            found = fast.translate(SOURCES, asked)
+            # these scores are a forced pass of the engine
+            for (one,), (other,) in zip(found, expected, strict=True):
+                assert one.ids == other.ids
+                assert one.score == pytest.approx(other.score, abs=1e-3)
+        name = next(iter(further))
+        (line,) = [line for line in lines() if f"`{name}" in line]
+        assert line.endswith("is left to transformers' generate().")
+    torch.manual_seed(4)
+    sampled = plain.translate(SOURCES, options(further={"do_sample": True}))
+    assert sampled != plain.translate(SOURCES, options(further={"do_sample": True}))
+
+
+def test_the_engine_alone_decodes_what_it_knows(monkeypatch):
+    model = build("guided")
+    fast = GenerateDecoder(model, fast=FastTranslator(model, int8=False))
+    monkeypatch.setattr(type(model), "generate", None)
+    monkeypatch.setattr(type(model), "forward", None)
+    ((found, _), *_) = fast.translate(SOURCES, options(num_beams=2, num_return_sequences=2, readings=Readings((1, 2))))
+    (forced, *_) = fast.force(SOURCES[:1], [found.ids], Readings(guided=True))
+    assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(found.score, abs=1e-4)
+    assert len(forced.guided.past) == len(SOURCES[0])
+
+
+def test_an_end_token_of_a_call():
+    """Any token may end a translation: nothing after it counts, and it is not cut."""
+    model = build("plain")
+    decoder = GenerateDecoder(model)
+    free = [one.ids for (one,) in decoder.translate(SOURCES, options())]
+    end = free[0][3]
+    found = [one for (one,) in decoder.translate(SOURCES, options(further={"eos_token_id": end}))]
+    for ids, one in zip(free, found, strict=True):
+        assert one.ids == (ids[: ids.index(end) + 1] if end in ids else ids)
+        assert one.was_cut == (end not in ids)
+    (forced,) = (one.log_probs for one in decoder.force(SOURCES[:1], [found[0].ids], Readings()))
+    assert found[0].score == pytest.approx(sum(forced) / len(forced), abs=1e-5)
+    endless = decoder.translate(SOURCES, options(further={"eos_token_id": -1}))
+    assert [len(one.ids) for (one,) in endless] == [14] * 4
+
+
+def test_logits_that_are_not_finite_are_an_error():
+    model = build("plain")
+    model.final_logits_bias[0, :] = float("nan")
+    with pytest.raises(ValueError, match="the model's logits are not finite"):
+        GenerateDecoder(model).translate(SOURCES, options())
+
+
+def test_a_prefix_after_the_language():
+    prefix = TargetPrefix([[5], []], first=2)
+    scores = torch.zeros(4, 8)
+    assert torch.equal(prefix(torch.zeros(4, 1), scores), scores)
+    forced = prefix(torch.zeros(4, 2), scores)
+    assert forced.isfinite().sum(dim=1).tolist() == [1, 1, 8, 8]
+    assert forced[0, 5] == 0
+    model = build("plain")
+    found = GenerateDecoder(model).translate(
+        SOURCES, options(prefixes=[[9], [], [8, 7], []], further={"forced_bos_token_id": 100})
+    )
+    assert [one.ids[:3] for (one,) in found][::2] == [[100, 9, found[0][0].ids[2]], [100, 8, 7]]
+
+
+def test_ends_that_are_forced_at_limits_of_their_own():
+    ends = ForcedEnds([1, 3], [True, False], END)
+    scores = torch.zeros(4, 8)
+    assert torch.equal(ends(torch.zeros(4, 0), scores), scores)
+    assert ends(torch.zeros(4, 3), scores).isfinite().sum(dim=1).tolist() == [1, 1, 8, 8]

@@ -1,0 +1,228 @@
+"""`pipeline("translation")`: records, laziness and settings, as transformers' own had them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from datasets import Dataset
+from transformers import AutoTokenizer, MarianMTModel, pipeline
+from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.pipelines.pt_utils import KeyDataset
+
+from capsule_mt import PrefixedText
+from capsule_mt.text.lines import coverage_record
+from hf_capsule_mt import CapsuleMarianMTModel, CoverageOptions, Translator
+from hf_capsule_mt.decoding.pipeline import restore_translation_task
+from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+from tests.fixtures.word_for_word import sentences
+
+TEXTS = ["The child sleeps.", "An old man buys twenty-three red apples at the market.", "Who laughs?", "No."]
+WORDS = sentences(12, seed=99)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(save_tiny_checkpoint(tmp_path_factory.mktemp("capsule"), layer_aggregation="em_routing"))
+
+
+@pytest.fixture(scope="module")
+def translator(checkpoint):
+    return pipeline("translation", model=checkpoint)
+
+
+@pytest.fixture(scope="module")
+def omitting(word_for_word):
+    """A pipeline and a `Translator` of a model that leaves words out."""
+    pipe = pipeline("translation", model=str(word_for_word))
+    return pipe, Translator(pipe.model, pipe.tokenizer)
+
+
+def by_hand(translator, text, **settings):
+    batch = translator.tokenizer(text, return_tensors="pt")
+    ids = translator.model.generate(**batch, **settings)
+    return translator.tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+
+def texts_of(records):
+    return [record["translation_text"] for record in records]
+
+
+def test_shapes_of_the_results(translator):
+    expected = [by_hand(translator, text)[0] for text in TEXTS]
+    assert translator(TEXTS[0]) == [{"translation_text": expected[0]}]
+    for texts in (TEXTS, tuple(TEXTS)):
+        assert translator(texts) == [{"translation_text": text} for text in expected]
+    assert translator(TEXTS, batch_size=3) == [{"translation_text": text} for text in expected]
+    several = translator(TEXTS, num_beams=3, num_return_sequences=2)
+    settings = {"num_beams": 3, "num_return_sequences": 2}
+    assert [texts_of(records) for records in several] == [by_hand(translator, text, **settings) for text in TEXTS]
+    assert translator([]) == []
+
+
+def test_lazy_inputs(translator):
+    expected = translator(TEXTS)
+    for lazy in ((text for text in TEXTS), map(str, TEXTS), KeyDataset(Dataset.from_dict({"en": TEXTS}), "en")):
+        assert [records[0] for records in translator(lazy, batch_size=2)] == expected
+    keys = translator(dict.fromkeys(TEXTS).keys())
+    assert len(keys) == len(TEXTS)  # for a progress bar
+    assert [records[0] for records in keys] == expected
+    read = []
+
+    def texts():
+        for text in TEXTS * 20:
+            read.append(text)
+            yield text
+
+    for batch_size, number in ((1, 1), (2, 64)):
+        read.clear()
+        assert next(iter(translator(texts(), batch_size=batch_size))) == expected[:1]
+        assert len(read) == number
+
+
+def test_token_ids(translator):
+    (record,) = translator(TEXTS[0], return_tensors=True)
+    assert set(record) == {"translation_token_ids"}
+    decoded = translator.tokenizer.decode(record["translation_token_ids"], skip_special_tokens=True)
+    assert decoded == by_hand(translator, TEXTS[0])[0]
+    (record,) = translator("The child sleeps. Who laughs?", return_tensors=True)
+    assert record["translation_token_ids"].tolist() == [
+        token
+        for text in ("The child sleeps.", "Who laughs?")
+        for token in translator(text, return_tensors=True)[0]["translation_token_ids"].tolist()
+    ]
+    assert translator("", return_tensors=True)[0]["translation_token_ids"].tolist() == []
+    assert set(translator(TEXTS[0], return_text=True)[0]) == {"translation_text"}
+    with pytest.raises(ValueError, match="exclude each other"):
+        translator(TEXTS[0], return_text=True, return_tensors=True)
+
+
+def test_settings_at_init_and_at_call(checkpoint, translator):
+    made = pipeline("translation", model=checkpoint, max_new_tokens=3, num_beams=2)
+    expected = [by_hand(translator, text, max_new_tokens=3, num_beams=2)[0] for text in TEXTS]
+    assert texts_of(made(TEXTS)) == texts_of(translator(TEXTS, max_new_tokens=3, num_beams=2)) == expected
+    assert pipeline("translation", model=checkpoint, int8=True).translator.fast.int8
+    with pytest.raises(ValueError, match="needs a `tokenizer`, got None"):
+        type(translator)(translator.model)
+
+
+def test_scores_are_those_of_beam_search(translator):
+    (record,) = translator(TEXTS[0], num_beams=2, max_new_tokens=6, return_scores=True)
+    output = translator.model.generate(
+        **translator.tokenizer(TEXTS[0], return_tensors="pt"),
+        num_beams=2,
+        max_new_tokens=6,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    assert record["score"] == pytest.approx(float(output.sequences_scores[0]), abs=1e-4)
+    blank, some = translator(["", "No."], return_scores=True)
+    assert (set(blank), set(some)) == ({"translation_text"}, {"translation_text", "score"})
+
+
+@pytest.mark.parametrize("task", ["translation_en_to_de", "translation_eng_Latn_to_deu_Latn"])
+def test_task_with_languages(checkpoint, translator, task):
+    named = pipeline(task, model=checkpoint)
+    assert named(TEXTS) == translator(TEXTS)
+    asked, call = [], type(named.tokenizer).__call__
+
+    def build(text, return_tensors, src_lang, tgt_lang, **options):
+        asked.append((src_lang, tgt_lang))
+        return call(named.tokenizer, text, **options)
+
+    named.tokenizer._build_translation_inputs = build
+    named("No.")
+    assert set(asked) == {tuple(task.removeprefix("translation_").split("_to_"))}
+    named("No.", tgt_lang="fr", src_lang="de")
+    assert asked[-1] == ("de", "fr")
+
+
+def test_task_settings_of_a_checkpoint(checkpoint):
+    model = CapsuleMarianMTModel.from_pretrained(checkpoint)
+    translator = pipeline("translation_en_to_de", model=model, tokenizer=AutoTokenizer.from_pretrained(checkpoint))
+    plain = translator("translate English to German: No.", max_new_tokens=4, split_sentences=False)
+    settings = {"prefix": "translate English to German: ", "max_new_tokens": 4}
+    model.config.task_specific_params = {"translation_en_to_de": settings}
+    assert translator("No.") == plain
+
+
+def test_any_other_model(tmp_path):
+    save_tiny_marian(tmp_path)
+    translator = pipeline("translation", model=str(tmp_path))
+    assert isinstance(translator.model, MarianMTModel)
+    assert texts_of(translator(TEXTS)) == [by_hand(translator, text)[0] for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        (CoverageOptions(), {"return_coverage": True}),
+        (CoverageOptions(method="deletion"), {"return_coverage": True, "coverage_method": "deletion"}),
+        (CoverageOptions(threshold=0.9), {"coverage_threshold": 0.9}),
+        (CoverageOptions(0.9, 4), {"coverage_threshold": 0.9, "coverage_retry": 4}),
+        (CoverageOptions(weight=5.0), {"coverage_weight": 5.0, "num_beams": 4, "return_coverage": True}),
+    ],
+)
+def test_coverage_is_that_of_the_translator(omitting, options, parameters):
+    pipe, translator = omitting
+    settings = {"num_beams": parameters["num_beams"]} if "num_beams" in parameters else {}
+    records = pipe(WORDS, batch_size=6, **parameters)
+    for one, record in zip(translator(WORDS, batch_size=6, coverage=options, **settings), records, strict=True):
+        assert record["translation_text"] == one.text
+        assert record["coverage"] == coverage_record(one.coverage, options.threshold)
+        json.dumps(record["coverage"])
+    if options.threshold is not None:
+        below = [record["coverage"]["sentences"][0]["below_threshold"] for record in records]
+        assert below == [record["coverage"]["score"] < 0.9 for record in records]
+    (unasked,) = pipe(WORDS[0], coverage_weight=5.0, num_beams=4)
+    assert set(unasked) == {"translation_text"}
+
+
+def test_a_text_with_a_prefix(omitting):
+    pipe, translator = omitting
+    texts = [PrefixedText(WORDS[0], "ERIF OMAB"), WORDS[1]]
+    for options in ({}, {"num_beams": 3}):
+        assert texts_of(pipe(texts, **options)) == [one.text for one in translator(texts, **options)]
+
+
+def test_a_saved_pipeline_needs_no_remote_code(translator, tmp_path):
+    translator.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.glob("*.py")] == ["modeling_hf_capsule_mt.py"]  # no pipeline
+    assert "custom_pipelines" not in (tmp_path / "config.json").read_text()
+    assert pipeline("translation", model=str(tmp_path))(TEXTS) == translator(TEXTS)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"bytes", ["a", None], [["a"]], {"text": "a"}, [b"a"], 2.5])
+def test_what_is_no_text(translator, wrong):
+    with pytest.raises(ValueError, match="the pipeline translates strings and lists of strings, got a"):
+        translator(wrong)
+
+
+def test_what_is_refused(translator):
+    for parameters, message in (
+        ({"num_beams": 0}, "`num_beams` must be at least 1, got 0"),
+        ({"coverage_threshold": 0.5, "coverage_retry": 1}, "`retry_beams` must be at least 2, got 1"),
+        ({"coverage_retry": 4}, r"`retry_beams` \(4\) needs a `threshold`"),
+        ({"coverage_weight": 1.0}, "`num_beams` is 1"),
+        ({"return_coverage": True, "coverage_method": "guided"}, '"guided"` needs a model with guided routing'),
+        ({"return_coverage": True, "coverage_method": "delete"}, "must be auto, attention, guided or deletion"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translator("No.", **parameters)
+    with pytest.raises(KeyError):
+        pipeline("translate", model=translator.model, tokenizer=translator.tokenizer)
+
+
+def test_an_existing_task_is_left_alone(monkeypatch):
+    tasks = {"translation": "native"}
+    monkeypatch.setattr(PIPELINE_REGISTRY, "supported_tasks", tasks)
+    restore_translation_task()
+    assert tasks == {"translation": "native"}
+
+
+def test_without_the_package_the_task_is_gone():
+    # if this fails, transformers has the task again, and ours must step back
+    program = "from transformers.pipelines import PIPELINE_REGISTRY as tasks; print(*tasks.supported_tasks)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "text-generation" in done.stdout.split()
+    assert "translation" not in done.stdout.split()

@@ -1,0 +1,440 @@
+"""`hf_capsule_mt.Translator`: any model and tokenizer of transformers behind the light one."""
+
+import copy
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import sentencepiece
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    EvalPrediction,
+    GenerationConfig,
+    MarianTokenizer,
+    NllbTokenizer,
+    pipeline,
+)
+
+import capsule_mt
+import hf_capsule_mt
+from capsule_mt import PrefixedText, UnsupportedModelError
+from capsule_mt.text.segments import Segmenter
+from capsule_mt.text.words import source_words, words_of
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
+from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, token_offsets
+from hf_capsule_mt.evaluation.metrics import compute_metrics
+from hf_capsule_mt.modeling.vocabulary import decode_target
+from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for, tiny_tokenizer
+from tests.fixtures.word_for_word import sentences
+
+TEXTS = sentences(6, seed=99)
+TEXT = "An old man buys twenty-three red apples at the market."
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    torch.manual_seed(0)
+    return str(save_tiny_checkpoint(tmp_path_factory.mktemp("plain")))
+
+
+@pytest.fixture(scope="module")
+def fast(word_for_word):
+    return Translator.from_pretrained(word_for_word, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def slow(word_for_word):
+    return Translator.from_pretrained(word_for_word, device="cpu", backend="transformers")
+
+
+def assert_close(found, expected, tolerance=1e-4):
+    assert (found.text, found.segments) == (expected.text, expected.segments)
+    assert found.score == pytest.approx(expected.score, abs=tolerance)
+    if expected.coverage is not None:
+        assert found.coverage.score == pytest.approx(expected.coverage.score, abs=tolerance)
+        for one, other in zip(found.coverage.words, expected.coverage.words, strict=True):
+            assert (one.text, one.start, one.end, one.marked) == (other.text, other.start, other.end, other.marked)
+            assert one.covered == pytest.approx(other.covered, abs=tolerance)
+            assert (one.past is None) == (other.past is None)
+
+
+# ---- what decodes
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_beams": 4, "length_penalty": 0.0},
+        {"num_beams": 3, "no_repeat_ngram_size": 1, "min_new_tokens": 6},
+        {"max_new_tokens": 2},
+        {"coverage": CoverageOptions()},
+        {"coverage": CoverageOptions(method="attention")},
+        {"coverage": CoverageOptions(method="deletion")},
+        {"coverage": CoverageOptions(threshold=0.9, retry_beams=4)},
+        {"coverage": CoverageOptions(weight=5.0), "num_beams": 4},
+    ],
+)
+def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, fast, slow, options, monkeypatch):
+    light = capsule_mt.Translator.from_pretrained(word_for_word)
+    curves = {"attention": {"head": [1, 2]}} if options.get("coverage") == CoverageOptions(method="attention") else {}
+    light.loaded.calibration = curves
+    for translator in (fast, slow):
+        monkeypatch.setattr(translator.model.config, "coverage_calibration", curves)
+    assert (light.backend, fast.backend, slow.backend) == ("native", "native", "transformers")
+    expected = slow(TEXTS, batch_size=4, **options)
+    with monkeypatch.context() as patched:  # the engine makes no second pass
+        patched.delattr(type(fast.model.model), "forward")
+        for one, other, third in zip(
+            fast(TEXTS, batch_size=4, **options), light(TEXTS, **options), expected, strict=True
+        ):
+            assert_close(one, third)
+            assert_close(other, third)
+
+
+def test_several_translations_with_prefixes(fast, slow):
+    texts = [PrefixedText(TEXTS[0], "ERIF OMAB"), PrefixedText(TEXTS[1], "OMED"), TEXTS[2]]
+    for options in ({}, {"num_beams": 3}, {"num_beams": 3, "num_return_sequences": 2}):
+        for one, other in zip(fast(texts, batch_size=3, **options), slow(texts, batch_size=3, **options), strict=True):
+            for found, expected in zip(
+                *(each if isinstance(each, list) else [each] for each in (one, other)), strict=True
+            ):
+                assert_close(found, expected)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_prefix_is_what_generate_is_given(fast, num_beams):
+    model, tokenizer = fast.model, fast.tokenizer
+    source = tokenizer(TEXTS[0], return_tensors="pt")
+    start = [model.config.decoder_start_token_id, *tokenizer.convert_tokens_to_ids(["ERIF", "OMAB"])]
+    source["decoder_input_ids"] = torch.tensor([start])
+    ids = model.generate(**source, num_beams=num_beams, max_length=13)
+    found = fast(PrefixedText(TEXTS[0], "ERIF OMAB"), num_beams=num_beams)
+    assert found.text == tokenizer.decode(ids[0], skip_special_tokens=True)
+
+
+def test_backends(plain):
+    fast = Translator.from_pretrained(plain, device="cpu")
+    slow = Translator.from_pretrained(plain, device="cpu", backend="transformers")
+    assert (fast.fast.backend, slow.fast) == ("native", None)
+    assert fast(TEXT, repetition_penalty=1.5).text == slow(TEXT, repetition_penalty=1.5).text != fast(TEXT).text
+    in_bfloat16 = Translator.from_pretrained(plain, device="cpu", dtype=torch.bfloat16)
+    assert in_bfloat16.fast is None
+    for options, named in (
+        ({"backend": "native", "ensemble": [plain]}, r"`backend='native'` is for one float32 .* 2 models"),
+        ({"int8": True, "ensemble": [plain]}, r"`int8=True` is for one float32 model on a CPU"),
+        ({"int8": True, "backend": "transformers"}, r"`int8=True` is for .* another `backend`"),
+        ({"backend": "onnx"}, "`backend` must be 'auto', 'native' or 'transformers', got 'onnx'"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            Translator.from_pretrained(plain, device="cpu", **options)
+    native = Translator.from_pretrained(plain, device="cpu", backend="native")
+    with pytest.raises(ValueError, match=r'`backend="native"` does not take `repetition_penalty=1.5`'):
+        native(TEXT, repetition_penalty=1.5)
+
+
+def test_a_model_that_the_engine_does_not_know(plain):
+    """`generate()` decodes it, unless the engine is asked for."""
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(plain), AutoTokenizer.from_pretrained(plain)
+    layer = model.model.decoder.layers[0]
+    layer.__class__ = type("OtherLayer", (type(layer),), {})
+    other = Translator(model, tokenizer)
+    assert (other.backend, other.fast) == ("transformers", None)
+    assert_close(other(TEXT, num_beams=2), Translator.from_pretrained(plain, device="cpu")(TEXT, num_beams=2))
+    with pytest.raises(UnsupportedModelError, match="OtherLayer has no fast form"):
+        Translator(model, tokenizer, backend="native")
+    with pytest.raises(ValueError, match="`int8=True` needs the native engine, which does not take a CapsuleMarian"):
+        Translator(model, tokenizer, int8=True)
+
+
+def test_int8(word_for_word, fast):
+    rounded, texts = Translator.from_pretrained(word_for_word, device="cpu", int8=True), sentences(40, seed=99)
+    pairs = list(zip(rounded(texts, num_beams=4, batch_size=8), fast(texts, num_beams=4, batch_size=8), strict=True))
+    assert sum(one.text == other.text for one, other in pairs) >= 0.9 * len(texts)
+    assert max(abs(one.score - other.score) for one, other in pairs) > 0
+
+
+def test_half_weights_are_computed_in_float32_on_a_cpu(word_for_word, tmp_path):
+    AutoModelForSeq2SeqLM.from_pretrained(word_for_word).half().save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(word_for_word).save_pretrained(tmp_path)
+    translator = Translator.from_pretrained(tmp_path, device="cpu", int8=True)
+    assert translator.model.dtype == torch.float32
+    assert translator("balu bamo", num_beams=2).text == "ULAB OMAB"
+    assert Translator.from_pretrained(tmp_path, device="cpu", dtype=torch.float16).model.dtype == torch.float16
+
+
+def test_a_pair_and_any_other_model(tmp_path):
+    save_tiny_marian(tmp_path)
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    ids = model.eval().generate(**tokenizer(TEXT, return_tensors="pt"), num_beams=2)
+    translator = Translator(model.train(), tokenizer)
+    assert translator(TEXT, num_beams=2).text == tokenizer.decode(ids[0], skip_special_tokens=True)
+    assert not model.training
+    with pytest.raises(ValueError, match='"guided"` needs a model with guided routing, got a MarianMTModel'):
+        translator(TEXT, coverage=CoverageOptions(method="guided"))
+    words = translator(TEXT, num_beams=2, coverage=CoverageOptions(threshold=0.9, retry_beams=3)).coverage.words
+    assert [word.text for word in words] == [*TEXT[:-1].split(), "."]
+    assert all(0 <= word.covered <= 1 for word in words)
+    with pytest.raises(AttributeError, match="`loaded` follows `model` and `tokenizer`"):
+        translator.loaded = translator.loaded
+
+
+# ---- how it is asked
+@pytest.mark.parametrize("own", [8, None])
+@pytest.mark.parametrize(
+    ("given", "in_config"),
+    [
+        ({"max_length": 5}, False),
+        ({"max_new_tokens": None, "max_length": 5}, False),
+        ({"max_new_tokens": 3, "max_length": 9}, False),
+        ({"max_length": 7}, True),
+        ({"max_new_tokens": 4}, True),
+    ],
+)
+def test_the_limit_is_that_of_generate(fast, own, given, in_config):
+    model = copy.deepcopy(fast.model)
+    model.generation_config.max_new_tokens = own
+    end = [model.generation_config.eos_token_id]
+    never_ends = (
+        {"generation_config": GenerationConfig(**given, suppress_tokens=end)}
+        if in_config
+        else {**given, "suppress_tokens": end}
+    )
+    made = model.generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"), **never_ends)
+    found = Translator(model, fast.tokenizer)(TEXTS[0], **never_ends)
+    assert found.token_ids == tuple(made[0].tolist())
+    assert found.was_cut
+
+
+def test_a_generation_config_and_options_that_limit_nothing(fast):
+    expected = fast(TEXTS[0], num_beams=2)
+    assert fast(TEXTS[0], generation_config=GenerationConfig(num_beams=2)) == expected
+    for given in ({"max_time": 60.0}, {"stopping_criteria": []}):
+        assert_close(fast(TEXTS[0], num_beams=2, **given), expected)
+
+
+def test_languages_and_settings_of_the_task(plain):
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(plain), AutoTokenizer.from_pretrained(plain)
+    settings = {"prefix": "translate English to German: ", "max_new_tokens": 4}
+    expected = Translator(model, tokenizer)(
+        "translate English to German: No.", max_new_tokens=4, split_sentences=False
+    )
+    model.config.task_specific_params = {"translation_en_to_de": settings}
+    translator = Translator(model, tokenizer, task="translation_en_to_de")
+    assert translator("No.").text == expected.text
+    segment = translator("No.").segments[0]
+    assert (segment.start, segment.end, segment.source_ids) == (0, 3, expected.segments[0].source_ids)
+    assert [word.text for word in translator("No.", coverage=CoverageOptions()).coverage.words] == ["No", "."]
+    scored = translator.score(["No."], [expected.text])[0]
+    assert scored.segments[0].source_ids == expected.segments[0].source_ids
+
+
+def test_a_tokenizer_with_languages(plain):
+    """As those of NLLB and mBART: it says what a source is, and which token a translation begins with."""
+    translator = Translator.from_pretrained(plain, device="cpu", task="translation_en_to_de")
+    asked, call = [], type(translator.tokenizer).__call__
+
+    def build(text, return_tensors, src_lang, tgt_lang, **options):
+        asked.append((src_lang, tgt_lang))
+        return {**call(translator.tokenizer, text, **options), "forced_bos_token_id": 300}
+
+    translator.tokenizer._build_translation_inputs = build
+    found = translator("The child sleeps.", tgt_lang="fr", src_lang="de")
+    assert found.token_ids[1] == 300
+    assert set(asked) == {("de", "fr")}
+    assert translator(PrefixedText("The child sleeps.", "Das"), max_new_tokens=6).text.find("Das") > 0
+    assert set(asked[-2:]) == {("en", "de")}
+
+
+@pytest.fixture
+def nllb():
+    """A tokenizer of NLLB without words, whose translations begin with their language."""
+    return NllbTokenizer()
+
+
+def test_a_given_translation_has_its_language(nllb):
+    tokenizer = TransformersTokenizer(nllb, "eng_Latn", "deu_Latn")
+    german, english = nllb.convert_tokens_to_ids(["deu_Latn", "eng_Latn"])
+    assert tokenizer.encode("no").ids[0] == english
+    assert tokenizer.settings == {"forced_bos_token_id": german}
+    assert tokenizer.encode_target("nein")[-1] == nllb.eos_token_id
+    assert tokenizer.labels("nein") == [german, *tokenizer.encode_target("nein")]
+
+
+def test_a_language_that_the_tokenizer_lacks_is_refused(nllb):
+    with pytest.raises(ValueError, match="`tgt_lang` 'de' is no language of NllbTokenizer; it has deu_Latn"):
+        segmenter(nllb, src_lang="eng_Latn", tgt_lang="de").document("no")
+    nllb.add_tokens(["tyv_Cyrl"])
+    for name in ("eng_Latn", "tyv_Cyrl", None):
+        check_language(nllb, "src_lang", name)
+    nllb.add_special_tokens({"additional_special_tokens": ["tyv_Cyrl"]})
+    check_language(nllb, "src_lang", "eng_Latn")
+
+
+def test_words_that_a_translation_must_contain(fast, tmp_path):
+    """transformers leaves them to code from the Hub, here from a folder."""
+    wanted = [[23, 24]]
+    for name, backend in (("force_words_ids", "auto"), ("constraints", "transformers")):
+        strict = Translator(fast.model, fast.tokenizer, backend=backend)
+        with pytest.raises(ValueError, match=f"`{name}`.*constrained-beam-search.*PrefixedText"):
+            strict(TEXTS[0], num_beams=2, **{name: wanted})
+    (tmp_path / "custom_generate").mkdir()
+    code = """
+def generate(model, inputs=None, force_words_ids=None, **kwargs):
+    sequences = model.generate(**{name: kwargs[name] for name in ("input_ids", "attention_mask")}, max_length=13)
+    sequences[:, 1] = force_words_ids[0][0]
+    return sequences
+"""
+    (tmp_path / "custom_generate" / "generate.py").write_text(code)
+    hub = {"custom_generate": str(tmp_path), "trust_remote_code": True}
+    found = fast(TEXTS[0], num_beams=2, force_words_ids=wanted, **hub)
+    assert found.token_ids[1] == 23
+    assert found.score is not None
+
+
+def test_curves_that_a_stock_marian_keeps(tmp_path):
+    save_tiny_marian(tmp_path)
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    model.config.coverage_calibration = {
+        "deletion": {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0, 0], [1, 1]]}
+    }
+    model.save_pretrained(tmp_path)
+    covered = Translator.from_pretrained(tmp_path, device="cpu")("No.", coverage=CoverageOptions()).coverage
+    assert 0.2 <= covered.words[0].covered <= 0.8
+
+
+def test_curves_are_checked():
+    curves = {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
+    with pytest.raises(ValueError, match="`coverage_calibration` has the curves"):
+        CapsuleMarianConfig(coverage_calibration={"guided": {"words": [[0, 0]]}})
+    with pytest.raises(ValueError, match="a layer below 3 and a head below 4, got \\[3, 0\\]"):
+        CapsuleMarianConfig(
+            decoder_layers=3, decoder_attention_heads=4, coverage_calibration={"attention": curves | {"head": [3, 0]}}
+        )
+
+
+# ---- tokenizers
+def segmenter(tokenizer, **options):
+    languages = (options.get("src_lang"), options.get("tgt_lang"))
+    return Segmenter(TransformersTokenizer(tokenizer, *languages), None, **options)
+
+
+@pytest.fixture
+def unequal(tmp_path):
+    """A `MarianTokenizer` of 7 source tokens, the last of them the padding, and of 10 target tokens."""
+    vocabularies = {}
+    for side, text in (("source", "one two three four"), ("target", "eins zwei drei vier fuenf sechs sieben")):
+        model = tmp_path / f"{side}.spm"
+        with open(model, "wb") as stream:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter([text]),
+                model_writer=stream,
+                model_type="word",
+                vocab_size=20,
+                hard_vocab_limit=False,
+                pad_id=-1,
+                bos_id=-1,
+                eos_id=0,
+                unk_id=1,
+                minloglevel=2,
+            )
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        tokens = [*(processor.id_to_piece(number) for number in range(processor.get_piece_size())), "<pad>"]
+        vocabularies[side] = {token: number for number, token in enumerate(tokens)}
+        (tmp_path / f"{side}.json").write_text(json.dumps(vocabularies[side]))
+    files = [str(tmp_path / name) for name in ("source.spm", "target.spm", "source.json", "target.json")]
+    return MarianTokenizer(*files, separate_vocabs=True), vocabularies["target"]
+
+
+def test_every_sentence_has_the_language_of_its_text(unequal):
+    tokenizer, _ = unequal
+    tokenizer.encoder |= {">>fra<<": 20, ">>ita<<": 21}
+    tokenizer.supported_language_codes = [">>fra<<", ">>ita<<"]
+    tokenizer.decoder = {number: token for token, number in tokenizer.encoder.items()}
+    text = ">>fra<< One two. >>ita<< Three four. Two two."
+    pieces = segmenter(tokenizer).document(text).pieces
+    assert [text[piece.span.start : piece.span.end] for piece in pieces] == ["One two.", "Three four.", "Two two."]
+    assert [piece.ids[0] for piece in pieces] == [20, 21, 20]
+    text = "one  two"
+    (piece,) = segmenter(tokenizer, tgt_lang="ita", with_words=True).document(text).pieces
+    assert piece.ids[0] == 21
+    assert [text[word.span.start : word.span.end] for word in piece.words] == ["one", "two"]
+    assert segmenter(tokenizer).document(">>fra<< ").pieces == []
+
+
+def test_places_in_text_that_the_tokenizer_normalises(unequal):
+    tokenizer, _ = unequal
+    for text in ("one            two three", "one" + "\u200b" * 10 + " two three", "one \uff54wo \u2003 three"):
+        ids = tokenizer(text)["input_ids"]
+        places = [place and text[slice(*place)] for place in token_offsets(tokenizer, text, ids, "")]
+        assert places[-2] == "three", (text, places)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_offsets_of_subwords(fast):
+    tokenizer = tiny_tokenizer()
+    text = "The 🙂 café's twenty-three apples."
+    token_ids = tokenizer(text)["input_ids"]
+    known = SimpleNamespace(
+        is_fast=False,
+        unk_token_id=None,
+        all_special_ids=tokenizer.all_special_ids,
+        convert_ids_to_tokens=tokenizer.convert_ids_to_tokens,
+    )
+    offsets = token_offsets(tokenizer if fast else known, text, token_ids, "")
+    assert len(offsets) == len(token_ids)
+    words = {text[span.start : span.end]: tokens for span, tokens in words_of(text, offsets)}
+    expected = ["The", "🙂", "café's", "twenty-three", "apples", "."]
+    assert list(words) == [word for word in expected if fast or word != "🙂"]  # whose bytes say nothing of it
+    assert tokenizer.decode([token_ids[n] for n in words["twenty-three"]]) == "twenty-three"
+    assert token_ids.index(tokenizer.eos_token_id) not in {n for tokens in words.values() for n in tokens}
+
+
+def test_unknown_tokens_of_a_tokenizer_that_knows_no_places():
+    pieces = {4: "▁The", 3: "<unk>", 5: "▁man", 6: "s", 2: "</s>"}
+    tokenizer = SimpleNamespace(
+        is_fast=False,
+        all_special_ids=[2, 3],
+        unk_token_id=3,
+        convert_ids_to_tokens=lambda ids: [pieces[token_id] for token_id in ids],
+    )
+    text, token_ids = "The 老老老老老老老老老老老老 mans 🙂", [4, 3, 5, 6, 3, 2]
+    words = source_words(text, token_offsets(tokenizer, text, token_ids, ""), token_ids, 3)
+    assert [(text[word.span.start : word.span.end], word.is_unknown, word.is_mark) for word in words] == [
+        ("The", False, False),
+        ("老" * 12, True, False),
+        ("mans", False, False),
+        ("🙂", True, True),
+    ]
+
+
+@pytest.mark.parametrize("start", ["<pad>", "the source's <pad>"])
+def test_vocabularies_of_unequal_size(unequal, start):
+    tokenizer, target = unequal
+    start_id = target.get(start, tokenizer.pad_token_id)
+    (word,) = [token for token, number in target.items() if number == tokenizer.pad_token_id]
+    config = CapsuleMarianConfig(
+        **sizes_for(tokenizer) | {"decoder_start_token_id": start_id, "decoder_vocab_size": len(target)},
+        share_encoder_decoder_embeddings=False,
+    )
+    model = CapsuleMarianMTModel(config)
+    with torch.no_grad():
+        model.final_logits_bias[0, target[word]] = 1000.0
+    (piped,) = pipeline("translation", model=model, tokenizer=tokenizer)("one two", max_new_tokens=3)
+    expected = " ".join([word.removeprefix("▁")] * 3)
+    assert piped["translation_text"] == expected
+    scored = Translator(model, tokenizer).score(["one two"], [expected])[0]
+    assert scored.segments[0].target_ids == (start_id, *[target[word]] * 3, target["</s>"])
+    sequence = torch.tensor([start_id, *[target[word]] * 3, target["</s>"], config.pad_token_id])
+    assert decode_target(tokenizer, sequence) == expected
+    labels = torch.cat([sequence[1:5], torch.tensor([-100])])[None]
+    for_trainer = EvalPrediction(sequence[None].numpy(), labels.numpy())
+    scores = compute_metrics(tokenizer, ["chrf"], partial(decode_target, tokenizer))(for_trainer)
+    assert scores == {"chrf": 100, "generated_tokens": 4}
+    with pytest.raises(ValueError, match="`decode` must be given"):
+        compute_metrics(tokenizer)
+
+
+def test_it_is_public():
+    assert {"Translator", "CoverageOptions"} <= set(hf_capsule_mt.__all__)

@@ -1,0 +1,50 @@
+"""A decoder without a model, for tests of what is around one."""
+
+from capsule_mt import Translator
+from capsule_mt.engine.search import Forced, Hypothesis
+from capsule_mt.models.model import LoadedModel
+from tests.light.text.words import Words
+
+END = 1
+
+
+class Echo:
+    """Answers with the tokens of the source; `calls` are its sources and options.
+
+    With `lost` of them and one beam, each translation lacks so many words at its end. The hypothesis of rank r lacks r
+    words more, and what is attended to is what is there.
+    """
+
+    def __init__(self, lost=0):
+        self.lost, self.calls, self.forced = lost, [], []
+
+    def translate(self, sources, options):
+        self.calls.append((list(sources), options))
+        found = []
+        for source, limit in zip(sources, options.limits, strict=True):
+            first = self.lost if options.num_beams == 1 else 0
+            ranks = range(first, first + options.num_return_sequences)
+            found.append([self.hypothesis(source, rank, limit) for rank in ranks])
+        return found
+
+    def hypothesis(self, source, lost, limit):
+        kept = len(source) - 1 - lost
+        ids = [*source[:kept], END][:limit]
+        received = [1.0 if place < kept else 0.0 for place in range(len(source))]
+        return Hypothesis(ids, -1.0 - lost, len(ids) >= limit, received)
+
+    def force(self, sources, targets, readings):
+        """A token is as probable as it is in the source: e^-1 if it is there, e^-3 if not."""
+        self.forced.append((list(sources), [list(target) for target in targets]))
+        found = []
+        for source, target in zip(sources, targets, strict=True):
+            received = [[float(token == own) for own in source] for token in target]
+            log_probs = [-1.0 if token in source else -3.0 for token in target]
+            found.append(Forced(log_probs, received if readings.head is not None else None))
+        return found
+
+
+def translator(decoder=None, tokenizer=None, **facts):
+    """A light translator without a model, which attends by head (0, 0)."""
+    facts = {"calibration": {"attention": {"head": [0, 0]}}, "head_shape": (1, 1), "start": 0, "end": END} | facts
+    return Translator(LoadedModel(decoder or Echo(), tokenizer or Words(), name="an echo", pad=END, **facts))

@@ -1,0 +1,519 @@
+"""`capsule-mt translate` and `capsule-mt score`: files and pipes, lines that fail, runs that resume. No torch."""
+
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from capsule_mt import CoverageOptions, Translator
+from capsule_mt.commands import score, translate
+from capsule_mt.models.shortlist import Shortlist
+from capsule_mt.text.line_failures import Failure
+from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
+from capsule_mt.text.lock import lock_output
+from capsule_mt.text.windows import WindowedOutput
+from tests.conftest import device_like
+from tests.fixtures.word_for_word import sentences
+from tests.light.models.files import read_header, write_file
+
+ROOT = Path(__file__).parents[2]
+LINES = sentences(7, seed=5)
+SOURCES = [*LINES[:5], ""]
+TOO_LONG = " ".join(sentences(20, seed=6))  # for the 32 positions of the model, where it is not split
+REASON = "ValueError: a source of"
+FORBIDDEN = ("torch", "transformers", "numpy", "huggingface_hub", "safetensors", "tqdm", "hf_capsule_mt")
+ALONE = f"""
+import runpy, sys
+
+class Forbids:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {FORBIDDEN}:
+            raise AssertionError(f"{{name}} was imported")
+
+sys.meta_path.insert(0, Forbids())
+sys.argv[0] = "capsule-mt"
+runpy.run_module("capsule_mt", run_name="__main__")
+"""
+
+
+def alone(*arguments, text=""):
+    """Run `python -m capsule_mt`, which may import nothing but itself, the standard library and tokenizers."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_it_needs_no_other_package(word_for_word, tmp_path):
+    model = Translator.from_pretrained(word_for_word)
+    expected = model(LINES, coverage=CoverageOptions())
+    text = "".join(f"{line}\n" for line in LINES)
+    printed, progress = alone("translate", word_for_word, "--coverage", tmp_path / "covered.jsonl", text=text)
+    assert printed == [one.text for one in expected]
+    assert progress == ""
+    records = [json.loads(line) for line in (tmp_path / "covered.jsonl").read_text().splitlines()]
+    assert records == [{"line": n, **coverage_record(one.coverage)} for n, one in enumerate(expected)]
+    pairs = "".join(f"{line}\t{one.text}\n" for line, one in zip(LINES, expected, strict=True))
+    printed, _ = alone("score", word_for_word, "--coverage", "--batch-tokens", 1, text=pairs)
+    for line, one in zip(printed, expected, strict=True):
+        _, mean, tokens, covered, left, repeated = line.split("\t")
+        assert float(mean) == pytest.approx(one.score, abs=1e-3)
+        assert int(tokens) == len(one.segments[0].target_ids) - 1
+        assert float(covered) == pytest.approx(one.coverage.score, abs=1e-3)
+        assert (left.split(), repeated) == ([word.text for word in one.coverage.untranslated], "")
+    assert alone("--version")[0][0].startswith("capsule-mt ")
+
+
+# ---- translate
+@pytest.fixture
+def run(word_for_word, monkeypatch, capfdbinary, tmp_path):
+    """Translate; return the exit code, what was printed and the complaints."""
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    def translated(*arguments, lines=(), model=word_for_word, killed_in=None):
+        text = "".join(f"{line}\n" for line in lines).encode()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+        monkeypatch.setattr("sys.argv", [str(word) for word in ("capsule-mt", model, "--no-split", *arguments)])
+        if killed_in is not None:
+            with monkeypatch.context() as patched:
+                patched.setattr(WindowedOutput, killed_in, stop)
+                with pytest.raises(KeyboardInterrupt):
+                    translate.main()
+            capfdbinary.readouterr()
+            return None
+        code = translate.main()
+        printed, complaints = capfdbinary.readouterr()
+        return code, printed.decode().split("\n")[:-1], complaints.decode()
+
+    monkeypatch.chdir(tmp_path)
+    return translated
+
+
+@pytest.fixture
+def expected(run):
+    return run(lines=LINES)[1]
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
+    lines = [*LINES[:2], TOO_LONG, *LINES[2:], "", TOO_LONG]
+    wanted = [*expected[:2], "", *expected[2:], "", ""]
+    code, printed, complaints = run("--coverage", "c.jsonl", "--window", 4, lines=lines)
+    assert (code, printed) == (3, wanted)
+    for number in (3, 10):
+        assert complaints.count(f"stdin, line {number}: {REASON}") == 1
+    assert "2 lines could not be translated" in complaints
+    rows = [json.loads(row) for row in lines_of(tmp_path / "c.jsonl")]
+    assert [row["line"] for row in rows] == list(range(10))
+    assert [row["line"] for row in rows if row.get("error", "").startswith(REASON)] == [2, 9]
+    assert sum("score" in row for row in rows) == 8
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    code, _, complaints = run("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 4)
+    assert (code, lines_of(tmp_path / "out")) == (3, wanted)
+    assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
+    assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t"
+
+
+def test_n_best_and_the_speed(run, word_for_word, tmp_path):
+    arguments = ("--num-beams", 2, "--n-best", 2, "--speed-result", "speed.json", "--recipe", "recipes/tiny.yaml")
+    code, printed, _ = run(*arguments, lines=[LINES[0], TOO_LONG])
+    assert code == 3
+    found = Translator.from_pretrained(word_for_word)(LINES[0], num_beams=2, num_return_sequences=2)
+    assert printed[:2] == [f"0 ||| {one.text} ||| {one.score:.4f}" for one in found]
+    assert printed[2:] == ["1 |||  ||| -inf"] * 2
+    result = json.loads((tmp_path / "speed.json").read_text())
+    assert (result["kind"], result["sentences"], result["backend"], result["num_beams"]) == ("speed", 2, "native", 2)
+    assert result["sentences_per_second"] > 0
+
+
+def test_target_prefixes_by_line(run, expected):
+    prefix = expected[1].split()[0]
+    lines = [f"{LINES[0]}\t{prefix}", f"{LINES[1]}\t", LINES[2], f"{LINES[3]}\ta\tb"]
+    code, printed, complaints = run("--target-prefix", lines=lines)
+    assert code == 3
+    assert printed[0].startswith(f"{prefix} ")
+    assert printed[1:] == [*expected[1:3], ""]
+    assert "stdin, line 4: ValueError: --target-prefix takes TEXT<tab>PREFIX, got 3 columns" in complaints
+
+
+def test_what_is_kept(run, capfdbinary):
+    lines = ["balu <b>bamo</b>", "", "<i>balu</i> {x}"]
+    _, printed, _ = run("--keep", "tags,placeholders", lines=lines)
+    assert printed[:2] == ["ULAB <b>OMAB</b>", ""]
+    assert printed[2].count("<i>") == printed[2].count("</i>") == printed[2].count("{x}") == 1
+    with pytest.raises(SystemExit):
+        run("--keep", "tag")
+    assert "takes tags,urls,placeholders,numbers or some of them, got 'tag'" in capfdbinary.readouterr().err.decode()
+
+
+def test_strict_stops_at_the_first(run, tmp_path):
+    (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG, LINES[0]]))
+    with pytest.raises(ValueError, match="in, line 8: ValueError: a source of"):
+        run("--input", "in", "--output", "out", "--strict")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_run_resumes_and_tells_of_lines_that_failed_before(run, expected, monkeypatch, tmp_path):
+    (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG]))
+    arguments = ("--input", "in", "--output", "out", "--window", 3)
+    run(*arguments, killed_in="finish")
+    with monkeypatch.context() as patched:
+        patched.delattr(WindowedOutput, "write")  # everything is there
+        code, _, complaints = run(*arguments)
+    assert (code, lines_of(tmp_path / "out")) == (3, [*expected, ""])
+    assert complaints.count(f"in, line 8: {REASON}") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_a_killed_process_is_taken_up_again(run, word_for_word, expected, tmp_path):
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES * 100))
+    arguments = ("--no-split", "--input", "in", "--output", "out", "--window", 7)
+    first = subprocess.Popen(
+        [sys.executable, "-m", "capsule_mt", "translate", word_for_word, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    parts, deadline = tmp_path / "out.parts", time.monotonic() + 120
+    while not list(parts.glob("00000002-*.part")) and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert not (tmp_path / "out").exists()
+    assert 3 <= len(list(parts.glob("*.part"))) < 100
+    assert run(*arguments)[0] == 0
+    assert lines_of(tmp_path / "out") == expected * 100
+    assert not parts.exists()
+
+
+def negated(file):
+    """Change the sign of the first number of a file of weights."""
+    header, data = read_header(file)
+    write_file(file, header, bytes([data[0], data[1] ^ 0x80]) + data[2:])
+
+
+def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    model = shutil.copytree(word_for_word, tmp_path / "model")
+    Shortlist.of_translations({}, range(43), (43, 43)).save(tmp_path / "list")
+    arguments = ("--input", "in", "--output", "out", "--coverage")
+    run(*arguments, "c.tsv", model=model, killed_in="finish")
+    for given, named in (
+        (("c.jsonl",), r"coverage: 'tsv' then, 'jsonl' now"),
+        (("c.tsv", "--num-beams", 2), "num_beams: None then, 2 now"),
+        (("c.tsv", "--coverage-retry", 2, "--coverage-threshold", 0.5), "coverage_options: .* then, .* now"),
+        (("c.tsv", "--shortlist", "list"), "shortlist: None then, .* now"),
+    ):
+        with pytest.raises(ValueError, match=rf"\({named}\); `--restart` discards it"):
+            run(*arguments, *given, model=model)
+    tokenizer = (model / "tokenizer.json").read_text()
+    (model / "tokenizer.json").write_text(tokenizer.replace('"WhitespaceSplit"', '"Whitespace"'))
+    with pytest.raises(ValueError, match=r"\(models: .*tokenizer\.json.* now\); `--restart`"):
+        run(*arguments, "c.tsv", model=model)
+    (model / "tokenizer.json").write_text(tokenizer)
+    negated(model / "model.safetensors")
+    with pytest.raises(ValueError, match=r"with other settings \(models: .*safetensors.* now\); `--restart`"):
+        run(*arguments, "c.tsv", model=model)
+    assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
+
+
+def test_an_output_has_one_writer(run, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    with lock_output(tmp_path / "out"), pytest.raises(BlockingIOError, match=f"out is being .* process {os.getpid()}"):
+        run("--input", "in", "--output", "out")
+    assert run("--input", "in", "--output", "out")[0] == 0
+
+
+def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch, tmp_path):
+    lines = [LINES[0], TOO_LONG, *LINES[1:], TOO_LONG]
+    wanted = [expected[0], "", *expected[1:], ""]
+    (tmp_path / "in").write_text("\n".join(lines))
+    arguments = ("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 2)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    for order in ("021", "210"):
+        for rank, done in zip(order, ("", "[1-4] of 5 windows are there, the last process joins them"), strict=False):
+            monkeypatch.setenv("RANK", rank)
+            run(*arguments, killed_in="count_done" if rank == "2" else "begin")
+            code, _, complaints = run(*arguments)
+            assert code == 0
+            assert re.search(f"out, process {rank} of 3: .*{done}", complaints)
+            assert not (tmp_path / "out").exists()
+        monkeypatch.setenv("RANK", order[2])
+        code, _, complaints = run(*arguments)
+        assert (code, lines_of(tmp_path / "out")) == (3, wanted)
+        for number in (2, 9):
+            assert complaints.count(f"in, line {number}: {REASON}") == 1
+        assert len(lines_of(tmp_path / "c.tsv")) == len(lines)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["c.tsv", "in", "out"]
+        (tmp_path / "out").unlink()
+
+
+def test_two_that_end_together_join_once(run, expected, monkeypatch, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    arguments = ("--input", "in", "--output", "out", "--window", 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    run(*arguments)
+    monkeypatch.setenv("RANK", "0")
+    run(*arguments, killed_in="finish")
+    monkeypatch.setenv("RANK", "1")
+    finish = WindowedOutput.finish
+    count_done, counted = WindowedOutput.count_done, []
+
+    def count_and_let_the_other_join(output):
+        counted.append(count_done(output))
+        if len(counted) == 1:
+            finish(output)
+        return counted[-1]
+
+    monkeypatch.setattr(WindowedOutput, "count_done", count_and_let_the_other_join)
+    code, _, complaints = run(*arguments)
+    assert (code, counted) == (0, [4, 0])
+    assert "out, process 1 of 2: joined by another process" in complaints
+    assert lines_of(tmp_path / "out") == expected
+
+
+def test_a_share_that_is_none_is_refused(run, monkeypatch, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    arguments = ("--input", "in", "--output", "out")
+    for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", "0")):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", size)
+        with pytest.raises(ValueError, match=f"RANK must be in .*, got RANK={rank} and WORLD_SIZE={size}"):
+            run(*arguments)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"--restart goes with one process.*remove out\.parts"):
+        run(*arguments, "--restart")
+    with pytest.raises(ValueError, match="2 processes need a regular file for --output, got None"):
+        run("--input", "in")
+
+
+def test_links_devices_and_pipes(run, expected, tmp_path):
+    (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
+    (tmp_path / "link").symlink_to("target")
+    read = []
+    os.mkfifo("fifo")
+    reader = threading.Thread(target=lambda: read.extend(lines_of(tmp_path / "fifo")))
+    reader.start()
+    null, full = (device_like(name, tmp_path) for name in ("null", "full"))
+    for output in ("link", "fifo", null):
+        assert run("--input", "in.gz", "--output", output)[:2] == (0, [])
+    reader.join()
+    assert read == lines_of(tmp_path / "target") == expected
+    assert (tmp_path / "link").is_symlink()
+    assert run("--input", "in.gz", "--output", "/dev/stdout")[1] == expected
+    assert not os.path.isfile(null)
+    with pytest.raises(OSError, match=f"No space left on device: '{full}'"):
+        run("--input", "in.gz", "--output", full)
+
+
+def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
+    (tmp_path / "in.gz").write_bytes(b"")
+    (tmp_path / "config.json").write_text("{bad")
+    with pytest.raises(ValueError, match=r"in\.gz, after line 0: the gzip file is damaged"):
+        run("--input", "in.gz", "--output", "out", model=tmp_path)
+    with pytest.raises(ValueError, match=r"nothing: no such file"):
+        run("--input", "nothing", "--output", "out", model=tmp_path)
+    (tmp_path / "bad").write_bytes(b"fine\n\xff\n")
+    with pytest.raises(ValueError, match=r"config\.json: is no JSON"):
+        run("--input", "bad", "--output", "out", model=tmp_path)
+
+
+def test_input_that_is_not_utf8_is_named(run, tmp_path):
+    (tmp_path / "bad").write_bytes(b"balu\n\xff\n")
+    with pytest.raises(ValueError, match="bad, line 2: not UTF-8"):
+        run("--input", "bad", "--output", "out")
+
+
+def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
+    with pytest.raises(ValueError, match="--backend native cannot do it: Helsinki/opus is no folder here, and a name"):
+        run("--backend", "native", model="Helsinki/opus")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux' /proc")
+def test_memory_does_not_grow_with_the_file(word_for_word, tmp_path):
+    program = (
+        "import sys; from capsule_mt.commands.translate import main; main(); "
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"  # getrusage has the parent's, too
+    )
+
+    def peak(lines):
+        text = tmp_path / f"{lines}.en"
+        text.write_text("balu bamo\n" * lines)
+        arguments = (word_for_word, "--input", text, "--output", tmp_path / "out", "--window", 500)
+        done = subprocess.run(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return int(done.stdout)
+
+    assert peak(40_000) < 1.05 * peak(2_000)
+
+
+# ---- what a line is
+def test_numbers_that_are_none_are_no_output():
+    nan = float("nan")
+    coverage = {"score": nan, "words": [], "repetitions": []}
+    record = {"translation_text": "", "score": nan, "coverage": coverage}
+    for form, result in (
+        (LineFormat(2), [record]),
+        (LineFormat(coverage="jsonl"), record),
+        (LineFormat(coverage="tsv"), record),
+    ):
+        with pytest.raises(ValueError, match=r"[Nn]ot a number|not JSON compliant"):
+            form.columns(0, result)
+
+
+def test_a_line_whose_numbers_are_none_has_failed(capfd):
+    def columns(number, result):
+        if result == "NAN":
+            raise ValueError("no number")
+        return [[f"{number} {result}"], ["a", "b"]]
+
+    def upper(lines):
+        return [line.upper() for line in lines]
+
+    lines = WindowLines(upper, columns, "file, line")
+    failure = f"8 {Failure('ValueError: no number')}"
+    for _ in range(2):  # told once
+        assert lines(7, ["a", "nan", "b"]) == (
+            [["7 A", failure, "9 B"], ["a", "b"] * 3],
+            {8: "ValueError: no number"},
+        )
+    assert capfd.readouterr().err.count("file, line 9: ValueError: no number\n") == 1
+    with pytest.raises(ValueError, match="file, line 1: ValueError: no number"):
+        WindowLines(upper, columns, "file, line", strict=True)(0, ["nan"])
+
+
+# ---- score
+FILES = ("--sources", "source", "--translations", "target")
+
+
+@pytest.fixture
+def run_score(word_for_word, monkeypatch, capfdbinary, tmp_path):
+    """Score the translations of the model itself; return the exit code, what was printed and the complaints."""
+    own = [found.text for found in Translator.from_pretrained(word_for_word)(SOURCES)]
+    pairs = list(zip(SOURCES, own, strict=True))
+    for name, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+
+    def scored(*arguments, text=None):
+        if text is None:
+            text = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+        monkeypatch.setattr("sys.argv", ["capsule-mt", str(word_for_word), *map(str, arguments)])
+        code = score.main()
+        printed, complaints = capfdbinary.readouterr()
+        return code, [line.split("\t") for line in printed.decode().split("\n")[:-1]], complaints.decode()
+
+    monkeypatch.chdir(tmp_path)
+    return scored
+
+
+def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
+    code, rows, _ = run_score()
+    own = [found.score for found in Translator.from_pretrained(word_for_word)(SOURCES)]
+    assert code == 0
+    assert [row[0] for row in rows] == [str(number) for number in range(6)]
+    assert [float(row[1]) for row in rows[:-1]] == pytest.approx(own[:-1], abs=1e-4)
+    assert rows[-1] == ["5", "", "0"]
+    assert run_score(*FILES)[1] == rows
+    assert run_score(*FILES, "--window", 2, "--batch-tokens", 1)[1] == rows
+    _, covered, _ = run_score(*FILES, "--coverage")
+    assert [row[:3] for row in covered] == rows
+    assert {len(row) for row in covered} == {6}
+    run_score(*FILES, "--coverage", "guided", "--output", "scores.jsonl")
+    records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
+    assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]
+    assert [record["tokens"] for record in records] == [int(row[2]) for row in rows]
+    assert records[-1]["score"] is None
+
+
+@pytest.mark.parametrize("arguments", [(), ("--input", "nothing", "--output", "scores.tsv")])
+def test_no_pairs_are_an_error(run_score, tmp_path, arguments):
+    (tmp_path / "nothing").write_text("")
+    with pytest.raises(ValueError, match=f"^{arguments[1] if arguments else 'stdin'}: no pairs to score"):
+        run_score(*arguments, text=b"")
+    assert not (tmp_path / "scores.tsv").exists()
+
+
+def test_pairs_that_are_none_are_named(run_score, tmp_path):
+    with pytest.raises(ValueError, match="stdin, line 2: 3 columns, but SOURCE<tab>TRANSLATION has 2"):
+        run_score(text=b"a\tb\na\tb\tc\n")
+    (tmp_path / "short").write_text("a\n")
+    with pytest.raises(ValueError, match="short: has 1 lines, but source has more"):
+        run_score("--sources", "source", "--translations", "short")
+
+
+def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
+    rows, good = run_score()[1], Translator.score
+
+    def bad(self, sources, *arguments, **settings):
+        if SOURCES[2] in sources:
+            raise ValueError("no")
+        return good(self, sources, *arguments, **settings)
+
+    monkeypatch.setattr(Translator, "score", bad)
+    code, found, complaints = run_score("--window", 4)
+    assert (code, found) == (3, [*rows[:2], ["2", "", ""], *rows[3:]])
+    assert complaints.count("pair 3: ValueError: no") == 1
+    run_score(*FILES, "--output", "scores.jsonl")
+    assert json.loads(lines_of(tmp_path / "scores.jsonl")[2]) == {"line": 2, "error": "ValueError: no"}
+    with pytest.raises(ValueError, match="pair 3: ValueError: no"):
+        run_score(*FILES, "--output", "strict.tsv", "--strict")
+
+
+def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
+    def stop(self):
+        raise KeyboardInterrupt
+
+    rows = run_score()[1]
+    arguments = (*FILES, "--output", "scores.tsv", "--window", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(WindowedOutput, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_score(*arguments)
+    with pytest.raises(ValueError, match=r"\(coverage: None then, 'auto' now\); `--restart` discards it"):
+        run_score(*arguments, "--coverage")
+    with monkeypatch.context() as patched:
+        patched.delattr(Translator, "score")  # everything is there
+        run_score(*arguments)
+    assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows
+
+
+def test_languages_of_the_pairs(run_score, monkeypatch):
+    asked, good = [], Translator.score
+
+    def recorded(self, *pairs, src_lang, tgt_lang, **settings):
+        asked.append((src_lang, tgt_lang))
+        return good(self, *pairs, **settings)
+
+    monkeypatch.setattr(Translator, "score", recorded)
+    assert run_score("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")[0] == 0
+    assert asked == [("eng_Latn", "deu_Latn")]

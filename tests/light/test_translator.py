@@ -1,0 +1,378 @@
+"""`Translator`: what it asks of a decoder, and what it makes of the answers. No torch, and mostly no model."""
+
+import dataclasses
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from capsule_mt import CoverageOptions, PrefixedText, Translation, Translator
+from capsule_mt.engine.search import Hypothesis
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.options import search_options
+from capsule_mt.text.keeping import KEPT, Item, parts_of
+from tests.fixtures.word_for_word import sentences
+from tests.light.decoders import Echo, translator
+from tests.light.text.words import Words
+
+ROOT = Path(__file__).parents[2]
+RELEASED = ROOT / "checkpoints" / "capsule-marian-de-en"
+TEXTS = ["one two three", "four", "five six seven eight nine", "two one"]
+
+
+# ---- what goes in and comes out
+def test_one_string():
+    translation = translator()("one two three")
+    assert isinstance(translation, Translation)
+    assert (translation.text, translation.score, translation.coverage) == ("one two three", -1.0, None)
+    assert translation.token_ids == (0, 2, 3, 4, 1)
+    assert not translation.was_cut
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        translation.text = ""
+
+
+def test_lists_iterables_and_blank_texts():
+    translate = translator()
+    assert [found.text for found in translate(TEXTS, batch_size=3)] == TEXTS
+    assert [found.text for found in translate(tuple(TEXTS))] == TEXTS
+    assert [found.score for found in translate(TEXTS, scores=False)] == [None] * 4
+    assert translate([]) == []
+    blank, text = translate(["\n", "one"], coverage=CoverageOptions())
+    assert (blank.text, blank.score, blank.segments) == ("\n", None, ())
+    assert (blank.coverage.score, blank.coverage.words) == (1.0, ())
+    assert text.text == "one"
+    several = translate(["", "one two"], num_return_sequences=2, num_beams=2)
+    assert [[found.text for found in n_best] for n_best in several] == [["", ""], ["one two", "one"]]
+    lazy = translate(dict.fromkeys(TEXTS).keys())
+    assert len(lazy) == 4  # for a progress bar
+    assert [found.text for found in lazy] == [found.text for found in iter(lazy)] == TEXTS
+
+
+def test_any_other_iterable_is_read_lazily():
+    read = []
+
+    def texts():
+        for text in TEXTS * 50:
+            read.append(text)
+            yield text
+
+    for options, expected in (({}, 1), ({"batch_size": 2}, 64), ({"batch_tokens": 9}, 200)):
+        read.clear()
+        assert next(iter(translator()(texts(), **options))).text == TEXTS[0]
+        assert len(read) == expected
+
+
+def test_the_work_is_done_in_order_of_length_and_each_piece_is_tokenised_once(monkeypatch):
+    read, encode = [], Words.encode
+    monkeypatch.setattr(Words, "encode", lambda self, text: read.append(text) or encode(self, text))
+    decoder = Echo()
+    found = translator(decoder)(TEXTS, batch_size=3, coverage=CoverageOptions(threshold=1.1, retry_beams=2))
+    assert [one.text for one in found] == TEXTS
+    first, _, last, _ = [[len(source) for source in sources] for sources, _ in decoder.calls]
+    assert (first, last) == ([6, 4, 3], [2])
+    assert Counter(read) == Counter(TEXTS)
+    decoder.calls.clear()
+    translator(decoder)(TEXTS, batch_tokens=8)
+    assert [len(sources) for sources, _ in decoder.calls] == [1, 2, 1]
+
+
+def test_sentences_are_translated_one_by_one():
+    text = "  One two.  \n\n three four "
+    (found,) = translator()([text])
+    assert found.text == text
+    assert [text[segment.start : segment.end] for segment in found.segments] == ["One two.", "three four"]
+    assert [segment.source_ids for segment in found.segments] == [(2, 3, 1), (4, 5, 1)]
+    assert found.token_ids == (0, 2, 3, 1, 0, 4, 5, 1)
+    (whole,) = translator()([text], split_sentences=False, copy=False)
+    assert [text[segment.start : segment.end] for segment in whole.segments] == [text.strip()]
+
+
+def test_sources_beyond_the_positions(caplog):
+    translate, text = translator(longest_source=4), "one two, three four, five six"
+    found = translate(text)
+    assert found.text == text
+    assert [len(segment.source_ids) for segment in found.segments] == [3, 3, 3]
+    with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'one two,"):
+        translate(text, split_sentences=False)
+    assert len(translate(text, max_source_tokens=2).segments) == 6
+    assert translate(text, truncation=True, split_sentences=False).text == "one two, three"
+    assert "A source of 7 tokens was cut to 4" in caplog.text
+
+
+def test_what_is_refused():
+    translate = translator()
+    for wrong in (3, None, 2.5, b"bytes", {"text": "a"}):
+        with pytest.raises(TypeError, match="`texts` must be a string or an iterable of strings, got a"):
+            translate(wrong)
+    for wrong in ([None], ["a", 3], [b"a"], [["a"]]):
+        with pytest.raises(TypeError, match="a text must be a string, got a"):
+            translate(wrong)
+    for name in ("batch_size", "batch_tokens", "num_beams", "num_return_sequences", "max_new_tokens"):
+        with pytest.raises(ValueError, match=f"`{name}` must be at least 1, got 0"):
+            translate("one", **{name: 0})
+    with pytest.raises(ValueError, match="`max_source_tokens` must be at least 2, got 1"):
+        translate("one", max_source_tokens=1)
+    for keep in ("tags", ["colours"]):
+        with pytest.raises(ValueError, match="`keep` takes a list of tags, urls, placeholders, numbers, got "):
+            translate("one", keep=keep)
+
+
+# ---- how to search
+def asked(lengths=(4,), given=(), **facts):
+    facts = {"start": 0, "end": 1, "pad": 1} | facts
+    return search_options(LoadedModel(Echo(), Words(), "a model", **facts), lengths, dict(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "facts", "limits", "forced"),
+    [
+        ({}, {}, [42, 36], [True, True]),
+        ({}, {"longest_target": 41}, [40, 36], [False, True]),
+        ({}, {"generation": {"max_length": 20}}, [42, 36], [True, True]),  # transformers' own, which nobody chose
+        ({}, {"generation": {"max_length": 30}}, [29, 29], [False, False]),
+        ({}, {"generation": {"max_new_tokens": 12, "max_length": 5}}, [12, 12], [False, False]),
+        ({}, {"generation": {"max_new_tokens": 12, "forced_eos_token_id": 1}}, [12, 12], [True, True]),
+        ({}, {"end": -1}, [42, 36], [False, False]),
+        ({"max_length": 9}, {"longest_target": 5}, [8, 8], [False, False]),
+        ({"max_length": 9}, {"generation": {"max_new_tokens": 12}}, [12, 12], [False, False]),  # as in `generate()`
+        ({"max_new_tokens": None, "max_length": 5}, {"generation": {"max_new_tokens": 12}}, [4, 4], [False, False]),
+        ({"max_new_tokens": 3, "max_length": 9}, {"generation": {"max_new_tokens": 12}}, [3, 3], [False, False]),
+        ({"max_new_tokens": 3, "forced_eos_token_id": 1}, {}, [3, 3], [True, True]),
+        ({"max_time": 60.0}, {"longest_target": 41}, [40, 36], [False, True]),
+    ],
+)
+def test_limits(given, facts, limits, forced):
+    options = asked((4, 2), given, **facts)
+    assert (options.limits, options.forces_end) == (limits, forced)
+
+
+def test_the_checkpoints_settings_and_the_calls():
+    generation = {"num_beams": 4, "length_penalty": 0.6, "bad_words_ids": [[7], [1]], "min_length": 3, "max_length": 9}
+    options = asked(generation=generation)
+    assert (options.num_beams, options.length_penalty, options.min_new_tokens) == (4, 0.6, 2)
+    assert options.suppress_tokens == [7]  # no bad word keeps a translation from its end
+    options = asked(given={"num_beams": 2, "min_new_tokens": 5, "early_stopping": True}, generation=generation)
+    assert (options.num_beams, options.length_penalty, options.min_new_tokens) == (2, 0.6, 5)
+    assert options.early_stopping is True
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "further"),
+    [
+        ({"repetition_penalty": 1.0, "use_cache": True, "do_sample": False, "top_k": 50}, {"temperature": 0.7}, {}),
+        ({"repetition_penalty": 1.5}, {}, {"repetition_penalty": 1.5}),
+        ({}, {"repetition_penalty": 1.5, "_from_model_config": True}, {"repetition_penalty": 1.5}),
+        ({"do_sample": True}, {"top_p": 0.9}, {"do_sample": True, "top_p": 0.9}),
+        ({"bad_words_ids": [[3], [4, 5]]}, {}, {"bad_words_ids": [[3], [4, 5]]}),
+        ({"forced_bos_token_id": 0}, {}, {"forced_bos_token_id": 0}),  # a token of 0 is a value
+        ({"forced_eos_token_id": 1}, {"forced_eos_token_id": [1]}, {}),  # the end token, which `forces_end` says
+        ({}, {"forced_eos_token_id": 2}, {"forced_eos_token_id": 2}),
+        ({"clean_up_tokenization_spaces": True}, {"eos_token_id": 1, "cache_implementation": "static"}, {}),
+    ],
+)
+def test_options_that_only_transformers_knows(given, own, further):
+    assert asked(given=given, generation=own).further == further
+
+
+def test_a_prefix_is_of_its_text():
+    decoder = Echo()
+    translator(decoder)([PrefixedText("One two. Three four.", "two"), "five"], batch_size=3)
+    ((sources, options),) = decoder.calls
+    of_source = dict(zip(map(tuple, sources), options.prefixes, strict=True))
+    assert of_source == {(2, 3, 1): [6], (4, 5, 1): [], (7, 1): []}
+    translator(decoder)(["five"])
+    assert decoder.calls[-1][1].prefixes == ()
+
+
+def test_a_translation_at_its_limit_is_told(caplog):
+    found = translator()(["one two three", "four"], max_new_tokens=3, batch_size=2)
+    assert [one.was_cut for one in found] == [True, False]
+    assert "1 of 2 translations reached the limit of their length" in caplog.text
+
+
+def test_logits_that_are_not_finite_are_an_error(monkeypatch):
+    monkeypatch.setattr(Echo, "hypothesis", lambda *_: Hypothesis([2, 1], float("nan"), False))
+    with pytest.raises(ValueError, match="the model's logits are not finite"):
+        translator()("one")
+
+
+# ---- what coverage does
+def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
+    decoder = Echo(lost=1)
+    translate = translator(decoder)
+    found = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6))
+    assert [one.text for one in found] == ["one two", "", "five six seven eight", "two"]
+    assert [one.coverage.score for one in found] == [pytest.approx(2 / 3), 0.0, 0.8, 0.5]
+    assert "The coverage of 2 of 4 translations is below 0.6" in caplog.text
+    found = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6, retry_beams=3))
+    assert [one.text for one in found] == ["one two", "four", "five six seven eight", "two one"]
+    sources, options = decoder.calls[-1]
+    assert (len(sources), options.num_beams, options.num_return_sequences) == (2, 3, 3)
+    several = translate("four", num_beams=4, num_return_sequences=3, coverage=CoverageOptions(2.0, 2))
+    assert len(several) == 3  # a retry has beams for all translations
+    decoder.lost = 0
+    before = translate("one two", coverage=CoverageOptions())
+    assert translate("one two", coverage=CoverageOptions(2.0, 2)) == before  # what leaves as much out does not win
+
+
+@pytest.mark.parametrize(("length_penalty", "weight", "best"), [(1.0, 0.5, 0), (0.0, 0.5, 2), (0.0, 9.0, 0)])
+def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
+    """Beam search's score of the ranks is -1, -2, -3, or times 4, 3 and 2 tokens; they leave 0, 1/3 and 2/3 out."""
+
+    class Even(Echo):
+        def hypothesis(self, source, lost, limit):
+            found = super().hypothesis(source, lost, limit)
+            found.score = -1.0 if length_penalty == 0.0 else found.score
+            return found
+
+    settings = {"num_beams": 3, "length_penalty": length_penalty, "coverage": CoverageOptions(weight=weight)}
+    found = translator(Even())("one two three", **settings)
+    assert found.text == ["one two three", "one two", "one"][best]
+    with pytest.raises(ValueError, match="the `weight` of coverage needs at least 2 beams: `num_beams` is 1"):
+        translator()("one", coverage=CoverageOptions(weight=1.0))
+
+
+# ---- given translations
+def test_scores_of_given_translations(caplog):
+    decoder = Echo()
+    translate = translator(decoder, longest_target=4)
+    found = translate.score(["one two", "one", " ", "three four. five"], ["one", "two", "x", "three four."])
+    assert [one.score for one in found] == [-1.0, -2.0, None, -1.0]
+    assert [one.text for one in found] == ["one", "two", "x", "three four."]
+    assert [len(one.segments) for one in found] == [1, 1, 0, 1]  # each text is one sentence
+    assert found[1].segments[0].target_ids == (0, 3, 1)
+    assert not any(one.was_cut or one.coverage for one in found)
+    (cut,) = translate.score(["one"], ["two three four five six"])
+    assert cut.segments[0].target_ids[1:] == tuple(translate.loaded.tokenizer.encode_target("two three four"))
+    assert cut.was_cut
+    assert "A given translation of 6 tokens was cut to 4" in caplog.text
+    decoder.forced.clear()
+    translate.score(TEXTS, ["one"] * 4, batch_tokens=8)
+    assert [len(sources) for sources, _ in decoder.forced] == [1, 2, 1]
+
+
+def test_sources_of_given_translations_have_their_language():
+    translate = translator(tokenizer=Words([">>deu<<", ">>fra<<"]))
+    for options in ({"tgt_lang": "fra"}, {"src_lang": "eng", "tgt_lang": "fra"}):
+        (found,) = translate.score(["one"], ["un"], **options)
+        assert found.segments[0].source_ids[0] == 3
+        assert translate("one", **options).segments[0].source_ids[0] == 3
+
+
+def test_what_given_translations_cover():
+    one, other = translator().cover(["one two three", " "], ["one three", ""])
+    assert [word.text for word in one.untranslated] == ["two"]
+    assert one.score == pytest.approx(2 / 3)
+    assert other.score == 1
+    assert translator().score(["one"], ["one"], coverage=CoverageOptions())[0].coverage.score == 1
+
+
+def test_a_string_is_no_list_of_texts():
+    with pytest.raises(TypeError, match="`texts` must be a list of strings, got the string 'the farmer'"):
+        translator().score("the farmer", "der Bauer.")
+    with pytest.raises(TypeError, match="`translations` must be a list"):
+        translator().cover(["no."], "Nein")
+    with pytest.raises(ValueError, match="`texts` are 2, but `translations` 1"):
+        translator().cover(["no.", "yes"], ["Nein"])
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1, got 0"):
+        translator().score(["no"], ["nein"], batch_size=0)
+
+
+# ---- by real models
+def items(text, kinds=KEPT):
+    return Counter(part for part in parts_of(text, kinds) if isinstance(part, Item))
+
+
+@pytest.fixture(scope="module")
+def released():
+    return Translator.from_pretrained(RELEASED)
+
+
+def test_what_is_kept(released):
+    text = "<p>Siehe https://example.org/a?b=1, {name}!</p> Der alte <b>Mann</b> kauft 7 <i>rote Hüte</i>."
+    (found,) = released([text], keep=list(KEPT), num_beams=4)
+    assert items(found.text) == items(text)
+    assert "<b>man</b>" in found.text
+    assert "<i>red hats</i>" in found.text
+    assert found.text.startswith("<p>")
+    assert found.score < 0
+    assert [text[segment.start : segment.end] for segment in found.segments][-1].startswith("Der alte")
+    plain = released("Der Mann schläft.", num_beams=4)
+    assert released("Der Mann schläft.", keep=KEPT, num_beams=4).text == plain.text
+
+
+def test_what_is_kept_with_coverage_and_several_translations(released):
+    text = "Der <b>alte Mann</b> besucht https://a.de/1."
+    found = released(text, keep=KEPT, num_beams=3, num_return_sequences=3, coverage=CoverageOptions())
+    assert len({one.token_ids for one in found}) == 3
+    for one in found:
+        assert items(one.text) == items(text)
+        words = [text[word.start : word.end] for word in one.coverage.words]
+        assert words[:4] == ["Der", "alte", "Mann", "besucht"]
+        assert "".join(words[4:]) == "https://a.de/1."
+
+
+def test_what_is_kept_where_no_head_aligns(word_for_word):
+    """By deletion."""
+    assert Translator.from_pretrained(word_for_word)("balu <b>bamo</b>", keep=["tags"]).text == "ULAB <b>OMAB</b>"
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_target_prefixes(word_for_word, num_beams):
+    translate = Translator.from_pretrained(word_for_word)
+    texts = sentences(4, seed=99)
+    free = [found.text for found in translate(texts, num_beams=num_beams)]
+    given = ["ERIF OMAB", "OMED", "", None]
+    prefixed = [PrefixedText(*pair) if pair[1] is not None else pair[0] for pair in zip(texts, given, strict=True)]
+    found = translate(prefixed, num_beams=num_beams, batch_size=4)
+    assert [one.text for one in found] == [translate(text, num_beams=num_beams).text for text in prefixed]
+    assert [one.text for one in found[2:]] == free[2:]
+    for text, prefix, one in zip(texts, given[:2], found, strict=False):
+        assert one.text.startswith(prefix)
+        assert one.score == pytest.approx(translate.score([text], [one.text])[0].score, abs=1e-4)
+    best = translate(prefixed[0], num_beams=3, num_return_sequences=2)
+    assert all(one.text.startswith(given[0]) for one in best)
+
+
+def test_a_translation_does_not_depend_on_its_batch(word_for_word):
+    translate, texts = Translator.from_pretrained(word_for_word), sentences(12, seed=99)
+    for settings in ({}, {"num_beams": 3}, {"num_beams": 3, "coverage": CoverageOptions()}):
+        alone = [translate(text, **settings) for text in texts]
+        together = translate(texts, batch_size=5, **settings)
+        assert [(one.text, one.token_ids) for one in alone] == [(one.text, one.token_ids) for one in together]
+        assert [one.score for one in alone] == pytest.approx([one.score for one in together], abs=1e-5)
+    rounded = Translator.from_pretrained(word_for_word, int8=True)
+    assert [rounded(text) for text in texts] == rounded(texts, batch_size=5)  # bit for bit
+
+
+POOLS = {
+    "spaces": " \t\n\r\v\f\x1c\u00a0\u2003\u3000\u2028\ufeff\u200b",
+    "control": "".join(map(chr, range(32))) + "\x7f\x80\x9f\u200e\u202e\u2066",
+    "emoji": "🙂👩\u200d👧🇩🇪👍🏽❤\ufe0f🏴",
+    "right to left": "שלום عليكم.؟ \u200f،",
+    "letters": "The child sleeps. Das Kind schläft! Кто? 誰。 ก็ e\u0301",
+    "surrogates": "a\ud800\udc00\udfff b",
+    "anything": "",
+}
+
+
+def strings(number, longest, seed=0):
+    generator = random.Random(seed)
+    yield from ("", " ", "\n", "\x00", "\ud800", "a" * longest, "🙂" * longest, ". " * (longest // 2), "。" * longest)
+    yield from ("e" + mark * 1000 for mark in ("\u0301", "\u200d", "\ufe0f"))
+    for _ in range(number - 12):
+        pool = POOLS[generator.choice(list(POOLS))]
+        length = generator.choice((1, 2, 5, 20, 60))
+        yield "".join(generator.choice(pool) if pool else chr(generator.randrange(0x110000)) for _ in range(length))
+
+
+@pytest.mark.parametrize(("number", "longest"), [(300, 1_000), pytest.param(10_000, 10_000, marks=pytest.mark.slow)])
+def test_strings_nobody_thought_of(released, number, longest):
+    texts = list(strings(number, longest))
+    found = released(texts, batch_size=64, max_new_tokens=2)
+    assert len(found) == len(texts)
+    for text, one in zip(texts, found, strict=True):
+        assert text.strip() or not one.text.strip()
+    for place in random.Random(1).sample(range(len(texts)), 40):  # in order: each is what it is alone
+        assert released(texts[place], max_new_tokens=2).text == found[place].text
