@@ -208,6 +208,7 @@ def counting_task() -> ProbingTask:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["concat", "simple_routing", "em_routing"])
 def test_an_encoder_learns_with_each_aggregation(aggregation):
     tokenizer = tiny_tokenizer()

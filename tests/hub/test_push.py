@@ -70,6 +70,7 @@ sys.meta_path.insert(0, Absent("hf_capsule_mt"))
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_ours_from_push_to_a_process_without_the_package(hub, exported, tmp_path):
     # the first upload is refused once and hung up on once, and so is the first commit; the repository fails once, too
     hub.fail_next = [("PUT", "/lfs/upload/"), ("POST", "/tester/ours/commit/"), ("POST", "/api/repos/create")]

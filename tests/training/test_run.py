@@ -121,7 +121,7 @@ def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"`word_distillation\.teacher`: the tokens of .* mean other words"):
         run_recipe(distilled_recipe)
     (teacher / "run" / "text").write_text("The man sleeps.\n", encoding="utf-8")
-    line = ["-m", "hf_capsule_mt", "translate", teacher / "run", student / "run", "--input", teacher / "run" / "text"]
+    line = ["-m", "capsule_mt", "translate", teacher / "run", student / "run", "--input", teacher / "run" / "text"]
     run_recipe(recipe(student, training=short, output_dir=str(student / "run")))
     done = subprocess.run([sys.executable, *map(str, line)], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert "its tokens mean other words than those of" in done.stderr
@@ -351,6 +351,7 @@ def test_a_stream_that_changed_since_the_run_began_is_named(tmp_path):
         run_recipe(recipe(tmp_path, {"max_steps": 3}, **settings))
 
 
+@pytest.mark.slow
 def test_an_opus_model_learns_capsules_by_a_recipe(tmp_path):
     folder = save_tiny_marian(tmp_path / "opus")
     settings = write_data(tmp_path)
@@ -463,7 +464,7 @@ def test_the_scripts_one_after_the_other(tmp_path):
     train = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml")
     assert train.returncode == 0, train.stderr
     averaged = run_script(
-        "-m", "hf_capsule_mt", "average", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean"
+        "-m", "capsule_mt", "average", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean"
     )
     assert averaged.returncode == 0, averaged.stderr
     distilled = run_script(
