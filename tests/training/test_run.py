@@ -463,9 +463,7 @@ def test_the_scripts_one_after_the_other(tmp_path):
     recipe(tmp_path)
     train = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml")
     assert train.returncode == 0, train.stderr
-    averaged = run_script(
-        "-m", "capsule_mt", "average", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean"
-    )
+    averaged = run_script("-m", "capsule_mt", "average", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean")
     assert averaged.returncode == 0, averaged.stderr
     distilled = run_script(
         *(ROOT / "scripts/distill.py", tmp_path / "recipe.yaml", tmp_path / "out", "--teacher", tmp_path / "mean"),
