@@ -22,7 +22,7 @@ rm -r "$work/source/hf_capsule_mt" "$work/source/capsule_mt"
 cd "$work/source"
 "$python" -m pip install --quiet --constraint "$root/constraints.txt" "$light"
 "$program" doctor
-du --summarize --megabytes "$work/empty"
+du --summarize --block-size 1M "$work/empty"
 echo "The old man buys a red hat." | "$program" translate tests/golden/capsule_marian
 paste <(echo "The old man buys a red hat.") <(echo "Der alte Mann kauft.") \
     | "$program" score tests/golden/capsule_marian --coverage
