@@ -1,6 +1,6 @@
 """A first look: translate with a released model, then train a plain and a capsule model and translate with both.
 
-    capsule-mt quickstart                                             # what `make demo` runs
+    capsule-mt quickstart                                             # what `make demo-training` runs
     capsule-mt quickstart --recipe head_em_routing --output outputs/heads
     capsule-mt quickstart --seeds 1 2 3                               # the mean of several runs
 

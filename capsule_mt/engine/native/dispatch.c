@@ -12,7 +12,27 @@ extern const kernels_t kernels_portable;
 #if defined(ON_X86)
 extern const kernels_t kernels_avx2, kernels_avxvnni, kernels_avx512;
 
-enum { HAS_AVX2 = 1, HAS_AVXVNNI = 2, HAS_AVX512 = 4 };
+enum { HAS_AVX2 = 1, HAS_AVXVNNI = 2, HAS_AVX512 = 4, HAS_AMX = 8 };
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+extern const kernels_t kernels_amx;
+
+/* Asks the system once for the tiles of AMX, for all threads of this process. */
+static int may_use_tiles(void) {
+    enum { UNKNOWN, NO, YES };
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    static int answer = UNKNOWN; /* two threads may both ask, and get the same */
+    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (known == UNKNOWN) {
+        known = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ? NO : YES;
+        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    }
+    return known == YES;
+}
+#endif
 
 /* cpuid and xgetbv themselves: __builtin_cpu_supports answers 0 under some runtimes. */
 static int x86_tiers(void) {
@@ -24,6 +44,8 @@ static int x86_tiers(void) {
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b >> 5 & 1)) return 0;
     int avx512 = (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1);
     int tiers = avx512 && (low & 0xe6) == 0xe6 ? HAS_AVX2 | HAS_AVX512 : HAS_AVX2;
+    int tiles = (d >> 24 & 1) && (d >> 25 & 1) && (low >> 17 & 3) == 3;
+    if ((tiers & HAS_AVX512) && tiles) tiers |= HAS_AMX;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1) ? tiers | HAS_AVXVNNI : tiers;
 }
 #elif defined(__aarch64__)
@@ -37,10 +59,14 @@ static int has_dotprod(void) { return 1; } /* every arm64 Mac has it */
 #endif
 
 const kernels_t *choose_kernels(const char *name) {
-    const kernels_t *available[4];
+    const kernels_t *available[5];
     int count = 0;
 #if defined(ON_X86)
     int tiers = x86_tiers();
+#if defined(__linux__)
+    int wanted = !name || !strcmp(name, kernels_amx.name); /* else the system is not asked */
+    if ((tiers & HAS_AMX) && wanted && may_use_tiles()) available[count++] = &kernels_amx;
+#endif
     if (tiers & HAS_AVX512) available[count++] = &kernels_avx512;
     if (tiers & HAS_AVXVNNI) available[count++] = &kernels_avxvnni;
     if (tiers & HAS_AVX2) available[count++] = &kernels_avx2;

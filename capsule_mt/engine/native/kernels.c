@@ -192,8 +192,13 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define GLUE(a, b) GLUE_(a, b)
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
-const kernels_t GLUE(kernels_, TIER) = {
-    TEXT(TIER), packed_bytes, lay_out, pack, widen, select_outputs, scratch, round_inputs, num_blocks, multiply,
-    add_norm, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm,
-    gru, apply, log_sum_exp, top, squash, softmax,
-};
+#define TABLE(name, product) \
+    { \
+        name, packed_bytes, lay_out, pack, widen, select_outputs, scratch, round_inputs, num_blocks, product, \
+        add_norm, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
+        gru, apply, log_sum_exp, top, squash, softmax, \
+    }
+const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply);
+#if defined(HAS_TILES)
+const kernels_t kernels_amx = TABLE("amx", multiply_by_tiles);
+#endif

@@ -4,7 +4,7 @@ import pytest
 
 from capsule_mt.engine.library import NativeUnavailableError, load_library, native_tier
 
-NAMES = ("avx512", "avxvnni", "avx2", "dotprod", "portable")
+NAMES = ("amx", "avx512", "avxvnni", "avx2", "dotprod", "portable")
 
 
 def available_tiers() -> list[str]:

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -18,6 +19,19 @@ needs_emulator = pytest.mark.skipif(
 )
 needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc has the sanitizers")
 links = pytest.mark.skipif("windows" in this_platform(), reason="the library is linked as on Linux and macOS")
+# Linux refuses tiles where a stack for signals has no room for them
+SMALL_STACK = """
+import ctypes
+
+class Stack(ctypes.Structure):
+    _fields_ = [("memory", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+memory = ctypes.create_string_buffer(8192)
+stack = Stack(ctypes.addressof(memory), 0, len(memory))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+from capsule_mt.engine.library import native_tier
+print(native_tier())
+"""
 # a processor with the dot product, and one without it
 PROCESSORS = {"dotprod": "max", "portable": "cortex-a72"}
 
@@ -52,6 +66,12 @@ def test_every_tier_computes_what_plain_loops_do(tmp_path):
     checks = checks_of(build_with_the_library("kernels.c", tmp_path))
     assert set(checks) == set(TIERS)
     assert all(count > 2000 for count in checks.values())
+
+
+@pytest.mark.skipif("amx" not in TIERS, reason="the processor, or the system, has no tiles")
+def test_without_permission_there_are_no_tiles():
+    ran = subprocess.run([sys.executable, "-c", SMALL_STACK], capture_output=True, text=True, check=False)
+    assert ran.stdout == "avx512\n", ran.stderr
 
 
 @needs_engine

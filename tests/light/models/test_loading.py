@@ -12,9 +12,11 @@ from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from capsule_mt.models.weights import CheckpointError
+from tests.light.engine.conftest import TIERS
 from tests.light.models.files import FOLDER, edit_json, golden, read_header, write_file
 
 FAMILIES = ("capsule_marian", "capsnmt", "capsule_rnmt")
+RELEASED = Path(__file__).parents[3] / "checkpoints"
 FORBIDDEN = ("torch", "transformers", "numpy", "huggingface_hub", "safetensors", "hf_capsule_mt", "tqdm")
 ALONE = f"""
 import sys
@@ -70,6 +72,22 @@ def test_golden_checkpoints(family, tmp_path):
     forced = model.decoder.force(sources, targets, Readings())
     for one, best in zip(forced, found, strict=True):
         assert sum(one.log_probs) / len(one.log_probs) == pytest.approx(best.score, abs=1e-4)
+
+
+@pytest.mark.skipif("amx" not in TIERS, reason="the processor, or the system, has no tiles")
+@pytest.mark.parametrize("name", [*FAMILIES, "capsule-marian-de-en", "capsnmt-de-en"])
+def test_tiles_change_no_bit(name, tmp_path, monkeypatch):
+    folder = golden(name, tmp_path / name) if name in FAMILIES else RELEASED / name
+    found = []
+    for tier in ("amx", "avx512"):
+        monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
+        model = load_model(folder, int8=True)
+        assert model.decoder.engine.tier == tier
+        sources = [model.tokenizer.encode(pair["source"]).ids for pair in expected_of("capsule_marian")["pairs"]]
+        options = SearchOptions(limits=[20] * len(sources), num_beams=5, num_return_sequences=5)
+        found.append(model.decoder.translate(sources, options))
+        found.append(model.decoder.force(sources, sources, Readings()))
+    assert found[:2] == found[2:]
 
 
 def test_what_a_model_says_of_itself(tmp_path):

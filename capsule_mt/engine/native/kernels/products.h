@@ -201,6 +201,26 @@ INLINE void finish(vf first, vf second, float *y, long count, int relu) {
     if (count > LANES) store_some(y + LANES, second, count - LANES);
 }
 
+/* What makes outputs of the sums of a block. */
+typedef struct {
+    vi sums[2];
+    vf scales[2], biases[2];
+} block_scales_t;
+
+INLINE block_scales_t scales_of(const linear_t *l, long output) {
+    return (block_scales_t){
+        {*(const vi_any *)(l->sums + output), *(const vi_any *)(l->sums + output + LANES)},
+        {load(l->scales + output), load(l->scales + output + LANES)},
+        {load(l->bias + output), load(l->bias + output + LANES)},
+    };
+}
+
+INLINE void finish_int8(vi first, vi second, block_scales_t by, float largest, float *y, long count, int relu) {
+    vf top = all(largest);
+    finish(__builtin_convertvector(first - by.sums[0], vf) * by.scales[0] * top + by.biases[0],
+           __builtin_convertvector(second - by.sums[1], vf) * by.scales[1] * top + by.biases[1], y, count, relu);
+}
+
 /* Asks for the weights that are needed some hundred steps later: all of a model's do not stay in a cache. */
 INLINE void prefetch_weights(const void *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
@@ -222,16 +242,10 @@ INLINE void tile_int8(const int rows, const linear_t *l, long output, const roun
             second[r] = dot(second[r], x + r * stride + i, weights1);
         }
     }
-    vi sum0 = *(const vi_any *)(l->sums + output), sum1 = *(const vi_any *)(l->sums + output + LANES);
-    vf scale0 = load(l->scales + output), scale1 = load(l->scales + output + LANES);
-    vf bias0 = load(l->bias + output), bias1 = load(l->bias + output + LANES);
+    block_scales_t scales = scales_of(l, output);
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) {
-        vf top = all(largest[r]);
-        finish(__builtin_convertvector(first[r] - sum0, vf) * scale0 * top + bias0,
-               __builtin_convertvector(second[r] - sum1, vf) * scale1 * top + bias1, y + r * l->outputs + output,
-               l->outputs - output, relu);
-    }
+    for (int r = 0; r < rows; r++)
+        finish_int8(first[r], second[r], scales, largest[r], y + r * l->outputs + output, l->outputs - output, relu);
 }
 
 INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
@@ -291,13 +305,23 @@ TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 #endif
 #undef TILE
 
+/* Where scratch holds the largest magnitude of each row: after the rounded rows. */
+static float *largest_of_rows(const linear_t *l, long rows, const void *memory) {
+    return (float *)((char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64));
+}
+
 static void round_inputs(const linear_t *l, const float *x, long rows, void *memory) {
-    if (!l->int8) return;
-    char *largest = (char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64);
-    round_rows(x, rows, l->inputs, memory, (float *)largest);
+    if (l->int8) round_rows(x, rows, l->inputs, memory, largest_of_rows(l, rows, memory));
 }
 
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
+
+/* What the products do not do themselves, of outputs `first` to `last`. */
+static void activate(const linear_t *l, long rows, float *y, int activation, long first, long last) {
+    if (activation != NO_ACTIVATION && activation != RELU)
+        for (long row = 0; row < rows && first < last; row++)
+            apply(y + row * l->outputs + first, last - first, activation);
+}
 
 /* So many rows of the inputs stay in the cache next to the processor while all weights pass. */
 #define CHUNK 48
@@ -306,8 +330,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
                      long first, long end) {
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    const float *largest =
-        l->int8 ? (const float *)((const char *)memory + round_up(rows * stride * (long)sizeof(rounded_t), 64)) : NULL;
+    const float *largest = l->int8 ? largest_of_rows(l, rows, memory) : NULL;
     for (long chunk = 0; chunk < rows; chunk += CHUNK)
     for (long output = first * BLOCK; output < last; output += BLOCK) {
         for (long row = chunk, stop = rows - chunk < CHUNK ? rows : chunk + CHUNK; row < stop;) {
@@ -340,9 +363,78 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 #undef TILE
         }
     }
-    if (activation != NO_ACTIVATION && activation != RELU)
-        for (long row = 0; row < rows && first * BLOCK < last; row++)
-            apply(y + row * l->outputs + first * BLOCK, last - first * BLOCK, activation);
+    activate(l, rows, y, activation, first * BLOCK, last);
 }
+
+#if defined(HAS_TILES)
+/* The tier `amx` is `avx512` with this product: the same weights, and the same numbers bit for bit. */
+#define TILE_ROWS 16
+#define TILE_BYTES 64
+
+/* Eight tiles of the full size: four sums, two of inputs, two of weights. */
+static const struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} TILES = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+
+/* Outputs `first` to `last`, of two tiles of rows at a time. The last tile begins early enough to be full: the rows that
+ * it shares with another get the same numbers twice. */
+static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
+                                                                     const float *largest, long rows, float *y,
+                                                                     int relu, long first, long last) {
+    long stride = l->inputs;
+    vi sums[2 * TILE_ROWS][2];
+    _tile_loadconfig(&TILES);
+    for (long output = first; output < last; output += BLOCK) {
+        block_scales_t scales = scales_of(l, output);
+        for (long row = 0; row < rows; row += 2 * TILE_ROWS) {
+            const int8_t *weight = (const int8_t *)l->packed + output * stride;
+            int two = rows - row > TILE_ROWS;
+            long from[2] = {row, row + TILE_ROWS};
+            if (from[two] > rows - TILE_ROWS) from[two] = rows - TILE_ROWS;
+            const rounded_t *low = x + from[0] * stride, *high = x + from[1] * stride;
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+            for (long i = 0; i < stride; i += TILE_BYTES, weight += TILE_BYTES * BLOCK) {
+                if (row == 0) prefetch_weights(weight, TILE_BYTES * BLOCK);
+                _tile_loadd(6, weight, BLOCK * DEPTH);
+                _tile_loadd(4, low + i, stride);
+                _tile_dpbusd(0, 4, 6);
+                _tile_loadd(7, weight + LANES * DEPTH, BLOCK * DEPTH);
+                _tile_dpbusd(1, 4, 7);
+                if (!two) continue;
+                _tile_loadd(5, high + i, stride);
+                _tile_dpbusd(2, 5, 6);
+                _tile_dpbusd(3, 5, 7);
+            }
+            _tile_stored(0, sums[0], BLOCK * 4);
+            _tile_stored(1, sums[0] + 1, BLOCK * 4);
+            _tile_stored(2, sums[TILE_ROWS], BLOCK * 4);
+            _tile_stored(3, sums[TILE_ROWS] + 1, BLOCK * 4);
+            for (int tile = 0; tile <= two; tile++)
+                for (int r = 0; r < TILE_ROWS; r++) {
+                    const vi *sum = sums[tile * TILE_ROWS + r];
+                    finish_int8(sum[0], sum[1], scales, largest[from[tile] + r],
+                                y + (from[tile] + r) * l->outputs + output, l->outputs - output, relu);
+                }
+        }
+    }
+    _tile_release();
+}
+
+static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
+                              const void *memory, long first, long end) {
+    long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
+    if (!l->int8 || rows < TILE_ROWS || l->inputs % TILE_BYTES) {
+        multiply(l, x, rows, y, activation, memory, first, end);
+        return;
+    }
+    tiles_int8(l, memory, largest_of_rows(l, rows, memory), rows, y, activation == RELU, first * BLOCK, last);
+    activate(l, rows, y, activation, first * BLOCK, last);
+}
+#endif
 
 #endif

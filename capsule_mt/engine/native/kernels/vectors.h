@@ -13,6 +13,9 @@
 #define MOST_ROWS 12
 typedef uint8_t rounded_t;
 #define ZERO_POINT 128
+#if defined(__linux__) /* the system that lends tiles to who asks: see dispatch.c */
+#define HAS_TILES
+#endif
 #elif defined(TIER_AVX2)
 #include <immintrin.h>
 #define LANES 8

@@ -133,8 +133,35 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
     release();
 }
 
+/* The tiles of `amx` give the numbers of `avx512`, bit for bit, with the same packed weights. */
+static void tiles(long rows, long inputs, long outputs, int activation) {
+    const kernels_t *other = engine_kernels("avx512");
+    if (strcmp(tier->name, "amx")) return;
+    float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 3);
+    float *found = floats(rows * outputs), *wanted = floats(rows * outputs);
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    tier->pack(&linear, weight, 0, outputs);
+    for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
+    void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    tier->round_inputs(&linear, x, rows, scratch);
+    tier->multiply(&linear, x, rows, found, activation, scratch, 0, tier->num_blocks(&linear));
+    other->round_inputs(&linear, x, rows, scratch);
+    other->multiply(&linear, x, rows, wanted, activation, scratch, 0, other->num_blocks(&linear));
+    checks++;
+    if (memcmp(found, wanted, 4 * (size_t)(rows * outputs))) {
+        printf("amx product(%ld, %ld, %ld) is not that of avx512\n", rows, inputs, outputs);
+        failures++;
+    }
+    release();
+}
+
 static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
+    for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
+    tiles(320, 512, 1000, RELU);
+    tiles(33, 2048, 65, NO_ACTIVATION);
     for (int int8 = 0; int8 < 2; int8++) {
         for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
         for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, int8, 0, NO_ACTIVATION); /* several chunks */
@@ -340,7 +367,7 @@ static void everything(void) {
 }
 
 int main(void) {
-    static const char *const names[] = {"avx512", "avxvnni", "avx2", "dotprod", "portable"};
+    static const char *const names[] = {"amx", "avx512", "avxvnni", "avx2", "dotprod", "portable"};
     for (int i = 0; i < COUNT(names); i++) {
         tier = engine_kernels(names[i]);
         if (!tier) continue;
