@@ -78,6 +78,7 @@ def test_text_that_is_not_parallel_is_refused():
         score_corpus(HYPOTHESES, REFERENCES, ["meteor"])
 
 
+@pytest.mark.slow
 def test_every_metric_loads_by_path_without_a_network(tmp_path):
     """In a process of its own, which is told that it is offline and has no cache."""
     script = f"""

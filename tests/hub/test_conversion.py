@@ -13,6 +13,9 @@ from hf_capsule_mt.modeling.loading import CheckpointError, load_model
 from tests.decoding.models import NAMES, batch, build, strictly
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
+FEW = ("stock", "combined", "rnmt_guided", "capsules", "em_own")
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in FEW]
+
 
 @pytest.mark.proves("`MarianMTModel`", "capsules off", None, None)
 def test_a_model_without_capsules_is_marians(tmp_path):
@@ -112,7 +115,9 @@ def test_ctranslate2_translates_the_same(tmp_path):
 
 
 @pytest.mark.proves("int8 checkpoint, bit for bit that of `to_fast`", "works", "works", "works")
-@pytest.mark.parametrize("mix", NAMES)
+@pytest.mark.parametrize(
+    "mix", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_an_int8_checkpoint_translates_the_same(mix, tmp_path):
     """Bit for bit, on the native engine, also where EM's maps are multiplied out before they are rounded."""
     model = build(mix)

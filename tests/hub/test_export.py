@@ -127,6 +127,7 @@ def test_with_the_package_no_trust_is_needed(exported, tmp_path):
         assert reference.removeprefix("modeling_hf_capsule_mt.") in loader
 
 
+@pytest.mark.slow
 def test_every_save_leads_to_the_package(tmp_path):
     tokenizer = tiny_tokenizer()
     model = tiny_model(tokenizer).eval()

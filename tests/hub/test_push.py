@@ -121,6 +121,7 @@ print(json.dumps([type(translator.model).__name__, translator(sys.argv[2])]))
     assert loaded == ["CapsuleMarianMTModel", expected]
 
 
+@pytest.mark.slow
 def test_push_to_hub_of_models(hub, exported, tmp_path):
     hub.drop_next = [("PUT", "/lfs/upload/")]
     results = run(
@@ -233,6 +234,7 @@ def test_a_tokenizer_of_two_vocabularies_is_sent_whole(tmp_path):
     assert {"separate_tokenizer.py", "target_tokenizer.json"} <= set(files_to_send(tmp_path))
 
 
+@pytest.mark.slow
 def test_weights_that_a_push_does_not_replace_are_removed(hub, exported, tmp_path):
     """An old single file would win over new shards on loading."""
     old = tmp_path / "old"

@@ -19,7 +19,7 @@ from hf_capsule_mt.training import (
     choose_checkpoints,
     train_only,
 )
-from hf_capsule_mt.training.checkpoints import mark_complete, read_weights, save_atomically
+from hf_capsule_mt.training.checkpoints import MARKER, find_damage, mark_complete, read_weights, save_atomically
 from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_model
 from tests.training.small import CHECKPOINTING, TOKENIZER, make_trainer, weights
@@ -104,6 +104,13 @@ def test_damaged_checkpoints_are_not_averaged(tmp_path):
         read_weights(run / "checkpoint-1")
 
 
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 100_000, b"\xff\x00"])
+def test_a_damaged_marker_is_named(tmp_path, content):
+    save_run(tmp_path, [1.0])
+    (tmp_path / "checkpoint-1" / MARKER).write_bytes(content)
+    assert f"{MARKER} is damaged" in find_damage(tmp_path / "checkpoint-1")
+
+
 def test_other_models_cannot_be_averaged(tmp_path):
     folders = [save_tiny_checkpoint(tmp_path / "a"), save_tiny_checkpoint(tmp_path / "b", layer_aggregation="linear")]
     with pytest.raises(ValueError, match="is a checkpoint of another model"):
@@ -170,8 +177,7 @@ def trained(model):
     return sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
-@pytest.mark.parametrize("how", [{"freeze": "old"}, {"only": "capsules"}])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(("how", "checkpointing"), [({"freeze": "old"}, True), ({"only": "capsules"}, False)])
 def test_the_old_weights_stay_and_the_capsules_learn(tmp_path, how, checkpointing):
     folder = str(save_tiny_marian(tmp_path / "opus"))
     model = build_model({"model_type": "capsule_marian", **CAPSULES}, TOKENIZER, folder, **how)

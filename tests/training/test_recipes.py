@@ -24,9 +24,14 @@ SMALL = ("embedded", "multi30k", "tatoeba", "tatoeba_news")
 SNAPSHOT = Path(__file__).with_name("recipes.json")
 
 
+@pytest.fixture(scope="module")
+def recipes():
+    return {name: load_recipe(name) for name in recipe_names()}
+
+
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe(name, monkeypatch, tmp_path):
-    recipe = load_recipe(name)
+def test_every_recipe(name, recipes, tmp_path):
+    recipe = recipes[name]
     assert recipe.about.endswith(".")
     separate = {"decoder_vocab_size": 700, "share_encoder_decoder_embeddings": False}
     tokenizer = {"vocab_size": 600, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
@@ -35,22 +40,18 @@ def test_every_recipe(name, monkeypatch, tmp_path):
     settings = _training_settings(recipe) | {"bf16": False, "use_cpu": True}
     TranslationTrainingArguments(output_dir=str(tmp_path), **settings)
     if recipe.init_from is not None:
-        assert any(recipe.init_from == load_recipe(other).output_dir for other in recipe_names())
+        assert any(recipe.init_from == other.output_dir for other in recipes.values())
     if not name.startswith(SMALL):
         assert recipe.paper
 
 
-def test_recipes_are_what_they_were():
+def test_recipes_are_what_they_were(recipes):
     expected = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
     assert len(expected) == 105
     for name, values in expected.items():
         later = {"freeze": None, "train_only": None}
-        assert json.loads(json.dumps(dataclasses.asdict(load_recipe(name)))) == values | later, name
-
-
-def test_output_folders_are_distinct():
-    folders = [load_recipe(name).output_dir for name in recipe_names()]
-    assert len(set(folders)) == len(folders) > 90
+        assert json.loads(json.dumps(dataclasses.asdict(recipes[name]))) == values | later, name
+    assert len({recipe.output_dir for recipe in recipes.values()}) == len(recipes)
 
 
 def test_the_paper_index_knows_every_recipe_of_a_paper():
@@ -106,7 +107,6 @@ def write(folder, name="a.yaml", **values):
             {"data": {"train": {"tsv": "a", "columns": [0]}}},
             r"`data\.train\.columns` must be two, one for each language, got \[0\]",
         ),
-        ({"training": {"learning_rat": 1}}, r"`training` has no key `learning_rat`; did you mean `learning_rate`\?"),
         (
             {"model": {"model_type": "capsule_marian", "layer_agregation": "linear"}},
             "did you mean `layer_aggregation`",
@@ -127,10 +127,6 @@ def write(folder, name="a.yaml", **values):
         ({"training": {"output_dir": "x"}}, "`training` has no key `output_dir`"),
         ({"training": {"bf16": "yes"}}, "`training.bf16` must be bool, got 'yes'"),
         ({"training": {"lr_scheduler_type": "linaer"}}, r"got 'linaer'; did you mean `linear`\?"),
-        (
-            {"training": {"eval_strategy": "stesp"}},
-            r"must be one of 'no', 'steps', 'epoch', got 'stesp'; did you mean `steps`\?",
-        ),
         (
             {"tokenizer": {"vocab_size": 9, "model": "word"}},
             "one of 'bpe', 'unigram', got 'word'",
@@ -214,20 +210,6 @@ def test_the_tokenizer_decides_the_vocabulary():
         build_config({"model_type": "capsule_marian", "vocab_size": 3}, {"vocab_size": 4})
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"max_steps": "abc"}, "`training.max_steps` must be int, got 'abc'"),
-        ({"learning_rate": [1]}, r"`training.learning_rate` must be float \| int, got \[1\]"),
-        ({"training": 3}, "`training` must be a mapping of keys to values, got 3"),
-        ({"model": "plain"}, "`model` must be a mapping of keys to values, got 'plain'"),
-    ],
-)
-def test_values_of_the_wrong_kind(changed, said):
-    with pytest.raises(ValueError, match=said):
-        load_recipe("embedded/plain", changed)
-
-
 def test_rules_between_fields_wait_for_the_checkpoint_that_fills_in_the_others(tmp_path):
     model = {"model_type": "capsule_marian", "encoder_attention_heads": 3}  # does not divide the default width
     assert load_recipe(write(tmp_path, model=model, init_from="outputs/other")).model == model
@@ -247,23 +229,21 @@ def test_a_recipe_does_not_change():
     ("name", "value", "message"),
     [
         ("max_steps", "abc", r"`training\.max_steps` must be int, got 'abc'"),
+        ("learning_rate", [1], r"`training\.learning_rate` must be float \| int, got \[1\]"),
+        ("training", 3, "`training` must be a mapping of keys to values, got 3"),
+        ("model", "plain", "`model` must be a mapping of keys to values, got 'plain'"),
         ("max_steps", 3.5, r"`training\.max_steps` must be int, got 3\.5"),
         ("learning_rate", -1, r"`training\.learning_rate` must be at least 0, got -1"),
-        ("gradient_accumulation_steps", 0, "must be at least 1, got 0"),
         ("save_steps", 0, r"`training\.save_steps` must be greater than 0, got 0"),
         ("max_steps", -3, r"`training\.max_steps` must be at least -1, got -3"),
-        ("dataloader_num_workers", -1, "must be at least 0, got -1"),
         ("adam_beta2", 1.5, r"`training\.adam_beta2` must be in \[0, 1\], got 1\.5"),
         ("metric_for_best_model", "blue", r"must be one of 'bleu', .*, got 'blue'; did you mean `bleu`\?"),
-        ("adam_epsilon", -1, "must be at least 0, got -1"),
         ("report_to", "tensorbord", r"must be .*, got 'tensorbord'; did you mean `tensorboard`\?"),
         ("d_model", "big", r"`model\.d_model` must be int, got 'big'$"),
         ("seed", -1, r"`seed` must be in \[0, 4294967295\], got -1"),
         ("bpe_dropout", 2, r"`training\.bpe_dropout` must be in \[0, 1\], got 2"),
-        ("num_beams", 0, r"`generation\.num_beams` must be at least 1, got 0"),
         ("num_beams", 2.5, r"`generation\.num_beams` must be int, got 2\.5"),
         ("tokenizer.vocab_size", -3, r"`tokenizer\.vocab_size` must be at least 1, got -3"),
-        ("data.max_length", 0, r"`data\.max_length` must be at least 1, got 0"),
         (
             "word_distillation",
             {"teacher": "x", "weight": 3},

@@ -229,8 +229,7 @@ def test_another_tokenizer_at_the_same_path_is_named(tmp_path):
         run_recipe(recipe(tmp_path, load, **settings))
 
 
-@pytest.mark.parametrize("content", ["", "[]", "a: [", "\0"])
-@pytest.mark.parametrize("file", ["recipe.yaml", "data.json"])
+@pytest.mark.parametrize(("file", "content"), [("recipe.yaml", "a: ["), ("data.json", "[]"), ("data.json", "\0")])
 def test_a_damaged_record_is_one_sentence(tmp_path, file, content):
     settings = write_data(tmp_path)
     (tmp_path / "run").mkdir()
@@ -275,8 +274,7 @@ def test_a_failure_after_the_last_step_leaves_the_weights(tmp_path, monkeypatch)
     assert all(torch.equal(left[name], weight) for name, weight in whole.items())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("where", ["load_corpus", "_bleu_of"])
+@pytest.mark.parametrize(("where", "number"), [("load_corpus", signal.SIGTERM), ("_bleu_of", signal.SIGINT)])
 def test_a_signal_while_data_are_read_or_translations_are_made_ends_the_run(tmp_path, monkeypatch, where, number):
     settings = write_data(tmp_path)
     settings["training"] = FEW_STEPS | {"save_strategy": "no", "eval_strategy": "no"}
@@ -394,17 +392,15 @@ def _default_precision():
 
 
 @pytest.mark.usefixtures("_default_precision")
-@pytest.mark.parametrize("model_type", ["capsule_marian", "capsnmt"])
 @pytest.mark.parametrize("training", [{"bf16": True}, {"float32_matmul_precision": "medium"}, {}])
-def test_attention_is_eager_on_a_cpu_where_onednn_multiplies(tmp_path, monkeypatch, training, model_type):
+def test_attention_is_eager_on_a_cpu_where_onednn_multiplies(tmp_path, monkeypatch, training):
     chosen = []
     monkeypatch.setattr(
         TranslationTrainer, "train", lambda self, **_: chosen.append(self.model.config._attn_implementation)
     )
     monkeypatch.setattr("hf_capsule_mt.training.run._finish", lambda *_: None)
-    model = SMALL["model"] if model_type == "capsule_marian" else {"model_type": model_type, "hidden_size": 16}
-    run_recipe(dataclasses.replace(recipe(tmp_path, training=training), model=model))
-    assert (chosen == ["eager"]) == (bool(training) or model_type == "capsnmt")
+    run_recipe(recipe(tmp_path, training=training))
+    assert (chosen == ["eager"]) == bool(training)
     assert torch.get_float32_matmul_precision() == training.get("float32_matmul_precision", "highest")
 
 

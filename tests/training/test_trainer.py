@@ -1,13 +1,11 @@
 """The trainer: losses, accumulation, evaluation, stopping; killed and resumed, it ends with the same bits."""
 
-import copy
 import json
 import os
 import signal
 
 import pytest
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForSeq2SeqLM, TrainerCallback
 
 from hf_capsule_mt.training import WordDistillation
@@ -387,7 +385,7 @@ class Send(TrainerCallback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("change", ["flip", "cut", "list", "empty", "deep", "binary"])
+@pytest.mark.parametrize("change", ["flip", "cut", "marker"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(tmp_path, caplog, change):
     settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6}
     whole = make_trainer(tmp_path, **settings)
@@ -400,11 +398,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(tmp_path, 
     elif change == "cut":
         weights_file.write_bytes(weights_file.read_bytes()[:-1])
     else:
-        marker.write_bytes({"list": b"[]", "empty": b"{}", "deep": b"[" * 100_000, "binary": b"\xff\x00"}[change])
+        marker.write_bytes(b"[]")
     resumed = make_trainer(tmp_path, **settings)
     with caplog.at_level("WARNING"):
         resumed.train("last")
-    named = "model.safetensors" if change in ("flip", "cut") else MARKER
+    named = MARKER if change == "marker" else "model.safetensors"
     (warning,) = [entry.message for entry in caplog.records if "damaged" in entry.message]
     assert "checkpoint-6 is damaged" in warning
     assert named in warning
@@ -445,8 +443,7 @@ def test_the_checkpoint_of_a_signal_displaces_none_and_is_not_averaged(tmp_path)
     assert find_checkpoints(tmp_path, by_signal=True) == []
 
 
-@pytest.mark.parametrize("step", [1, 4])  # of five in an epoch
-@pytest.mark.parametrize("strategy", ["epoch", "best"])
+@pytest.mark.parametrize(("strategy", "step"), [("epoch", 1), ("best", 4)])  # of five in an epoch
 def test_a_signal_adds_no_evaluation(tmp_path, strategy, step):
     """The Trainer takes a stop for the end of an epoch; the scores, and so the best checkpoint, must not change."""
 
@@ -475,42 +472,24 @@ def test_a_signal_adds_no_evaluation(tmp_path, strategy, step):
     assert_same_bits(weights(resumed), weights(whole))
 
 
-@pytest.mark.parametrize("where", ["weights", "optimizer", "tokenizer"])
-def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, where):
-    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=2, max_steps=4)
-    trainer.add_callback(FillAt(3, where, trainer))
+def test_a_full_disk_is_one_sentence(tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    trainer = make_trainer(tmp_path, **settings)
+    save_optimizer = trainer._save_optimizer_and_scheduler
+
+    def fail(folder):
+        if trainer.state.global_step == 4:
+            raise RuntimeError("the disk is full")  # as torch says it
+        save_optimizer(folder)
+
+    trainer._save_optimizer_and_scheduler = fail
     with pytest.raises(OSError, match=r"checkpoint-4 could not be saved .*full.*; what was saved before is unharmed"):
         trainer.train("last")
-    resumed = make_trainer(tmp_path, save_strategy="steps", save_steps=2, max_steps=4)
+    resumed = make_trainer(tmp_path, **settings)
     resumed.train("last")
     whole = make_trainer(tmp_path / "whole", max_steps=4)
     whole.train()
     assert_same_bits(weights(resumed), weights(whole))
-
-
-class FillAt(TrainerCallback):
-    """From a step on, one kind of file cannot be written, as each library says it."""
-
-    def __init__(self, step, where, trainer):
-        self.step, self.where, self.trainer = step, where, trainer
-
-    def on_step_begin(self, args, state, control, model=None, **kwargs):
-        if state.global_step != self.step:
-            return
-        if self.where == "weights":
-            model.save_pretrained = self.fail(SafetensorError)
-        elif self.where == "optimizer":
-            self.trainer._save_optimizer_and_scheduler = self.fail(RuntimeError)
-        else:
-            self.trainer.processing_class = copy.copy(self.trainer.processing_class)
-            self.trainer.processing_class.save_pretrained = self.fail(Exception)
-
-    @staticmethod
-    def fail(kind):
-        def save(*args, **kwargs):
-            raise kind("the disk is full")
-
-        return save
 
 
 def test_a_signal_saves_and_ends(tmp_path):
