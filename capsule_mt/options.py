@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from capsule_mt.coverage.results import CoverageOptions
-from capsule_mt.engine.search import Readings, SearchOptions
-from capsule_mt.models.model import LoadedModel
+from capsule_mt.engine.search import Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
@@ -78,13 +77,26 @@ class TranslationOptions:
         return 1 if self.batch_size == 1 else self.batch_size * BATCHES_READ_AHEAD
 
 
-def setting(model: LoadedModel, given: Mapping[str, Any], name: str) -> Any:
+class Searched(Protocol):
+    """What a search asks of a `LoadedModel`."""
+
+    @property
+    def generation(self) -> Mapping[str, Any]: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def longest_target(self) -> int | None: ...
+    @property
+    def shortlist(self) -> Candidates | None: ...
+
+
+def setting(model: Searched, given: Mapping[str, Any], name: str) -> Any:
     """Return an option of the search: of the call, or else of the checkpoint."""
     return given[name] if given.get(name) is not None else model.generation.get(name)
 
 
 def search_options(
-    model: LoadedModel,
+    model: Searched,
     lengths: Sequence[int],
     given: Mapping[str, Any],
     *,
@@ -137,7 +149,7 @@ def search_options(
     )
 
 
-def _limits(model: LoadedModel, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
+def _limits(model: Searched, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
     """Return how many tokens each translation may have, and whether its end is forced there."""
     ends = model.end >= 0
     forced = ends and setting(model, given, "forced_eos_token_id") in (model.end, [model.end])
@@ -152,7 +164,7 @@ def _limits(model: LoadedModel, lengths: Sequence[int], given: Mapping[str, Any]
     return limits, [ends and (forced or allowed is None or limit < allowed) for limit in by_source]
 
 
-def _limit_of_checkpoint(model: LoadedModel) -> int | None:
+def _limit_of_checkpoint(model: Searched) -> int | None:
     """Return how many tokens a translation may have by the checkpoint's settings and its positions."""
     limits = [] if model.longest_target is None else [model.longest_target - 1]
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))
