@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from capsule_mt.engine.program import DTYPES, Address, Codes, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 
-VERSION = 8
+VERSION = 9
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -72,6 +72,7 @@ def load_library() -> ctypes.CDLL:
         "engine_tier": (text, [text]),
         "engine_product": (None, [pointer, pointer, pointer, number, number, number]),
         "engine_widen": (None, [pointer, small, pointer, number]),
+        "engine_widen_codes": (None, [pointer, pointer, pointer, number, number]),
         "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
@@ -79,7 +80,7 @@ def load_library() -> ctypes.CDLL:
         "engine_pack": (small, [pointer, small, number, number, pointer, small, pointer, pointer, small]),
         "engine_add_vector": (small, [pointer, pointer, number, small]),
         "engine_add_table": (small, [pointer, pointer, number, number, small, pointer]),
-        "engine_add_positions": (small, [pointer, number, number]),
+        "engine_add_positions": (small, [pointer, number, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
         "engine_translate": (small, [pointer, pointer]),
@@ -139,12 +140,21 @@ def address_of(tensor: Tensor) -> int:
     return address
 
 
-def widened(tensor: Tensor) -> Tensor:
-    """Return a tensor in F32."""
+def widened(tensor: Tensor | Codes) -> Tensor:
+    """Return a tensor in F32; of codes, the numbers that they stand for.
+
+    Rounding these again, a row of which has a code of 127 or -127, gives the same codes and the same largest magnitude,
+    bit for bit.
+    """
+    if isinstance(tensor, Codes):
+        codes, largest = tensor
+        found = Tensor(bytearray(4 * codes.size), "F32", codes.shape)
+        places = address_of(codes), address_of(largest), address_of(found)
+        load_library().engine_widen_codes(*places, codes.shape[0], codes.size // codes.shape[0])
+        return found
     if tensor.dtype == "F32":
         return tensor
-    values = bytearray(4 * tensor.size)
-    found = Tensor(values, "F32", tensor.shape)
+    found = Tensor(bytearray(4 * tensor.size), "F32", tensor.shape)
     load_library().engine_widen(address_of(tensor), TYPES[tensor.dtype], address_of(found), tensor.size)
     return found
 
@@ -244,7 +254,7 @@ class Engine:
         """Add a vector, or a table with rows of this width."""
         if isinstance(vector, Positions):
             count = vector.count // vector.width
-            self._check(self._library.engine_add_positions(self._model, count, vector.width))
+            self._check(self._library.engine_add_positions(self._model, count, vector.width, vector.span))
             return
         values, largest = _with_largest(vector.read())
         if values.size != vector.count:
