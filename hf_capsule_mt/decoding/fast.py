@@ -37,6 +37,7 @@ KNOWN_FIELDS = frozenset(
         *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "bad_words_ids", "suppress_tokens"),
         *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
         *("use_cache", "return_dict_in_generate", "do_sample", "transformers_version", "cache_implementation"),
+        "renormalize_logits",
         *("temperature", "top_k", "top_p"),  # without `do_sample` they do nothing
     }
 )
@@ -403,6 +404,7 @@ class FastTranslator:
             length_penalty=1.0 if config.length_penalty is None else float(config.length_penalty),
             early_stopping=config.early_stopping or False,
             no_repeat_ngram_size=int(config.no_repeat_ngram_size or 0),
+            renormalize_logits=bool(config.renormalize_logits),
             min_new_tokens=_least_tokens(config),
             suppress_tokens=suppressed,
             shortlist=self.shortlist,
