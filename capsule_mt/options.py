@@ -36,6 +36,7 @@ IGNORED = frozenset(
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 SEARCHED = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
+    "renormalize_logits",
     *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
 )
 
@@ -139,6 +140,7 @@ def search_options(
         length_penalty=float(get("length_penalty", 1.0)),
         early_stopping=get("early_stopping", False),
         no_repeat_ngram_size=int(get("no_repeat_ngram_size", 0)),
+        renormalize_logits=bool(get("renormalize_logits", False)),
         min_new_tokens=max(int(get("min_length", 0)) - 1, 0) if least is None else int(least),
         suppress_tokens=[*(words[0] for words in bad_words), *get("suppress_tokens", [])],
         prefixes=prefixes if any(prefixes) else (),

@@ -92,7 +92,11 @@ class SafetensorsFile:
         """Open the weights in a folder: one file, or an index and its parts."""
         file, index = os.path.join(folder, WEIGHTS_FILE), os.path.join(folder, INDEX_FILE)
         if os.path.exists(os.path.join(folder, PICKLED_FILE)) and not (os.path.exists(file) or os.path.exists(index)):
-            raise UnsupportedModelError(f"{folder}: {PICKLED_FILE} needs hf-capsule-mt, which saves {WEIGHTS_FILE}")
+            raise UnsupportedModelError(
+                f"{folder}: {PICKLED_FILE} needs torch to be read; with transformers, write {WEIGHTS_FILE} beside it: "
+                f'`python -c "from transformers import AutoModelForSeq2SeqLM as M; '
+                f"M.from_pretrained('{folder}').save_pretrained('{folder}')\"`"
+            )
         if os.path.exists(file) or not os.path.exists(index):
             return cls(file)
         weight_map = read_json(index).get("weight_map")

@@ -76,6 +76,7 @@ typedef struct {
     const int32_t *suppressed; /* tokens that are never written */
     int64_t num_suppressed;
     int64_t num_beams, num_returned, least_tokens, no_repeat_ngram;
+    int64_t renormalizes; /* 1: a score is the probability among the tokens that may be written */
     int64_t start_token, end_token, pad_token;
     float length_penalty;
     int32_t early_stopping; /* 0 no, 1 yes, 2 never */
