@@ -34,7 +34,8 @@ fast_logger = logging.get_logger("hf_capsule_mt.decoding")
 KNOWN_FIELDS = frozenset(
     {
         *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
-        *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "bad_words_ids", "suppress_tokens"),
+        *("max_length", "max_new_tokens", "max_time", "min_length", "min_new_tokens"),
+        *("bad_words_ids", "suppress_tokens"),
         *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
         *("use_cache", "return_dict_in_generate", "do_sample", "transformers_version", "cache_implementation"),
         *("temperature", "top_k", "top_p"),  # without `do_sample` they do nothing
@@ -405,6 +406,7 @@ class FastTranslator:
             no_repeat_ngram_size=int(config.no_repeat_ngram_size or 0),
             min_new_tokens=_least_tokens(config),
             suppress_tokens=suppressed,
+            max_time=config.max_time,
             shortlist=self.shortlist,
         )
         return _Request(sources, options, int(start), end, _padding(pad, end, num_beams))
