@@ -38,6 +38,7 @@ SEARCHED = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
     "renormalize_logits",
     *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
+    "max_time",
 )
 
 
@@ -67,6 +68,10 @@ class TranslationOptions:
             number = self.generate_kwargs.get(name)
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise ValueError(f"`{name}` must be at least 1, got {number!r}")
+        seconds = self.generate_kwargs.get("max_time")
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and seconds > 0):
+            raise ValueError(f"`max_time` must be a number of seconds above 0, got {seconds!r}")
         if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
             raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
 
@@ -145,6 +150,7 @@ def search_options(
         suppress_tokens=[*(words[0] for words in bad_words), *get("suppress_tokens", [])],
         prefixes=prefixes if any(prefixes) else (),
         shortlist=model.shortlist,
+        max_time=get("max_time", None),
         scores=scores,
         readings=readings,
         further=further,

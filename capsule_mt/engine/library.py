@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import DTYPES, Address, Codes, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
+from capsule_mt.engine.stopping import StoppedError, run_all, stoppable
 
 VERSION = 9
 MOST_SLOTS = 12
@@ -30,7 +31,7 @@ _FIELDS = """
     length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
-    tokens, found_lengths, scores, log_probs, first_logits, received, guided: p
+    tokens, found_lengths, scores, log_probs, first_logits, received, guided, stop: p
 """
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
@@ -311,10 +312,10 @@ class Engine:
         parts = min(self.num_threads, len(sources))
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
 
-        def search(rows: list[int], threads: int) -> list[Found]:
-            return self._search([sources[row] for row in rows], rows, options, special, first_logits, threads)
+        def search(rows: list[int], shared: dict[str, Any]) -> list[Found]:
+            return self._search([sources[row] for row in rows], rows, options, special, first_logits, shared)
 
-        return self._in_parts([by_length[number::parts] for number in range(parts)], search)
+        return self._in_parts([by_length[number::parts] for number in range(parts)], search, options.max_time)
 
     def force(
         self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings, *, start: int, end: int, pad: int
@@ -336,33 +337,34 @@ class Engine:
             parts[-1].append(row)
             size += longer
 
-        def force(rows: list[int], threads: int) -> list[Scored]:
+        def force(rows: list[int], shared: dict[str, Any]) -> list[Scored]:
             pairs = [sources[row] for row in rows], [targets[row] for row in rows]
-            return self._force(*pairs, readings, special, threads)
+            return self._force(*pairs, readings, special, shared)
 
         return self._in_parts(parts, force)
 
-    def _in_parts(self, parts: list[list[int]], run: Callable[[list[int], int], list[Any]]) -> list[Any]:
+    def _in_parts(
+        self,
+        parts: list[list[int]],
+        run: Callable[[list[int], dict[str, Any]], list[Any]],
+        seconds: float | None = None,
+    ) -> list[Any]:
         """Run parts, which are rows of a batch, on all threads; return what they give for each row, in order.
 
-        Where there are fewer parts than threads, several share the products of one.
+        Where there are fewer parts than threads, several share the products of one. After `seconds` all finish.
         """
         found: list[Any] = [None] * sum(map(len, parts))
         workers = min(self.num_threads, len(parts))
 
-        def work(number: int) -> None:
-            threads = len(range(number, self.num_threads, workers))
-            for rows in parts[number::workers]:
-                for row, one in zip(rows, run(rows, threads), strict=True):
-                    found[row] = one
+        with stoppable() as flag:
 
-        if workers == 1:
-            work(0)
-        elif workers > 1:
-            from concurrent.futures import ThreadPoolExecutor
+            def work(number: int) -> None:
+                shared = {"num_threads": len(range(number, self.num_threads, workers)), "stop": _at(flag)}
+                for rows in parts[number::workers]:
+                    for row, one in zip(rows, run(rows, shared), strict=True):
+                        found[row] = one
 
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(work, range(workers)))
+            run_all(work, workers, flag, seconds)
         return found
 
     def _force(
@@ -371,7 +373,7 @@ class Engine:
         targets: Sequence[Ids],
         readings: Readings,
         special: dict[str, int],
-        threads: int,
+        shared: dict[str, Any],
     ) -> list[Scored]:
         """Score these targets in one call."""
         lengths, tokens = array("q", map(len, targets)), array("q", chain.from_iterable(targets))
@@ -382,7 +384,7 @@ class Engine:
             "target_lengths": lengths,
             "target_log_probs": log_probs,
         }
-        numbers = {**special, "longest": max(lengths), "num_beams": 1, "num_returned": 1, "num_threads": threads}
+        numbers = {**special, "longest": max(lengths), "num_beams": 1, "num_returned": 1, **shared}
         of_tokens = [source for source, length in enumerate(lengths) for _ in range(length)]
         received, guided = self._call(sources, arrays, numbers, readings, of_tokens, range(len(sources)))
         found, first = [], 0
@@ -405,7 +407,7 @@ class Engine:
         options: SearchOptions,
         special: dict[str, int],
         first_logits: bool,
-        threads: int,
+        shared: dict[str, Any],
     ) -> list[Found]:
         """Search for these sources, which are these rows of those of the options, in one call."""
         number, returned = len(sources), options.num_return_sequences
@@ -449,7 +451,7 @@ class Engine:
             "length_penalty": options.length_penalty,
             "early_stopping": EARLY_STOPPING[options.early_stopping],
             "longest": longest,
-            "num_threads": threads,
+            **shared,
             "num_candidates": len(candidates),
         }
         of_rows = [source for source in range(number) for _ in range(returned)]
@@ -512,6 +514,8 @@ class Engine:
         """Return a number that the engine gave, or raise what it means."""
         if number == -1:
             raise MemoryError("no memory for the native engine")
+        if number == -3:
+            raise StoppedError
         if number < 0:
             raise ValueError(f"the native engine refused: {self._library.engine_error().decode()}")
         return number

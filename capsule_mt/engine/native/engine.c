@@ -352,7 +352,7 @@ chunk_t *more_memory(run_t *run, int64_t bytes) {
     if (run->chunks && size < run->chunks->size) size = run->chunks->size; /* at least as much again */
 #endif
     chunk_t *chunk = bytes < 0 ? NULL : allocate_pages(size);
-    if (!chunk) longjmp(run->out_of_memory, 1);
+    if (!chunk) longjmp(run->failed, NO_MEMORY);
     *chunk = (chunk_t){.next = run->chunks, .used = sizeof(chunk_t), .size = size};
     return run->chunks = chunk;
 }
@@ -391,9 +391,9 @@ int engine_translate(model_t *model, const request_t *request) {
     if (check_request(model, request)) return IS_WRONG;
     run.chunks = take_arena(model);
     run.team = team_new(request->num_threads);
-    int failed = setjmp(run.out_of_memory);
+    int failed = setjmp(run.failed);
     if (!failed) translate(&run);
     team_free(run.team);
     keep_arena(model, run.chunks);
-    return failed ? NO_MEMORY : 0;
+    return failed;
 }
