@@ -71,18 +71,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns are those of the paper; ours are always the same.
-
-    swept: the field of the models that differs between the rows, where a plot of it says more.
-    lines: the field that makes lines of their own in that plot.
-    """
+    """A table: its columns are those of the paper; ours are always the same."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str = ""
-    swept: str = ""
-    lines: str = ""
 
 
 BIG = dict.fromkeys(
@@ -234,8 +228,6 @@ def _table(
     columns: str,
     *rows: tuple[str, str | None, str] | tuple[str, str | None, str, str],
     note: str = "",
-    swept: str = "",
-    lines: str = "",
 ) -> Table:
     """Columns and figures are separated by spaces, "-" for none; a fourth entry of a row is its baseline."""
     names = tuple(name.replace("_", " ") for name in columns.split())
@@ -246,7 +238,7 @@ def _table(
             raise ValueError(f"{title}, {label}: {len(names)} columns, but {len(values)} figures")
         printed = {name: value for name, value in zip(names, values, strict=True) if value != "-"}
         made.append(Row(label, run, printed, baseline[0] if baseline else "plain"))
-    return Table(title, names, tuple(made), note, swept, lines)
+    return Table(title, names, tuple(made), note)
 
 
 TABLES: dict[str, Table] = {
@@ -307,7 +299,6 @@ TABLES: dict[str, Table] = {
         ("32", "em_routing_32_capsules", "-"),
         ("64", "em_routing_64_capsules", "-"),
         ("as many as the width", "em_routing", "26.62"),
-        swept="layer_aggregation_num_capsules",
     ),
     "dou_iterations": _table(
         "Dou et al. 2019, Figure 3: routing iterations (the figures are in a plot)",
@@ -318,7 +309,6 @@ TABLES: dict[str, Table] = {
         ("3", "em_routing", "26.62"),
         ("4", "em_routing_4_iterations", "-"),
         ("5", "em_routing_5_iterations", "-"),
-        swept="layer_aggregation_num_iterations",
     ),
     "li2": _table(
         "Li et al. 2019, Table 2: which attention, WMT14 English-German",
@@ -394,8 +384,6 @@ TABLES: dict[str, Table] = {
         ("8 capsules, 2 iterations", "capsnmt_8_capsules_2_iterations", "-", "pooling"),
         ("8 capsules, 3 iterations", "capsnmt_8_capsules", "-", "pooling"),
         ("8 capsules, 4 iterations", "capsnmt_8_capsules_4_iterations", "-", "pooling"),
-        swept="num_iterations",
-        lines="num_capsules",
     ),
     "gdr1": _table(
         "Zheng et al. 2019, Table 1: NIST Chinese-English",
