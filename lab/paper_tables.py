@@ -483,18 +483,6 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
 }
 
 
-# Li et al. 2019, Table 1: accuracies of probing tasks, of encoders trained on 100,000 sentences each
-PROBING_TASKS = ("SentLen", "WC", "TreeDepth", "TopConst", "BShift", "Tense", "SubjNum", "ObjNum", "SOMO", "CoordInv")
-PROBING: dict[str, dict[str, float]] = {
-    encoder: dict(zip(PROBING_TASKS, figures, strict=True))
-    for encoder, figures in {
-        "concat": (97.22, 97.92, 44.48, 84.44, 49.30, 84.20, 87.66, 82.94, 50.24, 68.77),
-        "simple_routing": (97.10, 98.85, 43.37, 86.15, 49.87, 88.22, 87.25, 85.07, 48.77, 69.12),
-        "em_routing": (96.26, 98.75, 47.72, 87.00, 51.82, 88.17, 89.97, 86.40, 51.55, 69.86),
-    }.items()
-}
-
-
 def runs_of(tables: Sequence[str]) -> list[str]:
     """The runs that tables need, each once, those first that others need: as baseline, as teacher, as a start."""
     order: list[str] = []
