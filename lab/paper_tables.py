@@ -168,13 +168,6 @@ RUNS: dict[str, Run] = {
         for number in (2, 4, 8)
         for times in (2, 4)
     },
-    # what might keep capsules in use: lab/capsule_variants.py
-    "deep_pooling": Run("capsnmt_pooling", DEEP),
-    "deep_capsnmt": Run("capsnmt", EIGHT),
-    "deep_capsnmt_soft": Run("capsnmt", EIGHT | {"score_scale": 0.0625}),
-    "deep_capsnmt_softest": Run("capsnmt", EIGHT | {"score_scale": 0.00390625}),
-    "deep_capsnmt_compared": Run("capsnmt", EIGHT | {"score_scale": 0.0625, "compared_capsule_scale": 16.0}),
-    "deep_capsnmt_normalized": Run("capsnmt", EIGHT | {"normalize_capsules": True}),
     # the same grid of dropout and rate for all, in tenths and thousandths: lab/capsules_fairly.py
     **{
         f"fair_{name}_{tenths}_{thousandths}": Run(

@@ -16,7 +16,7 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
-from lab import capsule_variants, capsules_fairly, studies
+from lab import capsules_fairly, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
@@ -96,7 +96,6 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "plans": plans,
     "tables": tables,
     "effects": lambda records: effects_table(effects(records)),
-    "capsule_variants": capsule_variants.table,
     **studies.SECTIONS,
 }
 
