@@ -18,12 +18,12 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_masks_for_generate
-from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.coverage import PastFutureModel
+from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, Stack
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
@@ -31,18 +31,12 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     ZeroGainLayerNorm,
     build_layer_aggregation,
 )
-from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
-    CapsuleSeq2SeqLMOutput,
-    CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
-    as_encoder_output,
-    join_stacks,
     resolve_output_flags,
-    translation_output,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
@@ -69,23 +63,16 @@ from hf_capsule_mt.modeling.vocabulary import (
 from hf_capsule_mt.modeling.warm_start import warm_start
 
 
-class CapsuleMarianPreTrainedModel(PreTrainedModel):
-    """Base of all classes of the family: initialisation, and what transformers asks of each."""
+class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
+    """Base of all classes of the family: initialisation."""
 
     config: CapsuleMarianConfig
     config_class = CapsuleMarianConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = False
     _supports_flex_attn = False
-    _can_compile_fullgraph = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _keys_to_ignore_on_load_missing = [r"final_logits_bias", r"embed_positions\.weight"]
-
-    def __init__(self, config: CapsuleMarianConfig) -> None:
-        config.validate()  # a field may have been set since the configuration was made
-        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -102,16 +89,10 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
         elif isinstance(module, (Router, ZeroGainLayerNorm)):
             module.reset_parameters()
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[0, 6, 10, 4, 2], [0, 8, 12, 2, 2]], device=self.device)
-        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
 
-
-class TransformerStack(CapsuleMarianPreTrainedModel):
+class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding, positions and LayerDrop."""
 
-    embed_tokens: nn.Embedding
     embed_positions: SinusoidalPositions
     gradient_checkpointing = False
 
@@ -119,23 +100,16 @@ class TransformerStack(CapsuleMarianPreTrainedModel):
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, start: int | torch.Tensor = 0
     ) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, d], at the positions from `start` on -> [B, T, d]."""
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        if tokens is None or (input_ids is not None and inputs_embeds is not None):
-            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
-        length = tokens.shape[1]
+        hidden = self.embeddings_of(input_ids, inputs_embeds)
+        length = hidden.shape[1]
         if isinstance(start, int) and start + length > self.embed_positions.num_embeddings:
             raise ValueError(
                 f"{type(self).__name__} got a sequence of {start + length} tokens, but `max_position_embeddings` is "
                 f"{self.embed_positions.num_embeddings}"
             )
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-            scaled = self.config.scale_embedding
-        else:
-            scaled = self.config.scale_embedding and self.scales_given_embeddings
-        if scaled:
-            inputs_embeds = inputs_embeds * math.sqrt(self.config.d_model)
-        hidden = inputs_embeds + self.embed_positions(length, start)
+        if self.config.scale_embedding and (inputs_embeds is None or self.scales_given_embeddings):
+            hidden = hidden * math.sqrt(self.config.d_model)
+        hidden = hidden + self.embed_positions(length, start)
         return nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
 
     # transformers' Marian scales the embeddings that it is given in the decoder but not in the encoder
@@ -337,61 +311,6 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         self.decoder = CapsuleMarianDecoder(config)
         self.post_init()
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        output_guided_capsules: bool = False,
-    ) -> CapsuleSeq2SeqModelOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
-
-        Args:
-            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
-            encoder_outputs: of the same source; the encoder is then not run.
-            cache: the cache of the tokens before `decoder_input_ids`.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-            output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
-        """
-        if encoder_outputs is None:
-            encoded: BaseModelOutput = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                output_attentions=output_attentions,
-                output_hidden_states=output_hidden_states,
-                output_routing_weights=output_routing_weights,
-                return_dict=True,
-            )
-        else:
-            encoded = as_encoder_output(encoder_outputs)
-        decoded: CapsuleDecoderOutput = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            cache=cache,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            output_guided_capsules=output_guided_capsules,
-            return_dict=True,
-        )
-        return join_stacks(encoded, decoded, output_routing_weights)
-
 
 class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel, GenerationMixin):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
@@ -417,67 +336,8 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
         self.guided_losses: GuidedLosses | None = build_guided_losses(config, config.d_model)
         self.post_init()
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> CapsuleSeq2SeqLMOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
-
-        Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
-                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
-            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
-                batches, on all processes, that make one step.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-        """
-        check_labels_given(labels, num_items_in_batch, self.guided_losses is not None)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs: CapsuleSeq2SeqModelOutput = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            cache=cache,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            output_guided_capsules=labels is not None and self.guided_losses is not None,
-            return_dict=True,
-        )
-        # [B, T, V]
-        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
-        if labels is None:
-            return translation_output(outputs, logits, None)
-        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        if self.guided_losses is None:
-            return translation_output(outputs, logits, nll_loss)
-        bow_loss, bca_loss = self.guided_losses(
-            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
-        )
-        return translation_output(outputs, logits, nll_loss, bow_loss, bca_loss)
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(states) + self.final_logits_bias
 
     @staticmethod
     def create_masks_for_generate(
