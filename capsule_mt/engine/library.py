@@ -145,8 +145,8 @@ def address_of(tensor: Tensor) -> int:
 def widened(tensor: Tensor | Codes) -> Tensor:
     """Return a tensor in F32; of codes, the numbers that they stand for.
 
-    Rounding these again, a row of which has a code of 127 or -127, gives the same codes and the same largest magnitude,
-    bit for bit.
+    Rounding these again, a row of which has a code of 127 or -127, gives the same codes and the same largest
+    magnitude, bit for bit.
     """
     if isinstance(tensor, Codes):
         codes, largest = tensor
@@ -359,7 +359,7 @@ class Engine:
         with stoppable() as flag:
 
             def work(number: int) -> None:
-                shared = {"num_threads": len(range(number, self.num_threads, workers)), "stop": _at(flag)}
+                shared = {"num_threads": len(range(number, self.num_threads, workers)), "stop": flag.buffer_info()[0]}
                 for rows in parts[number::workers]:
                     for row, one in zip(rows, run(rows, shared), strict=True):
                         found[row] = one
