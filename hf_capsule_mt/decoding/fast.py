@@ -162,7 +162,7 @@ class FastTranslator:
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
             settings = self._settings(generation_config, options)
-            request = self._request(inputs, attention_mask, settings, limits)
+            request = self._request(inputs, attention_mask, settings, limits, scores=return_coverage)
             followed = self._readings(request) if return_coverage else None
             found = self._search(request, followed)
         except UnsupportedOptionError as error:
@@ -360,6 +360,7 @@ class FastTranslator:
         attention_mask: torch.Tensor | None,
         settings: _Settings,
         limits: torch.Tensor | None,
+        scores: bool,
     ) -> _Request:
         self._refresh()
         if self.model.training:
@@ -372,7 +373,7 @@ class FastTranslator:
             )
         config, end = settings.config, settings.end
         sources = self._sources(inputs, attention_mask, config)
-        options = search_options(settings, [len(source) for source in sources], settings.given)
+        options = search_options(settings, [len(source) for source in sources], settings.given, scores=scores)
         if limits is not None:
             longest, is_forced = options.limits[0], options.forces_end[0]
             by_source = [min(limit, longest) for limit in limits.tolist()]
