@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 
 FILE_NAME = "shortlist.safetensors"
+MARIAN_MARK = 0xF11A48D5013417F5
 NAMES = ("starts", "tokens", "frequent")
 
 
@@ -67,6 +68,31 @@ class Shortlist:
             lists.append(array("i", bytes(stored.content(name))))
         starts, tokens, frequent = lists
         return cls(starts, tokens, frequent, int(vocabulary))
+
+    @classmethod
+    def of_marian(cls, file: str | os.PathLike[str], vocabularies: tuple[int, int]) -> "Shortlist":
+        """Read a `lex.*.bin` of Marian: six uint64 (a mark, a checksum, how many frequent tokens, how many
+        translations of a token, the sizes of the lists that follow), where the translations of each source token begin
+        (uint64), and the translations (uint32).
+        """
+        file = os.fspath(file)
+        with open(file, "rb") as stream:
+            content = stream.read()
+        numbers = array("Q", content[:48]) if len(content) >= 48 else array("Q", bytes(48))
+        mark, _, frequent, _, num_starts, num_tokens = numbers
+        if mark != MARIAN_MARK or len(content) != 48 + 8 * num_starts + 4 * num_tokens:
+            raise CheckpointError(f"{file}: is no shortlist of Marian, or it is cut off")
+        starts = list(array("Q", content[48 : 48 + 8 * num_starts]))
+        tokens = array("I", content[48 + 8 * num_starts :])
+        if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:
+            raise CheckpointError(f"{file}: is of other vocabularies, or it is damaged")
+        if num_tokens and max(tokens) >= vocabularies[1]:
+            raise CheckpointError(f"{file}: has the token {max(tokens)}, of {vocabularies[1]}")
+        starts += [starts[-1]] * (vocabularies[0] + 1 - len(starts))  # tokens that the file does not know
+        try:
+            return cls(starts, tokens, range(frequent), vocabularies[1])
+        except ValueError as error:
+            raise CheckpointError(f"{file}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file of int32."""
