@@ -57,14 +57,20 @@ PROCESSES = {
 }
 # options of other types of models, and of training
 IRRELEVANT = frozenset(
-    "bert-train-type-embeddings bert-type-vocab-size dec-cell-base-depth dec-cell-high-depth dim-rnn enc-cell "
-    "enc-cell-depth enc-type factors-combine skip transformer-aan-activation transformer-aan-depth transformer-aan-nogate "
-    "transformer-dim-aan transformer-guided-alignment-layer ulr-dim-emb ulr-trainable-transformation version "
-    "transformer-depth-scaling output-omit-bias bert-mask-symbol bert-sep-symbol bert-class-symbol".split()
+    {
+        *("bert-class-symbol", "bert-mask-symbol", "bert-sep-symbol", "bert-train-type-embeddings"),
+        *("bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell"),
+        *("enc-cell-depth", "enc-type", "factors-combine", "output-omit-bias", "skip", "transformer-aan-activation"),
+        *("transformer-aan-depth", "transformer-aan-nogate", "transformer-depth-scaling", "transformer-dim-aan"),
+        *("transformer-guided-alignment-layer", "ulr-dim-emb", "ulr-trainable-transformation", "version"),
+    }
 )
 READ = frozenset(
-    "dec-cell dec-depth dim-emb dim-vocabs enc-depth tied-embeddings tied-embeddings-all tied-embeddings-src "
-    "transformer-decoder-autoreg transformer-dim-ffn transformer-ffn-activation transformer-heads".split()
+    {
+        *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
+        *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-ffn"),
+        *("transformer-ffn-activation", "transformer-heads"),
+    }
 )
 
 
@@ -98,9 +104,12 @@ class MarianFolder:
             vocabularies.sort(key=lambda name: name.startswith(("trg", "target")))
         if len(vocabularies) not in (1, 2) or len(listed) > 1:
             found = ", ".join((*vocabularies, *listed)) or "none"
-            raise CheckpointError(f"{folder}: needs one or two vocabularies (*.spm) and a shortlist at most, has {found}")
-        paths = [os.path.join(folder, name) for name in (*model, vocabularies[0], vocabularies[-1], *listed)]
-        return cls(folder, paths[0], (paths[1], paths[2]), *paths[3:], settings=settings)
+            raise CheckpointError(
+                f"{folder}: needs one or two vocabularies (*.spm) and a shortlist at most, has {found}"
+            )
+        source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
+        shortlist = os.path.join(folder, listed[0]) if listed else None
+        return cls(folder, os.path.join(folder, model[0]), (source, target), shortlist, settings)
 
 
 def _is_model(name: str) -> bool:
@@ -129,7 +138,9 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
     named = list(dict.fromkeys(_strings(settings[key])))
     for name in named:
         if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
-            raise CheckpointError(f"{folder}: its configuration has {name!r} among `{key}`, which is no file beside it")
+            raise CheckpointError(
+                f"{folder}: its configuration has {name!r} among `{key}`, which is no file beside it"
+            )
     return named
 
 
@@ -149,7 +160,9 @@ class MarianCheckpoint:
         sizes = options.get("dim-vocabs")
         tokens = [len(one.pieces) for one in self.pieces]
         if sizes != tokens:
-            raise CheckpointError(f"{self.place}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} pieces")
+            raise CheckpointError(
+                f"{self.place}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} pieces"
+            )
         self.size = max(tokens) + 1
         end = self.pieces[1].end
         self.config: dict[str, Any] = {
@@ -343,7 +356,9 @@ def _places(config: Mapping[str, Any], most_layers: int, file: str) -> dict[str,
             found[f"{name}.bias"] = Place(bias, "row")
 
     def add_norm(name: str, stored: str) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = (Place(f"{stored}_ln_{one}", "row") for one in ("scale", "bias"))
+        found[f"{name}.weight"], found[f"{name}.bias"] = (
+            Place(f"{stored}_ln_{one}", "row") for one in ("scale", "bias")
+        )
 
     def add_attention(name: str, stored: str) -> None:
         for letter, projection in zip("qkvo", ("q_proj", "k_proj", "v_proj", "out_proj"), strict=True):

@@ -61,7 +61,7 @@ def load_model(
         start=start,
         end=end,
         pad=pad,
-        generation=generation | ({} if at_end is None else {"forced_eos_token_id": at_end}),
+        generation={**generation} | ({} if at_end is None else {"forced_eos_token_id": at_end}),
         calibration=calibration,
         longest_source=program.longest_source,
         longest_target=program.longest_target,
@@ -77,10 +77,17 @@ class Checkpoint(Protocol):
     config, generation: what is in config.json and generation_config.json, or would be; `place` is where it is.
     """
 
-    config: Mapping[str, Any]
-    generation: Mapping[str, Any]
-    place: str
-    weights: Weights
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    @property
+    def generation(self) -> Mapping[str, Any]: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def weights(self) -> Weights: ...
 
     def read_tokenizer(self) -> FileTokenizer: ...
 

@@ -7,7 +7,6 @@ as [outputs, inputs], but for embeddings.
 """
 
 import ast
-import io
 import math
 import os
 import re
@@ -15,7 +14,7 @@ import struct
 import zipfile
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
@@ -40,7 +39,7 @@ class Item(NamedTuple):
     size: int
 
     @property
-    def count(self) -> int:
+    def numbers(self) -> int:
         return math.prod(self.shape)
 
 
@@ -81,7 +80,8 @@ class BinaryFile:
     """A `.bin` of Marian."""
 
     def __init__(self, file: str) -> None:
-        self.file, self.items = file, {}
+        self.file = file
+        self.items: dict[str, Item] = {}
         size = os.path.getsize(file)
         with open(file, "rb") as stream:
             for name, item in _binary_items(file, stream, size):
@@ -99,7 +99,7 @@ class BinaryFile:
         return content
 
 
-def _binary_items(file: str, stream: io.BufferedReader, size: int) -> Iterator[tuple[str, Item]]:
+def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str, Item]]:
     def read(count: int) -> bytes:
         content = stream.read(count) if count <= size else b""
         if len(content) != count:
@@ -124,9 +124,11 @@ def _binary_items(file: str, stream: io.BufferedReader, size: int) -> Iterator[t
             known = ", ".join(map(hex, TYPES))
             raise UnsupportedModelError(f"{file}: `{name}` is of type {kind:#x}, which is not read; only {known}")
         item = Item(TYPES.get(kind, "I8"), shape, start, length)
-        wanted = item.count * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
+        wanted = item.numbers * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
         if min(shape, default=1) < 1 or wanted > length:
-            raise CheckpointError(f"{file}: `{name}` has {length} bytes, but {item.dtype} {list(shape)} takes {wanted}")
+            raise CheckpointError(
+                f"{file}: `{name}` has {length} bytes, but {item.dtype} {list(shape)} takes {wanted}"
+            )
         if start + length > size:
             raise CheckpointError(f"{file}: is {size} bytes long, but `{name}` ends at {start + length}")
         start += length
@@ -137,7 +139,8 @@ class NumpyFile:
     """A `.npz` of Marian."""
 
     def __init__(self, file: str) -> None:
-        self.file, self.items = file, {}
+        self.file = file
+        self.items: dict[str, Item] = {}
         size = os.path.getsize(file)
         try:
             with zipfile.ZipFile(file) as archive:
@@ -154,18 +157,18 @@ class NumpyFile:
 
     def content(self, name: str) -> bytearray:
         item = self.items[name]
-        content = bytearray(item.size)
         try:
             with zipfile.ZipFile(self.file) as archive, archive.open(f"{name}.npy") as stream:
                 stream.seek(item.start)
-                if stream.readinto(content) != item.size:
-                    raise CheckpointError(f"{self.file}: `{name}` is cut off")
+                content = bytearray(stream.read())
         except (zipfile.BadZipFile, EOFError, OSError) as error:
             raise CheckpointError(f"{self.file}: `{name}` is damaged ({error})") from None
+        if len(content) != item.size:
+            raise CheckpointError(f"{self.file}: `{name}` is cut off")
         return content
 
 
-def _numpy_item(place: str, stream: "zipfile.ZipExtFile[bytes]", size: int) -> Item:  # type: ignore[type-arg]
+def _numpy_item(place: str, stream: IO[bytes], size: int) -> Item:
     """Return what the header of a `.npy` of so many bytes says."""
     begin = stream.read(10)
     if begin[:6] != b"\x93NUMPY" or len(begin) != 10 or begin[6] != 1:
@@ -203,10 +206,10 @@ def read_matrix(weights: MarianFile, name: str, rows: int = 0) -> Tensor | Codes
     shape = item.shape if keeps_order else item.shape[::-1]
     if item.dtype == "CODES":
         content = weights.content(name)
-        (multiplier,) = struct.unpack_from("<f", content, item.count)
+        (multiplier,) = struct.unpack_from("<f", content, item.numbers)
         if not 0 < multiplier < math.inf:
             raise CheckpointError(f"{weights.file}: the codes of `{name}` are for {multiplier}, which is no scale")
-        del content[item.count :]
+        del content[item.numbers :]
         content.extend(bytes(rows * shape[1]))
         shape = (shape[0] + rows, shape[1])
         largest = array("f", [LARGEST_CODE / multiplier]) * shape[0]

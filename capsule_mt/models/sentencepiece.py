@@ -110,9 +110,7 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
     return value, place
 
 
-def _checked(
-    file: str, pieces: list[Piece], trainer: dict[int, Any], normalizer: dict[int, Any]
-) -> SentencePieces:
+def _checked(file: str, pieces: list[Piece], trainer: dict[int, Any], normalizer: dict[int, Any]) -> SentencePieces:
     kind = trainer.get(3, 1)
     if kind not in KINDS:
         raise UnsupportedModelError(f"{file}: `model_type` {kind} is not known, only 1 (unigram) and 2 (bpe)")
@@ -162,6 +160,7 @@ def tokenizer_json(vocabulary: SentencePieces, size: int) -> dict[str, Any]:
     metaspace = {"type": "Metaspace", "replacement": SPACE, "split": True}
     metaspace["prepend_scheme"] = "always" if vocabulary.adds_prefix else "never"
     end_token = {"SpecialToken": {"id": pieces[end].text, "type_id": 0}}
+    first, second = ({"Sequence": {"id": one, "type_id": 0}} for one in "AB")
     return {
         "version": "1.0",
         "truncation": None,
@@ -171,8 +170,8 @@ def tokenizer_json(vocabulary: SentencePieces, size: int) -> dict[str, Any]:
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [metaspace, _splitter(never)]},
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [{"Sequence": {"id": "A", "type_id": 0}}, end_token],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, end_token, {"Sequence": {"id": "B", "type_id": 0}}, end_token],
+            "single": [first, end_token],
+            "pair": [first, end_token, second, end_token],
             "special_tokens": {
                 pieces[end].text: {"id": pieces[end].text, "ids": [end], "tokens": [pieces[end].text]},
             },
