@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import folder
+from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
@@ -57,6 +57,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
     if arguments.dtype != "float32":
         needs_transformers = needs_transformers or f"--dtype {arguments.dtype}"
     reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
+    if reason and Path(models[0]).exists():
+        checkpoint_folder(models[0])
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
     if not reason:

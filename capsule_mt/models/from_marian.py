@@ -4,7 +4,6 @@ Tokens are those of the SentencePiece vocabularies. One more follows, which pads
 what Marian's decoder reads first.
 """
 
-import json
 import math
 import os
 from array import array
@@ -12,15 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tokenizers import Tokenizer
-
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.models.marian_files import OPTIONS, MarianFile, open_marian, options_of, read_matrix, read_numbers
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.sentencepiece import PAD, SentencePieces, read_sentencepieces, tokenizer_json
+from capsule_mt.models.sentencepiece_tokenizer import SentencePieceTokenizer
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import CheckpointError
 
 # what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
@@ -95,8 +92,7 @@ class MarianFolder:
         settings = _settings_of(folder, names)
         vocabularies = _named(folder, settings, "vocabs", [name for name in names if name.endswith(".spm")])
         listed = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
-        if "shortlist" in settings:
-            listed = [name for name in _strings(settings["shortlist"]) if name in names][:1]
+        listed = _named(folder, settings, "shortlist", listed)
         model = _named(folder, settings, "models", models)
         if len(model) != 1:
             raise UnsupportedModelError(f"{folder}: has the models {', '.join(model)}; one is read: remove the others")
@@ -138,9 +134,7 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
     named = list(dict.fromkeys(_strings(settings[key])))
     for name in named:
         if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
-            raise CheckpointError(
-                f"{folder}: its configuration has {name!r} among `{key}`, which is no file beside it"
-            )
+            raise CheckpointError(f"{folder}: `{key}` of its configuration has {name!r}, which is no file beside it")
     return named
 
 
@@ -158,7 +152,7 @@ class MarianCheckpoint:
         self.pieces = _read_pieces(files.vocabularies)
         options = options_of(self.stored)
         sizes = options.get("dim-vocabs")
-        tokens = [len(one.pieces) for one in self.pieces]
+        tokens = [len(one.texts) for one in self.pieces]
         if sizes != tokens:
             raise CheckpointError(
                 f"{self.place}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} pieces"
@@ -181,7 +175,7 @@ class MarianCheckpoint:
             "model_max_length": POSITIONS,
             "model_input_names": ["input_ids", "attention_mask"],
             "eos_token": "</s>",
-            "unk_token": self.pieces[1].pieces[self.pieces[1].unknown].text,
+            "unk_token": self.pieces[1].texts[self.pieces[1].unknown],
             "pad_token": PAD,
         }
         self.weights = MarianWeights(self.stored, self.config)
@@ -190,14 +184,8 @@ class MarianCheckpoint:
         """Return what is in tokenizer.json, and in target_tokenizer.json if each language has its own."""
         return [tokenizer_json(one, self.size) for one in self.pieces[: len(set(self.files.vocabularies))]]
 
-    def read_tokenizer(self) -> FileTokenizer:
-        tokenizers = []
-        for content, file in zip(self.tokenizer_jsons(), self.files.vocabularies, strict=False):
-            try:
-                tokenizers.append(Tokenizer.from_str(json.dumps(content)))
-            except Exception as error:  # `tokenizers` raises nothing more special
-                raise CheckpointError(f"{file}: does not load: {error}") from None
-        return FileTokenizer(tokenizers[0], tokenizers[-1], self.tokenizer_config)
+    def read_tokenizer(self) -> SentencePieceTokenizer:
+        return SentencePieceTokenizer(*self.pieces, self.size)
 
     def read_shortlist(self) -> Shortlist:
         if self.files.shortlist is None:

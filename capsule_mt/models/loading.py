@@ -13,6 +13,7 @@ from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
+from capsule_mt.text.tokenizer import Tokenizer
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 # a vocabulary may be rounded up to a multiple of one of these
@@ -71,6 +72,13 @@ def load_model(
     )
 
 
+class SizedTokenizer(Tokenizer, Protocol):
+    """A tokenizer that knows how many tokens the source has, and the target."""
+
+    @property
+    def vocabulary_sizes(self) -> tuple[int, int]: ...
+
+
 class Checkpoint(Protocol):
     """What the files of a model say.
 
@@ -89,7 +97,7 @@ class Checkpoint(Protocol):
     @property
     def weights(self) -> Weights: ...
 
-    def read_tokenizer(self) -> FileTokenizer: ...
+    def read_tokenizer(self) -> SizedTokenizer: ...
 
     def read_shortlist(self) -> Shortlist: ...
 
@@ -163,7 +171,7 @@ def _tokens(
     return start, -1 if end is None else end, max(end or 0, 0) if pad is None else pad, at_end
 
 
-def _check_tokenizer(folder: str, tokenizer: FileTokenizer, sizes: tuple[int, int]) -> None:
+def _check_tokenizer(folder: str, tokenizer: SizedTokenizer, sizes: tuple[int, int]) -> None:
     """Refuse a tokenizer that has other tokens than the vocabularies of the model."""
     for side, size, tokens in zip(("source", "target"), sizes, tokenizer.vocabulary_sizes, strict=True):
         padded = (-(-tokens // multiple) * multiple for multiple in PADDED_TO)

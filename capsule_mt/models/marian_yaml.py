@@ -58,9 +58,7 @@ def _scalar(text: str, where: str) -> Any:
     if text[0] == text[-1] and text[0] in "\"'" and len(text) > 1:
         return _quoted(text, where)
     if text.startswith((*UNREAD, "[", '"', "'")):
-        raise CheckpointError(
-            f"{where}: {text[:40]!r} is not YAML as Marian writes it, only scalars and lists of them"
-        )
+        raise CheckpointError(f"{where}: {text[:40]!r} is not read, only scalars and lists of them")
     if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
         return int(text)
     if re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?", text):

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from capsule_mt.models.weights import CheckpointError
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 KINDS = {1: "unigram", 2: "bpe"}
 SPACE = "\u2581"
-PAD = "<pad>"
+END, PAD = "</s>", "<pad>"
 
 
 class Piece(NamedTuple):
@@ -32,17 +33,19 @@ class Piece(NamedTuple):
 class SentencePieces:
     """A vocabulary: its pieces, whose places are their numbers, and how text becomes pieces.
 
+    texts, scores, kinds: of each piece.
     kind: "unigram" or "bpe".
     charsmap: the normalisation, compiled; empty for none.
     """
 
     file: str
-    pieces: Sequence[Piece]
+    texts: Sequence[str]
+    scores: Sequence[float]
+    kinds: bytes
     kind: str
     charsmap: bytes
     adds_prefix: bool
     removes_spaces: bool
-    has_bytes: bool
     unknown: int
     end: int
 
@@ -57,7 +60,7 @@ def read_sentencepieces(file: str | os.PathLike[str]) -> SentencePieces:
     try:
         pieces, trainer, normalizer = _fields_of_model(file, content)
         return _checked(file, pieces, trainer, normalizer)
-    except (struct.error, UnicodeDecodeError, IndexError, TypeError, AttributeError):
+    except (struct.error, UnicodeDecodeError, IndexError, KeyError, TypeError, AttributeError):
         raise CheckpointError(f"{file}: is no SentencePiece vocabulary, or it is damaged") from None
 
 
@@ -122,26 +125,25 @@ def _checked(file: str, pieces: list[Piece], trainer: dict[int, Any], normalizer
             raise UnsupportedModelError(f"{file}: `{name}` {bool(value)} is not known, only {bool(wanted)}")
     if not pieces or not all(piece.text and math.isfinite(piece.score) for piece in pieces):
         raise CheckpointError(f"{file}: has no pieces, or pieces without a text or a score")
-    places = {piece.text: place for place, piece in enumerate(pieces)}
-    if len(places) != len(pieces):
+    texts, scores, kinds = zip(*pieces, strict=True)
+    if len(set(texts)) != len(texts):
         raise CheckpointError(f"{file}: has a piece twice")
-    unknown = [place for place, piece in enumerate(pieces) if piece.kind == UNKNOWN]
-    end = places.get("</s>", -1)
-    if len(unknown) != 1 or end < 0 or pieces[end].kind != CONTROL:
-        raise CheckpointError(f"{file}: needs one unknown piece and `</s>`")
-    others = [piece.text for piece in pieces if piece.kind == USER_DEFINED]
-    if others:
-        raise UnsupportedModelError(f"{file}: `user_defined_symbols` {others[0]!r} is not known")
+    if kinds.count(UNKNOWN) != 1 or END not in texts or kinds[texts.index(END)] != CONTROL:
+        raise CheckpointError(f"{file}: needs one unknown piece and `{END}`")
+    for one, name in ((USER_DEFINED, "user_defined_symbols"), (UNUSED, "unused pieces")):
+        if one in kinds:
+            raise UnsupportedModelError(f"{file}: `{name}` {texts[kinds.index(one)]!r} is not known")
     return SentencePieces(
         file,
-        pieces,
+        texts,
+        array("f", scores),
+        bytes(kinds),
         KINDS[kind],
         charsmap=normalizer.get(2, b""),
         adds_prefix=bool(normalizer.get(3, 1)),
         removes_spaces=bool(normalizer.get(4, 1)),
-        has_bytes=any(piece.kind == BYTE for piece in pieces),
-        unknown=unknown[0],
-        end=end,
+        unknown=kinds.index(UNKNOWN),
+        end=texts.index(END),
     )
 
 
@@ -150,41 +152,37 @@ def tokenizer_json(vocabulary: SentencePieces, size: int) -> dict[str, Any]:
 
     SentencePiece never finds its control pieces in a text; `tokenizers` would, and so they are split there.
     """
-    pieces = [*vocabulary.pieces]
-    pieces += [Piece(f"<unused {number}>", 0.0, UNUSED) for number in range(len(pieces), size - 1)]
-    pieces.append(Piece(PAD, 0.0, CONTROL))
-    end, pad = vocabulary.end, size - 1
-    special = {end: pieces[end].text, vocabulary.unknown: pieces[vocabulary.unknown].text, pad: PAD}
+    fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
+    texts = [*vocabulary.texts, *fill, PAD]
+    special = (vocabulary.end, vocabulary.unknown, size - 1)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    never = [piece.text for piece in pieces if piece.kind != NORMAL and len(piece.text) > 1]
+    never = [text for text, kind in zip(vocabulary.texts, vocabulary.kinds, strict=True) if kind != NORMAL]
     metaspace = {"type": "Metaspace", "replacement": SPACE, "split": True}
     metaspace["prepend_scheme"] = "always" if vocabulary.adds_prefix else "never"
-    end_token = {"SpecialToken": {"id": pieces[end].text, "type_id": 0}}
+    end_token = {"SpecialToken": {"id": END, "type_id": 0}}
     first, second = ({"Sequence": {"id": one, "type_id": 0}} for one in "AB")
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": place, "content": text, **plain} for place, text in sorted(special.items())],
+        "added_tokens": [{"id": place, "content": texts[place], **plain} for place in sorted(special)],
         "normalizer": _normalizer(vocabulary),
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [metaspace, _splitter(never)]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [metaspace, _splitter([*never, *fill, PAD])]},
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [first, end_token],
             "pair": [first, end_token, second, end_token],
-            "special_tokens": {
-                pieces[end].text: {"id": pieces[end].text, "ids": [end], "tokens": [pieces[end].text]},
-            },
+            "special_tokens": {END: {"id": END, "ids": [vocabulary.end], "tokens": [END]}},
         },
         "decoder": _decoder(vocabulary),
-        "model": _model(vocabulary, pieces),
+        "model": _model(vocabulary, texts),
     }
 
 
 def _splitter(texts: Sequence[str]) -> dict[str, Any]:
     """Split after the first letter of these texts."""
     rest: dict[str, list[str]] = {}
-    for text in texts:
+    for text in filter(lambda text: len(text) > 1, texts):
         rest.setdefault(text[0], []).append(re.escape(text[1:]))
     pattern = "|".join(f"{re.escape(first)}(?=(?:{'|'.join(ends)}))" for first, ends in rest.items())
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "MergedWithPrevious", "invert": False}
@@ -203,7 +201,7 @@ def _normalizer(vocabulary: SentencePieces) -> dict[str, Any] | None:
 
 def _decoder(vocabulary: SentencePieces) -> dict[str, Any]:
     scheme = "always" if vocabulary.adds_prefix else "never"
-    if not vocabulary.has_bytes:
+    if BYTE not in vocabulary.kinds:
         return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
     decoders = [
         {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
@@ -214,27 +212,19 @@ def _decoder(vocabulary: SentencePieces) -> dict[str, Any]:
     return {"type": "Sequence", "decoders": decoders}
 
 
-def _model(vocabulary: SentencePieces, pieces: Sequence[Piece]) -> dict[str, Any]:
+def _model(vocabulary: SentencePieces, texts: Sequence[str]) -> dict[str, Any]:
+    has_bytes = BYTE in vocabulary.kinds
+    scores = [*vocabulary.scores, *[0.0] * (len(texts) - len(vocabulary.scores))]
     if vocabulary.kind == "unigram":
-        return {
-            "type": "Unigram",
-            "unk_id": vocabulary.unknown,
-            "vocab": [[piece.text, piece.score] for piece in pieces],
-            "byte_fallback": vocabulary.has_bytes,
-        }
-    places = {piece.text: place for place, piece in enumerate(pieces)}
-    merged = (piece for piece in pieces if piece.kind == NORMAL)
+        vocab = [[text, score] for text, score in zip(texts, scores, strict=True)]
+        return {"type": "Unigram", "unk_id": vocabulary.unknown, "vocab": vocab, "byte_fallback": has_bytes}
+    places = {text: place for place, text in enumerate(texts)}
+    normal = [place for place, kind in enumerate(vocabulary.kinds) if kind == NORMAL]
     merges = [
-        [piece.text[:middle], piece.text[middle:]]
-        for piece in sorted(merged, key=lambda piece: -piece.score)
-        for middle in range(1, len(piece.text))
-        if piece.text[:middle] in places and piece.text[middle:] in places
+        [texts[place][:middle], texts[place][middle:]]
+        for place in sorted(normal, key=lambda place: -scores[place])
+        for middle in range(1, len(texts[place]))
+        if texts[place][:middle] in places and texts[place][middle:] in places
     ]
-    return {
-        "type": "BPE",
-        "vocab": places,
-        "merges": merges,
-        "unk_token": pieces[vocabulary.unknown].text,
-        "fuse_unk": True,
-        "byte_fallback": vocabulary.has_bytes,
-    }
+    unknown = {"unk_token": texts[vocabulary.unknown], "fuse_unk": True, "byte_fallback": has_bytes}
+    return {"type": "BPE", "vocab": places, "merges": merges, **unknown}
