@@ -15,8 +15,7 @@ from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.models.marian_files import OPTIONS, MarianFile, open_marian, options_of, read_matrix, read_numbers
 from capsule_mt.models.marian_yaml import read_yaml
-from capsule_mt.models.sentencepiece import PAD, SentencePieces, read_sentencepieces, tokenizer_json
-from capsule_mt.models.sentencepiece_tokenizer import SentencePieceTokenizer
+from capsule_mt.models.piece_tokenizer import PAD, Pieces, PieceTokenizer, tokenizer_json
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import CheckpointError
 
@@ -184,8 +183,8 @@ class MarianCheckpoint:
         """Return what is in tokenizer.json, and in target_tokenizer.json if each language has its own."""
         return [tokenizer_json(one, self.size) for one in self.pieces[: len(set(self.files.vocabularies))]]
 
-    def read_tokenizer(self) -> SentencePieceTokenizer:
-        return SentencePieceTokenizer(*self.pieces, self.size)
+    def read_tokenizer(self) -> PieceTokenizer:
+        return PieceTokenizer(*self.pieces, self.size)
 
     def read_shortlist(self) -> Shortlist:
         if self.files.shortlist is None:
@@ -209,12 +208,12 @@ class MarianCheckpoint:
         }
 
 
-def _read_pieces(files: tuple[str, str]) -> tuple[SentencePieces, SentencePieces]:
+def _read_pieces(files: tuple[str, str]) -> tuple[Pieces, Pieces]:
     for file in files:
         if not file.endswith(".spm"):
             raise UnsupportedModelError(f"{file}: is no SentencePiece vocabulary (*.spm), and no other is read")
-    source = read_sentencepieces(files[0])
-    target = source if files[0] == files[1] else read_sentencepieces(files[1])
+    source = Pieces(files[0])
+    target = source if files[0] == files[1] else Pieces(files[1])
     if (source.end, source.unknown) != (target.end, target.unknown):
         raise UnsupportedModelError(f"{files[1]}: has other numbers for `</s>` and `<unk>` than {files[0]}")
     return source, target

@@ -8,10 +8,11 @@ from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.int8 import INT8_FILE, Int8File
+from capsule_mt.models.marian_tokenizer import SOURCE_FILE, MarianTokenizer
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.tokenizer import FileTokenizer
+from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
 from capsule_mt.text.tokenizer import Tokenizer
 
@@ -111,8 +112,11 @@ class HubCheckpoint:
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
 
-    def read_tokenizer(self) -> FileTokenizer:
-        return FileTokenizer.in_folder(self.folder)
+    def read_tokenizer(self) -> SizedTokenizer:
+        has_pieces = os.path.exists(os.path.join(self.folder, SOURCE_FILE))
+        if has_pieces and not os.path.exists(os.path.join(self.folder, TOKENIZER_FILE)):
+            return MarianTokenizer(self.folder)
+        return FileTokenizer(self.folder)
 
     def read_shortlist(self) -> Shortlist:
         return Shortlist.load(self.folder)

@@ -1,7 +1,7 @@
 """The tokenizer of a checkpoint: tokenizer.json, and target_tokenizer.json where each language has its own."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,35 +20,21 @@ CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), ("
 
 
 class FileTokenizer:
-    """The tokenizer of a checkpoint, without transformers: see `capsule_mt.text.tokenizer.Tokenizer`.
+    """The tokenizer in the folder of a checkpoint, without transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
 
-    Args:
-        source, target: what tokenizer.json and target_tokenizer.json say.
-        config: what tokenizer_config.json says.
-    """
-
-    def __init__(self, source: FastTokenizer, target: FastTokenizer, config: Mapping[str, Any]) -> None:
-        self._source, self._target = source, target
-        for tokenizer in (source, target):
-            tokenizer.no_padding()
-            tokenizer.no_truncation()
-            tokenizer.encode_special_tokens = bool(config.get("split_special_tokens", False))
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        folder = os.fspath(folder)
+        config = read_tokenizer_config(folder)
+        splits = bool(config.get("split_special_tokens", False))
+        self._source = self._target = _load(os.path.join(folder, TOKENIZER_FILE), splits)
+        if os.path.exists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
+            self._target = _load(target, splits)
         self._cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
-        unknown = _content(config.get("unk_token"))
+        unknown = token_content(config.get("unk_token"))
         self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
         added = self._source.get_added_tokens_decoder()
         self.special_ids = frozenset(number for number, token in added.items() if token.special) - {self.unknown_id}
         # special tokens have the same ids in both vocabularies
-
-    @classmethod
-    def in_folder(cls, folder: str | os.PathLike[str]) -> "FileTokenizer":
-        """Load the tokenizer in the folder of a checkpoint."""
-        folder = os.fspath(folder)
-        config_file = os.path.join(folder, CONFIG_FILE)
-        config = read_json(config_file) if os.path.exists(config_file) else {}
-        source = _load(os.path.join(folder, TOKENIZER_FILE))
-        target = os.path.join(folder, TARGET_TOKENIZER_FILE)
-        return cls(source, _load(target) if os.path.exists(target) else source, config)
 
     @property
     def vocabulary_sizes(self) -> tuple[int, int]:
@@ -64,25 +50,40 @@ class FileTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         text = self._target.decode(ids, skip_special_tokens=True)
-        for apart, joined in CLEAN_UP if self._cleans_up else ():
-            text = text.replace(apart, joined)
-        return text
+        return cleaned_up(text) if self._cleans_up else text
 
     @cached_property
     def language_tokens(self) -> Sequence[str]:
         return [token for token in self._source.get_vocab() if token.startswith(">>") and token.endswith("<<")]
 
 
-def _load(file: str) -> FastTokenizer:
+def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
     if not os.path.isfile(file):
         raise UnsupportedModelError(f"{file}: no such file; a tokenizer of another kind needs hf-capsule-mt")
     try:
-        return FastTokenizer.from_file(file)
+        tokenizer = FastTokenizer.from_file(file)
     except Exception as error:  # `tokenizers` raises nothing more special
         raise CheckpointError(f"{file}: does not load: {error}") from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = splits_special_tokens
+    return tokenizer
 
 
-def _content(token: Any) -> str | None:
+def read_tokenizer_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what tokenizer_config.json says, if it is there."""
+    file = os.path.join(folder, CONFIG_FILE)
+    return read_json(file) if os.path.exists(file) else {}
+
+
+def cleaned_up(text: str) -> str:
+    """Join what a tokenizer has put spaces between."""
+    for apart, joined in CLEAN_UP:
+        text = text.replace(apart, joined)
+    return text
+
+
+def token_content(token: Any) -> str | None:
     """Return the text of a token in tokenizer_config.json: a string, or an object with it."""
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) else None

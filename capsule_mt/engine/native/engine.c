@@ -222,10 +222,15 @@ int64_t engine_count_infinite(const void *values, int type, int64_t count) {
     const uint32_t *words = values;
     const uint16_t *halves = values;
     uint16_t exponent = type == BFLOAT16 ? 0x7f80 : 0x7c00;
-    if (type == FLOAT32)
-        for (int64_t i = 0; i < count; i++) found += (words[i] & 0x7f800000) == 0x7f800000;
-    else
-        for (int64_t i = 0; i < count; i++) found += (halves[i] & exponent) == exponent;
+    for (int64_t first = 0; first < count; first += 4096) { /* a short sum goes into narrow lanes */
+        int64_t end = count - first < 4096 ? count : first + 4096;
+        uint16_t infinite = 0;
+        if (type == FLOAT32)
+            for (int64_t i = first; i < end; i++) infinite += (words[i] & 0x7f800000) == 0x7f800000;
+        else
+            for (int64_t i = first; i < end; i++) infinite += (halves[i] & exponent) == exponent;
+        found += infinite;
+    }
     return found;
 }
 
@@ -347,7 +352,7 @@ chunk_t *more_memory(run_t *run, int64_t bytes) {
     if (run->chunks && size < run->chunks->size) size = run->chunks->size; /* at least as much again */
 #endif
     chunk_t *chunk = bytes < 0 ? NULL : allocate_pages(size);
-    if (!chunk) longjmp(run->out_of_memory, 1);
+    if (!chunk) longjmp(run->failed, NO_MEMORY);
     *chunk = (chunk_t){.next = run->chunks, .used = sizeof(chunk_t), .size = size};
     return run->chunks = chunk;
 }
@@ -386,9 +391,9 @@ int engine_translate(model_t *model, const request_t *request) {
     if (check_request(model, request)) return IS_WRONG;
     run.chunks = take_arena(model);
     run.team = team_new(request->num_threads);
-    int failed = setjmp(run.out_of_memory);
+    int failed = setjmp(run.failed);
     if (!failed) translate(&run);
     team_free(run.team);
     keep_arena(model, run.chunks);
-    return failed ? NO_MEMORY : 0;
+    return failed;
 }

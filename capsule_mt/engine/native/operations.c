@@ -533,7 +533,10 @@ static void execute(run_t *run, const operation_t *op) {
 }
 
 void run_program(run_t *run, int which) {
-    for (int64_t i = 0; i < run->model->num_operations[which]; i++) execute(run, run->model->programs[which] + i);
+    for (int64_t i = 0; i < run->model->num_operations[which]; i++) {
+        must_finish(run);
+        execute(run, run->model->programs[which] + i);
+    }
 }
 
 void score_rows(run_t *run, int64_t first, int64_t count) {

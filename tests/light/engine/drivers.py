@@ -131,6 +131,7 @@ class EmulatedLibrary:
             "prefix_lengths": 8 * number,
             "targets": 8 * _sum(request.target_lengths, number),
             "target_lengths": 8 * number,
+            "stop": 4,
         }
         received = number * returned if request.targets is None else _sum(request.target_lengths, number)
         vocabulary = int.from_bytes(self.models[model - 1][1:9], sys.byteorder)
