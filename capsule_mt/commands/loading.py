@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import checkpoint_folder
+from capsule_mt.commands.console import folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
@@ -53,7 +53,7 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
     if not Path(models[0]).exists():
         needs_transformers = needs_transformers or f"{models[0]} is no folder here, and a name on the hub"
     else:
-        checkpoint_folder(models[0])
+        folder(models[0])
     if arguments.dtype != "float32":
         needs_transformers = needs_transformers or f"--dtype {arguments.dtype}"
     reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
@@ -67,7 +67,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         try:
             return Translator.from_pretrained(models[0], int8=arguments.int8, shortlist=arguments.shortlist)
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            if arguments.backend == "native" or arguments.int8 or arguments.shortlist:
+            only_native = arguments.int8 or arguments.shortlist or not Path(models[0], "config.json").exists()
+            if arguments.backend == "native" or only_native:
                 raise ValueError(str(error)) from None
             reason = str(error)
     from importlib.metadata import entry_points

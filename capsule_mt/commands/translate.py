@@ -261,11 +261,8 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
     from capsule_mt.text.digests import checkpoint_digests, file_digest
 
     digests: dict[str, Any] = {"models": [checkpoint_digests(model) for model in arguments.model]}
-    if arguments.shortlist:
-        file = (
-            Path(arguments.model[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
-        )
-        digests["shortlist"] = file_digest(file)
+    if arguments.shortlist:  # True: a file of the model
+        digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
     names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
     coverage = None if options.coverage is None else vars(options.coverage)
     languages = {name: getattr(arguments, name) for name in ("src_lang", "tgt_lang")}

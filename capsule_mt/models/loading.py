@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
@@ -40,20 +40,18 @@ def load_model(
         CheckpointError: a damaged file, or files that do not fit together.
     """
     folder = os.fspath(folder)
-    config_file = os.path.join(folder, CONFIG_FILE)
-    if not os.path.isfile(config_file):
-        raise CheckpointError(f"{folder}: no such folder, or no {CONFIG_FILE} in it")
-    config = read_json(config_file)
-    generation, calibration = _generation(folder, config), config.get("coverage_calibration") or {}
+    checkpoint = open_checkpoint(folder)
+    config, generation = checkpoint.config, checkpoint.generation
+    calibration = config.get("coverage_calibration") or {}
     if not isinstance(calibration, dict):
-        raise CheckpointError(f"{config_file}: `coverage_calibration` must be an object, got {calibration!r}")
-    program, _ = write_program(config, weights_in(folder), config_file)
-    tokenizer = FileTokenizer(folder)
+        raise CheckpointError(f"{checkpoint.place}: `coverage_calibration` must be an object, got {calibration!r}")
+    program, _ = write_program(config, checkpoint.weights, checkpoint.place)
+    tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
     listed = None
     if shortlist:
-        listed = Shortlist.load(folder if shortlist is True else shortlist)
+        listed = checkpoint.read_shortlist() if shortlist is True else Shortlist.load(shortlist)
         listed.check(program.embeddings, program.vocabulary)
     decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
     return LoadedModel(
@@ -63,7 +61,7 @@ def load_model(
         start=start,
         end=end,
         pad=pad,
-        generation=generation | ({} if at_end is None else {"forced_eos_token_id": at_end}),
+        generation={**generation} | ({} if at_end is None else {"forced_eos_token_id": at_end}),
         calibration=calibration,
         longest_source=program.longest_source,
         longest_target=program.longest_target,
@@ -71,6 +69,57 @@ def load_model(
         head_shape=program.head_shape,
         shortlist=listed,
     )
+
+
+class Checkpoint(Protocol):
+    """What the files of a model say.
+
+    config, generation: what is in config.json and generation_config.json, or would be; `place` is where it is.
+    """
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    @property
+    def generation(self) -> Mapping[str, Any]: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def weights(self) -> Weights: ...
+
+    def read_tokenizer(self) -> FileTokenizer: ...
+
+    def read_shortlist(self) -> Shortlist: ...
+
+
+class HubCheckpoint:
+    """The files of transformers: see `Checkpoint`."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.place = folder, os.path.join(folder, CONFIG_FILE)
+        self.config = read_json(self.place)
+        self.generation = _generation(folder, self.config)
+        self.weights = weights_in(folder)
+
+    def read_tokenizer(self) -> FileTokenizer:
+        return FileTokenizer.in_folder(self.folder)
+
+    def read_shortlist(self) -> Shortlist:
+        return Shortlist.load(self.folder)
+
+
+def open_checkpoint(folder: str) -> Checkpoint:
+    """Return the checkpoint in a folder: of transformers, or of Marian."""
+    if os.path.isfile(os.path.join(folder, CONFIG_FILE)):
+        return HubCheckpoint(folder)
+    from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
+
+    files = MarianFolder.find(folder)
+    if files is None:
+        raise CheckpointError(f"{folder}: no such folder, or neither {CONFIG_FILE} nor a model of Marian in it")
+    return MarianCheckpoint(files)
 
 
 def weights_in(folder: str) -> Weights:

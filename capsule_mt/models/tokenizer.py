@@ -1,7 +1,7 @@
 """The tokenizer of a checkpoint: tokenizer.json, and target_tokenizer.json where each language has its own."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,22 +20,35 @@ CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), ("
 
 
 class FileTokenizer:
-    """The tokenizer in the folder of a checkpoint, without transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
+    """The tokenizer of a checkpoint, without transformers: see `capsule_mt.text.tokenizer.Tokenizer`.
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        folder = os.fspath(folder)
-        config_file = os.path.join(folder, CONFIG_FILE)
-        config = read_json(config_file) if os.path.exists(config_file) else {}
-        splits = bool(config.get("split_special_tokens", False))
-        self._source = self._target = _load(os.path.join(folder, TOKENIZER_FILE), splits)
-        if os.path.exists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
-            self._target = _load(target, splits)
+    Args:
+        source, target: what tokenizer.json and target_tokenizer.json say.
+        config: what tokenizer_config.json says.
+    """
+
+    def __init__(self, source: FastTokenizer, target: FastTokenizer, config: Mapping[str, Any]) -> None:
+        self._source, self._target = source, target
+        for tokenizer in (source, target):
+            tokenizer.no_padding()
+            tokenizer.no_truncation()
+            tokenizer.encode_special_tokens = bool(config.get("split_special_tokens", False))
         self._cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
         unknown = _content(config.get("unk_token"))
         self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
         added = self._source.get_added_tokens_decoder()
         self.special_ids = frozenset(number for number, token in added.items() if token.special) - {self.unknown_id}
         # special tokens have the same ids in both vocabularies
+
+    @classmethod
+    def in_folder(cls, folder: str | os.PathLike[str]) -> "FileTokenizer":
+        """Load the tokenizer in the folder of a checkpoint."""
+        folder = os.fspath(folder)
+        config_file = os.path.join(folder, CONFIG_FILE)
+        config = read_json(config_file) if os.path.exists(config_file) else {}
+        source = _load(os.path.join(folder, TOKENIZER_FILE))
+        target = os.path.join(folder, TARGET_TOKENIZER_FILE)
+        return cls(source, _load(target) if os.path.exists(target) else source, config)
 
     @property
     def vocabulary_sizes(self) -> tuple[int, int]:
@@ -60,17 +73,13 @@ class FileTokenizer:
         return [token for token in self._source.get_vocab() if token.startswith(">>") and token.endswith("<<")]
 
 
-def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
+def _load(file: str) -> FastTokenizer:
     if not os.path.isfile(file):
         raise UnsupportedModelError(f"{file}: no such file; a tokenizer of another kind needs hf-capsule-mt")
     try:
-        tokenizer = FastTokenizer.from_file(file)
+        return FastTokenizer.from_file(file)
     except Exception as error:  # `tokenizers` raises nothing more special
         raise CheckpointError(f"{file}: does not load: {error}") from None
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = splits_special_tokens
-    return tokenizer
 
 
 def _content(token: Any) -> str | None:

@@ -22,7 +22,7 @@ def folders(tmp_path):
 @pytest.mark.parametrize("kind", ["golden", "unigram", "separate"])
 def test_it_equals_that_of_transformers(kind, tmp_path):
     folder = folders(tmp_path)[kind]
-    light, heavy = FileTokenizer(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    light, heavy = FileTokenizer.in_folder(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     texts = TEXTS + [text for pair, _ in zip(sentence_pairs(), range(30), strict=False) for text in pair]
     for text in texts:
         encoded = heavy(text, return_offsets_mapping=True)

@@ -17,7 +17,7 @@ def folder(tmp_path):
 
 
 def test_texts(folder):
-    tokenizer = FileTokenizer(folder)
+    tokenizer = FileTokenizer.in_folder(folder)
     text = "Every  sister sells ﬁsh. 鱼"
     ids, offsets = tokenizer.encode(text)
     assert ids[-1] == 1
@@ -33,10 +33,10 @@ def test_texts(folder):
 
 def test_names_of_special_tokens_in_a_text_are_text(folder):
     text = "A </s> in a <pad>."
-    splitting = FileTokenizer(folder)
+    splitting = FileTokenizer.in_folder(folder)
     assert splitting.decode(splitting.encode(text).ids) == text
     edit_json(folder / "tokenizer_config.json", split_special_tokens=False)
-    assert FileTokenizer(folder).encode(text).ids.count(1) == 2
+    assert FileTokenizer.in_folder(folder).encode(text).ids.count(1) == 2
 
 
 def test_a_vocabulary_for_each_language(folder):
@@ -45,7 +45,7 @@ def test_a_vocabulary_for_each_language(folder):
     one, other = list(vocabulary)[-2:]
     vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
     (folder / "target_tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    tokenizer = FileTokenizer(folder)
+    tokenizer = FileTokenizer.in_folder(folder)
     source, target = tokenizer.encode(one.replace("▁", " ")).ids, tokenizer.encode_target(one.replace("▁", " "))
     assert source != target
     assert tokenizer.decode(target) == tokenizer.decode(tokenizer.encode_target(tokenizer.decode(target)))
@@ -53,9 +53,9 @@ def test_a_vocabulary_for_each_language(folder):
 
 
 def test_spaces_are_cleaned_up_where_a_tokenizer_asks(folder):
-    ids = FileTokenizer(folder).encode("He does n't sing , he reads .").ids
+    ids = FileTokenizer.in_folder(folder).encode("He does n't sing , he reads .").ids
     edit_json(folder / "tokenizer_config.json", clean_up_tokenization_spaces=True, unk_token={"content": "<unk>"})
-    tokenizer = FileTokenizer(folder)
+    tokenizer = FileTokenizer.in_folder(folder)
     assert tokenizer.decode(ids) == "He doesn't sing, he reads."
     assert tokenizer.unknown_id == 2
 
@@ -63,11 +63,11 @@ def test_spaces_are_cleaned_up_where_a_tokenizer_asks(folder):
 def test_files_that_are_no_tokenizers(folder):
     (folder / "tokenizer.json").write_text('{"model": 5}')
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not load: "):
-        FileTokenizer(folder)
+        FileTokenizer.in_folder(folder)
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: no such file; .* needs hf-capsule-mt"):
-        FileTokenizer(folder)
+        FileTokenizer.in_folder(folder)
     shutil.copy(folder / "config.json", folder / "tokenizer.json")
     (folder / "tokenizer_config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"tokenizer_config\.json: must be a JSON object"):
-        FileTokenizer(folder)
+        FileTokenizer.in_folder(folder)
