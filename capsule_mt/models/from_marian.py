@@ -270,7 +270,7 @@ class MarianWeights:
 
     def __init__(self, stored: MarianFile, config: Mapping[str, Any]) -> None:
         self._stored, self.size = stored, config["vocab_size"]
-        self._places = _places(config, len(stored.items), stored.file)
+        self._places = places_of(config, len(stored.items), stored.file)
         used = {place.name for place in self._places.values()} | {OPTIONS}
         for name in stored.items:
             if name not in used and not name.endswith("_QuantMultA"):
@@ -326,7 +326,7 @@ class Place(NamedTuple):
     kind: str
 
 
-def _places(config: Mapping[str, Any], most_layers: int, file: str) -> dict[str, Place]:
+def places_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[str, Place]:
     """Return where each weight of a Capsule Marian is."""
     found = {"final_logits_bias": Place("decoder_ff_logit_out_b", "bias")}
     if config["share_encoder_decoder_embeddings"]:

@@ -215,12 +215,12 @@ def read_matrix(weights: MarianFile, name: str, rows: int = 0) -> Tensor | Codes
         largest = array("f", [LARGEST_CODE / multiplier]) * shape[0]
         return Codes(Tensor(content, "I8", shape), Tensor(largest, "F32", shape[:1]))
     tensor = read_numbers(weights, name)
-    content = tensor.buffer if keeps_order else _transposed(tensor)
+    content = tensor.buffer if keeps_order else transposed(tensor)
     content.extend(bytes(rows * shape[1] * DTYPES[tensor.dtype]))
     return Tensor(content, tensor.dtype, (shape[0] + rows, shape[1]))
 
 
-def _transposed(tensor: Tensor) -> bytearray:
+def transposed(tensor: Tensor) -> bytearray:
     letter, columns = {"F32": "f", "F16": "H"}[tensor.dtype], tensor.shape[1]
     numbers = array(letter, bytes(tensor.buffer))
     return bytearray(b"".join(numbers[column::columns].tobytes() for column in range(columns)))
