@@ -120,7 +120,10 @@ class Translator:
         int8: bool = False,
         shortlist: bool | str | os.PathLike[str] = False,
     ) -> "Translator":
-        """Load the checkpoint in a folder.
+        """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
+
+        A name is a pair such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub. A pair without a model
+        of its own goes through English: see `capsule_mt.pivot`.
 
         Args:
             int8: multiply in int8, which is several times as fast.
@@ -129,6 +132,17 @@ class Translator:
         """
         from capsule_mt.models.loading import load_model
 
+        if not os.path.exists(folder):
+            from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
+
+            first, *then = legs_of(folder)
+            if then:
+                from capsule_mt.pivot import PivotTranslator
+
+                return PivotTranslator(
+                    *(cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in (first, *then))
+                )
+            folder = resolve(first)
         return cls(load_model(folder, int8=int8, shortlist=shortlist))
 
     @overload

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capsule_mt.commands.console import HelpFormatter, add_languages, at_least, check_streams, positive, resumable
-from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.results import METHODS, CoverageOptions
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.keeping import KEPT
@@ -260,11 +260,10 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
     """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
     from capsule_mt.text.digests import checkpoint_digests, file_digest
 
-    digests: dict[str, Any] = {"models": [checkpoint_digests(model) for model in arguments.model]}
+    folders = [folder for model in arguments.model for folder in folders_of(model)]
+    digests: dict[str, Any] = {"models": [checkpoint_digests(folder) for folder in folders]}
     if arguments.shortlist:
-        file = (
-            Path(arguments.model[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
-        )
+        file = Path(folders[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
         digests["shortlist"] = file_digest(file)
     names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
     coverage = None if options.coverage is None else vars(options.coverage)

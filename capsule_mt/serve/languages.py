@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from capsule_mt.catalog.entries import PAIR
 from capsule_mt.text.languages import LANGUAGES
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
@@ -47,6 +48,9 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
 
 def _pair_of(path: str) -> LanguagePair | None:
     """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in its name."""
+    named = None if Path(path).exists() else PAIR.fullmatch(path)
+    if named:
+        return LanguagePair(named["source"].lower(), named["target"].lower())
     recipe = _read(path, "train_result.json").get("recipe") or {}
     tokenizer = _read(path, "tokenizer_config.json")
     languages = recipe.get("languages") or {}

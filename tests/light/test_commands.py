@@ -348,7 +348,9 @@ def test_input_that_is_not_utf8_is_named(run, tmp_path):
 
 
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
-    with pytest.raises(ValueError, match="--backend native cannot do it: Helsinki/opus is no folder here, and a name"):
+    with pytest.raises(ValueError, match="--backend native cannot do it: --dtype bfloat16"):
+        run("--backend", "native", "--dtype", "bfloat16")
+    with pytest.raises(ValueError, match="Helsinki/opus is not downloaded, and CAPSULE_MT_OFFLINE or HF_HUB_OFFLINE"):
         run("--backend", "native", model="Helsinki/opus")
 
 
