@@ -18,13 +18,13 @@ HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.
 import argparse
 from collections.abc import Callable, Iterable
 
-from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.commands.console import CommandParser
 
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="list the models that are downloaded (the default)")
     search = actions.add_parser("search", help="list the models that there are")

@@ -31,6 +31,7 @@ class SearchOptions:
     forces_end: for each source, whether the end token is forced at its limit; empty for none.
     prefixes: for each source, what its translations begin with; empty for none.
     shortlist: write only these tokens.
+    max_time: after so many seconds, end with the translations found so far.
     scores: whether `Hypothesis.score` is needed, which costs transformers one more pass.
     readings: what to read while searching.
     further: options of `generate()` that only transformers knows.
@@ -48,6 +49,7 @@ class SearchOptions:
     suppress_tokens: Ids = ()
     prefixes: Sequence[Ids] = ()
     shortlist: Candidates | None = None
+    max_time: float | None = None
     scores: bool = True
     readings: Readings | None = None
     further: Mapping[str, object] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class Hypothesis:
 
     ids: the tokens after the start token, with the end token where it came.
     score: the mean log-probability of a token.
-    was_cut: whether it reached its limit.
+    was_cut: whether it reached a limit, of its length or of time.
     received: the most attention that each source token [S] receives in any step, the end token's included.
     """
 
