@@ -98,7 +98,7 @@ def _get(path: str, name: str) -> Any:
         return json.loads(read_url(site() + path))
     except DownloadError as error:
         if error.status in (401, 404):  # the hub hides what is not public
-            raise CatalogError(f"{name}: {site()} has no public model of this name") from None
+            raise CatalogError(f"{name}: no such folder, and {site()} has no public model of this name") from None
         raise
     except (ValueError, RecursionError) as error:
         if isinstance(error, CatalogError):

@@ -12,6 +12,7 @@ import os
 import time
 import urllib.parse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from capsule_mt.catalog.entries import (
@@ -61,23 +62,29 @@ def read_registry() -> list[Entry]:
     from capsule_mt.catalog.download import read_url  # late: what is downloaded needs no HTTP
     from capsule_mt.text.outputs import write_output
 
-    url = registry_url()
-    kept = cache_folder() / "mozilla" / "models.json"
-    is_kept = kept.is_file() and _read(kept.read_bytes(), str(kept)).get("url") == url
-    is_fresh = is_kept and time.time() - kept.stat().st_mtime < FRESH_SECONDS
-    if not (is_fresh or (is_kept and is_offline())):
+    url, file = registry_url(), cache_folder() / "mozilla" / "models.json"
+    kept = _kept(file, url)
+    if kept is None or not (is_offline() or time.time() - file.stat().st_mtime < FRESH_SECONDS):
         try:
-            content = read_url(url)
-        except DownloadError:
-            if not is_kept:
+            registry = _read(read_url(url), url)
+        except (CatalogError, DownloadError):
+            if kept is None:
                 raise
         else:
-            registry = _read(content, url)
             entries = entries_of(registry, url)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_output(kept, json.dumps({"url": url, "registry": registry}))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_output(file, json.dumps({"url": url, "registry": registry}))
             return entries
-    return entries_of(_read(kept.read_bytes(), str(kept)).get("registry"), url)
+    return entries_of(kept, url)
+
+
+def _kept(file: Path, url: str) -> Any:
+    """Return the copy of the registry at a URL, if there is one."""
+    try:
+        found = _read(file.read_bytes(), str(file))
+    except (OSError, CatalogError):
+        return None
+    return found.get("registry") if found.get("url") == url else None
 
 
 def entries_of(registry: Any, url: str) -> list[Entry]:

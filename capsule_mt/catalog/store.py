@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capsule_mt.catalog import hub, mozilla
-from capsule_mt.catalog.entries import OFFLINE, PAIR, PIVOT, CatalogError, Entry, cache_folder, is_offline
+from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, PAIR, PIVOT, CatalogError, Entry, cache_folder, is_offline
 
 FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
 
@@ -24,11 +24,6 @@ class Kept(NamedTuple):
     author: str
     page: str
     size: int
-
-
-def is_name(text: str | os.PathLike[str]) -> bool:
-    """Whether a text is the name of a model, and not of a folder that exists."""
-    return not os.path.exists(text) and _canonical(os.fspath(text)) is not None
 
 
 def pair_of(name: str) -> tuple[str, str] | None:
@@ -46,48 +41,40 @@ def resolve(name_or_folder: str | os.PathLike[str]) -> str:
     if os.path.exists(name_or_folder):
         return os.fspath(name_or_folder)
     name = _name_of(name_or_folder)
-    folder = _folder_of(name)
-    return os.fspath(folder if (folder / FACTS_FILE).is_file() else download_model(name))
+    return os.fspath(_folder_of(name) if _is_kept(name) else download_model(name))
 
 
 def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return what translates one after the other: a single model, or two where only English connects a pair."""
+    """Return what translates one after the other: a single model, or two where only English connects a pair.
+
+    What is downloaded comes first, then the registry's model of the pair, then the two.
+    """
     if os.path.exists(name_or_folder):
         return (os.fspath(name_or_folder),)
     name = _name_of(name_or_folder)
-    pair = PAIR.fullmatch(name)
-    kept = {one.name for one in kept_models()}
-    if pair is None or name in kept:
+    if PAIR.fullmatch(name) is None or _is_kept(name):
         return (name,)
     problem, listed = None, set[str]()
     try:
         listed = {entry.name for entry in mozilla.read_registry()}
     except (CatalogError, OSError) as error:
         problem = error
-    if name in listed and not is_offline():
-        return (name,)
-    through = (f"{pair['source']}-{PIVOT}", f"{PIVOT}-{pair['target']}")
-    is_between_others = PIVOT not in (pair["source"], pair["target"]) and not pair["size"]
-    if is_between_others and all(one in kept or (one in listed and not is_offline()) for one in through):
+    through, to_be_had = _through_pivot(name), set() if is_offline() else listed
+    if through and name not in to_be_had and all(one in to_be_had or _is_kept(one) for one in through):
         return through
     if name in listed:
         return (name,)
-    if problem is not None:
-        raise problem
-    raise CatalogError(_unknown(name, listed))
+    raise problem or CatalogError(_unknown(name, listed))
 
 
 def kept_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
-    """Return the folders that a name stands for, as far as they are downloaded."""
+    """Return the folders that a name stands for; none if they are not downloaded."""
     if os.path.exists(name_or_folder):
         return [os.fspath(name_or_folder)]
     name = _canonical(os.fspath(name_or_folder))
-    pair = None if name is None else PAIR.fullmatch(name)
-    through = () if pair is None else (f"{pair['source']}-{PIVOT}", f"{PIVOT}-{pair['target']}")
-    for legs in ((name,) if name else (), through):
-        folders = [_folder_of(leg) for leg in legs]
-        if folders and all((folder / FACTS_FILE).is_file() for folder in folders):
-            return [os.fspath(folder) for folder in folders]
+    for legs in ((name,), _through_pivot(name)) if name else ():
+        if legs and all(map(_is_kept, legs)):
+            return [os.fspath(_folder_of(leg)) for leg in legs]
     return []
 
 
@@ -123,10 +110,12 @@ def download_model(name: str) -> Path:
 
     name = _name_of(name)
     if is_offline():
-        raise CatalogError(f"{name} is not downloaded, and {OFFLINE} or HF_HUB_OFFLINE forbids to: unset it")
+        raise CatalogError(
+            f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to"
+        )
     folder = _folder_of(name)
     with lock_output(folder.with_name(f"{folder.name}.download"), wait=True):
-        if (folder / FACTS_FILE).is_file():
+        if _is_kept(name):
             return folder
         entry = find_entry(name)
         begun = folder.with_name(f"{folder.name}.partial")
@@ -134,7 +123,8 @@ def download_model(name: str) -> Path:
         _forget_others(begun, entry)
         check_room(begun, entry.size - sum(file.stat().st_size for file in begun.iterdir()))
         write_line(f"{entry.name}: {entry.size / 1e6:.1f} MB of {entry.author}, licence {entry.licence}")
-        with Progress(None, "kB") as progress:
+        sizes = [None if file.size is None or file.url.endswith(".gz") else file.size for file in entry.files]
+        with Progress(None if None in sizes else entry.size // 1000, "kB") as progress:
             bytes_done = 0
 
             def count(number: int) -> None:
@@ -190,6 +180,18 @@ def _canonical(text: str) -> str | None:
     return text if hub.NAME.fullmatch(text) and not any(set(part) <= {"."} for part in parts) else None
 
 
+def _through_pivot(name: str) -> tuple[str, ...]:
+    """Return the names of the models from and into English that a pair of other languages takes."""
+    pair = PAIR.fullmatch(name)
+    if pair is None or pair["size"] or PIVOT in (pair["source"], pair["target"]):
+        return ()
+    return f"{pair['source']}-{PIVOT}", f"{PIVOT}-{pair['target']}"
+
+
+def _is_kept(name: str) -> bool:
+    return (_folder_of(name) / FACTS_FILE).is_file()
+
+
 def _folder_of(name: str) -> Path:
     if PAIR.fullmatch(name):
         return cache_folder() / "mozilla" / name.replace(":", ".")
@@ -234,4 +236,4 @@ def _facts(file: Path) -> dict[str, Any]:
 def _unknown(name: str, listed: "set[str] | dict[str, Entry]") -> str:
     near: Sequence[str] = difflib.get_close_matches(name, listed, n=3)
     hint = f"; near it: {', '.join(near)}" if near else ""
-    return f"{name}: Mozilla's registry has no such model{hint}. `capsule-mt models search` finds others"
+    return f"{name}: no such folder, and no model of Mozilla's registry{hint}; `capsule-mt models search` lists them"

@@ -1,6 +1,7 @@
 """Translate files and pipes of any size, a line at a time, in constant memory.
 
     echo "Er schläft." | capsule-mt translate checkpoints/capsule-marian-de-en
+    echo "Good morning." | capsule-mt translate en-pt                  # a model by name: `capsule-mt models --help`
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
     capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv

@@ -47,7 +47,7 @@ def test_a_name_is_as_good_as_a_folder(keep):
     assert [one.text for one in Translator.from_pretrained("en-pt")(TEXTS)] == [
         one.text for one in Translator.from_pretrained(folder)(TEXTS)
     ]
-    with pytest.raises(CatalogError, match="en-xx: Mozilla's registry has no such model"):
+    with pytest.raises(CatalogError, match="en-xx: no such folder, and no model of Mozilla's registry"):
         Translator.from_pretrained("en-xx")
 
 

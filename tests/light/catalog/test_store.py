@@ -18,7 +18,6 @@ from capsule_mt.catalog.store import (
     FACTS_FILE,
     download_model,
     find_entry,
-    is_name,
     kept_models,
     legs_of,
     remove_model,
@@ -213,7 +212,7 @@ def test_without_a_network(registry, monkeypatch):
     assert Path(resolve("en-pt")).is_dir()
     assert [entry.name for entry in read_registry()] == ["en-pt", "en-pt:tiny", "pt-en"]
     with pytest.raises(
-        CatalogError, match="pt-en is not downloaded, and CAPSULE_MT_OFFLINE or HF_HUB_OFFLINE forbids"
+        CatalogError, match="pt-en: no such folder, and no model that is downloaded; CAPSULE_MT_OFFLINE or HF"
     ):
         resolve("pt-en")
     assert len(registry.hub.log) == asked
@@ -238,6 +237,19 @@ def test_the_copy_of_the_registry(registry):
     registry.hub.files.clear()
     assert len(read_registry()) == 3  # of yesterday, as there is none today
     assert registry.asked("models.json") == 2
+    (cache_folder() / "mozilla" / "models.json").write_text("[")
+    with pytest.raises(DownloadError, match=r"models\.json: the server answers 404"):
+        read_registry()
+
+
+def test_a_mirror_on_a_disk(registry, monkeypatch, tmp_path):
+    for path, content in registry.hub.files.items():
+        file = tmp_path / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    monkeypatch.setenv("CAPSULE_MT_REGISTRY", (tmp_path / "bucket" / "db" / "models.json").as_uri())
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    assert registry.hub.log == []
 
 
 # ---- names
@@ -245,15 +257,13 @@ def test_names(registry, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "en-pt").mkdir()
     assert resolve("en-pt") == "en-pt"
-    assert not is_name("en-pt")
-    assert is_name("en-de")
-    assert is_name("Helsinki-NLP/opus-mt-de-en")
-    assert not is_name("outputs/")
     with pytest.raises(
         CatalogError, match=r"^\.\./x: no such folder, and no name of a model: those are pairs such as en-pt"
     ):
         resolve("../x")
-    with pytest.raises(CatalogError, match="en-pr: Mozilla's registry has no such model; near it: en-pt"):
+    with pytest.raises(
+        CatalogError, match="en-pr: no such folder, and no model of Mozilla's registry; near it: en-pt"
+    ):
         resolve("en-pr")
 
 
@@ -262,7 +272,7 @@ def test_pairs_that_only_english_connects(registry):
     registry.publish()
     assert legs_of("de-pt") == ("de-en", "en-pt")
     assert legs_of("en-pt") == ("en-pt",)
-    with pytest.raises(CatalogError, match="pt-ja: Mozilla's registry has no such model"):
+    with pytest.raises(CatalogError, match="pt-ja: no such folder, and no model of Mozilla's registry"):
         legs_of("pt-ja")
     for leg in legs_of("de-pt"):
         resolve(leg)
@@ -329,7 +339,10 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
 
 
 def test_models_that_the_hub_has_not(hub, tmp_path):
-    with pytest.raises(CatalogError, match=r"Helsinki-NLP/opus-mt-xx-zz: http://.* has no public model of this name"):
+    with pytest.raises(
+        CatalogError,
+        match=r"Helsinki-NLP/opus-mt-xx-zz: no such folder, and http://.* has no public model of this name",
+    ):
         resolve("opus-mt-xx-zz")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_text("{}")
