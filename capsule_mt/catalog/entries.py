@@ -95,9 +95,11 @@ def cache_folder() -> Path:
     return Path(base) / "capsule-mt"
 
 
-def is_offline() -> bool:
-    """Whether the environment forbids the network."""
-    return any(os.environ.get(name, "").lower() not in ("", "0", "false", "no") for name in (OFFLINE, HUB_OFFLINE))
+def is_offline(*names: str) -> bool:
+    """Whether the environment forbids the network, by one of these variables."""
+    return any(
+        os.environ.get(name, "").lower() not in ("", "0", "false", "no") for name in names or (OFFLINE, HUB_OFFLINE)
+    )
 
 
 def safe_name(name: str, place: str) -> str:

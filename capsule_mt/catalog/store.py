@@ -64,6 +64,8 @@ def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
         return through
     if name in listed:
         return (name,)
+    if is_offline():
+        raise _not_kept(name)
     raise problem or CatalogError(_unknown(name, listed))
 
 
@@ -110,9 +112,7 @@ def download_model(name: str) -> Path:
 
     name = _name_of(name)
     if is_offline():
-        raise CatalogError(
-            f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to"
-        )
+        raise _not_kept(name)
     folder = _folder_of(name)
     with lock_output(folder.with_name(f"{folder.name}.download"), wait=True):
         if _is_kept(name):
@@ -231,6 +231,12 @@ def _facts(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _not_kept(name: str) -> CatalogError:
+    return CatalogError(
+        f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to"
+    )
 
 
 def _unknown(name: str, listed: "set[str] | dict[str, Entry]") -> str:

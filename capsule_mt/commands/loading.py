@@ -68,7 +68,7 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         raise ValueError(f"--backend native cannot do it: {reason}")
     problem: Exception | None = None
     if not reason:
-        from capsule_mt.catalog.entries import PAIR, CatalogError, DownloadError
+        from capsule_mt.catalog.entries import OFFLINE, PAIR, CatalogError, DownloadError, is_offline
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
         from capsule_mt.translator import Translator
@@ -80,7 +80,7 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
                 raise ValueError(str(error)) from None
             reason = str(error)
         except (CatalogError, DownloadError) as error:  # transformers looks for it in places of its own
-            if arguments.backend == "native" or PAIR.fullmatch(models[0]):
+            if arguments.backend == "native" or PAIR.fullmatch(models[0]) or is_offline(OFFLINE):
                 raise
             problem = error
     from importlib.metadata import entry_points
