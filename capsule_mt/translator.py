@@ -25,6 +25,7 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.messages import warn
 from capsule_mt.text.segments import (
+    MOST_UNKNOWN,
     Document,
     Piece,
     Segmenter,
@@ -57,13 +58,15 @@ class Translation:
     """The translation of one text.
 
     `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
-    where it was not asked for.
+    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
+    the text is probably of another language.
     """
 
     text: str
     score: float | None
     coverage: Coverage | None
     segments: tuple[Segment, ...]
+    unknown: float = 0.0
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -217,7 +220,13 @@ class Translator:
         documents = [segmenter.document(text) for text in texts]
         pieces = [piece for document in documents for piece in document.pieces]
         found = self._translate_pieces(pieces, options, method)
-        if options.keep:
+        num_unknown = sum(document.unknown > MOST_UNKNOWN for document in documents)
+        if num_unknown:
+            warn(
+                f"{num_unknown} of {len(documents)} texts have more than {MOST_UNKNOWN:.0%} tokens that the "
+                "vocabulary lacks: are they of the source language?"
+            )
+        if any(piece.masked is not None for piece in pieces):
             self._with_stand_ins(segmenter, documents, found, options, method)
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
@@ -437,8 +446,10 @@ class Translator:
         number = 0
         for document in documents:
             for place, piece in enumerate(document.pieces):
-                text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
-                changed = segmenter.with_stand_ins(piece, text)
+                changed = None
+                if piece.masked is not None:
+                    text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
+                    changed = segmenter.with_stand_ins(piece, text)
                 if changed is not None:
                     again[number] = (document, place, changed)
                 number += 1
@@ -489,7 +500,7 @@ class Translator:
         if tokens and options.scores:
             score = sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / tokens
         segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
-        return Translation(join_translations(document, texts), score, coverage, segments)
+        return Translation(join_translations(document, texts), score, coverage, segments, document.unknown)
 
     def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
         return tokenizer.encode_target(translation)

@@ -111,11 +111,13 @@ class UnitFormat(NamedTuple):
 
 
 def needs_review(record: dict[str, Any]) -> bool:
-    """Return whether something seems to be left out of a translation, or said twice."""
+    """Return whether something seems to be left out of a translation, or said twice, or of another language."""
     coverage = record.get("coverage")
     if coverage is None:
-        return False
-    return bool(coverage["repetitions"]) or any(word["untranslated"] for word in coverage["words"])
+        return "unknown" in record
+    return (
+        "unknown" in record or bool(coverage["repetitions"]) or any(word["untranslated"] for word in coverage["words"])
+    )
 
 
 def translated_of(lines: bytes) -> list[Translated]:

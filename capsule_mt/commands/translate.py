@@ -46,7 +46,7 @@ from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, open_text
-from capsule_mt.text.segments import PrefixedText
+from capsule_mt.text.segments import MOST_UNKNOWN, PrefixedText
 from capsule_mt.text.windows import Window, WindowedOutput, windows_of
 
 WINDOW = 2048
@@ -178,6 +178,8 @@ def records_of(translations: list[Any], threshold: float | None) -> list[dict[st
         record: dict[str, Any] = {"translation_text": translation.text}
         if translation.score is not None:
             record["score"] = translation.score
+        if translation.unknown > MOST_UNKNOWN:
+            record["unknown"] = translation.unknown
         if translation.coverage is not None:
             record["coverage"] = coverage_record(translation.coverage, threshold)
         records.append(record)

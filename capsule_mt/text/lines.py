@@ -125,6 +125,7 @@ def coverage_record(coverage: Any, threshold: float | None = None) -> dict[str, 
 def coverage_json(number: int | str, record: dict[str, Any]) -> str:
     """Format the coverage of a record as JSON with its line or place; of a failed line, the reason."""
     described = {"error": record["failure"]} if "failure" in record else record["coverage"]
+    described |= {"unknown": record["unknown"]} if "unknown" in record else {}
     place = {"place" if isinstance(number, str) else "line": number}
     return json.dumps({**place, **described}, ensure_ascii=False, allow_nan=False)
 
