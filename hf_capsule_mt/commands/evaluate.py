@@ -2,7 +2,7 @@
 
     capsule-mt evaluate --hypotheses test.hyp --references test.de
     capsule-mt evaluate --hypotheses test.hyp --references test.de test.de2 --sources test.en \\
-        --metrics bleu chrf ter --align-with train.en train.de --output em.json --plot em.png
+        --metrics bleu chrf ter --align-with train.en train.de --output em.json
 
 With --sources it also scores by source length; with --align-with, parallel text to learn word alignment from, it
 measures how much of the source is covered (the coverage difference ratio of Zheng et al. 2019). Files may end in .gz.
@@ -61,9 +61,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="training seed of the system, for the result file")
     parser.add_argument("--recipe", help="recipe of the system, for the result file")
     parser.add_argument("--output", type=Path, help="the result file to write")
-    parser.add_argument("--plot", type=Path, help="a picture of BLEU by source length")
     arguments = parser.parse_args()
-    for option in ("comet", "align_with", "plot"):
+    for option in ("comet", "align_with"):
         if getattr(arguments, option) and not arguments.sources:
             parser.error(f"--{option.replace('_', '-')} needs --sources")
     return arguments
@@ -100,7 +99,7 @@ def main() -> None:
     from hf_capsule_mt.evaluation.metrics import Score, sacrebleu_metric, score_corpus
     from hf_capsule_mt.evaluation.significance import confidence_interval
 
-    check_outputs([arguments.output, arguments.plot], [arguments.hypotheses, *arguments.references, arguments.sources])
+    check_outputs([arguments.output], [arguments.hypotheses, *arguments.references, arguments.sources])
     files = [arguments.hypotheses, *arguments.references, *([arguments.sources] if arguments.sources else [])]
     hypotheses, *references = read_parallel(files)
     sources = references.pop() if arguments.sources else []
@@ -146,7 +145,3 @@ def main() -> None:
                 print(f"{name}: {'none' if value is None else f'{value:.4f}'}")
     if arguments.output:
         print(f"Result: {write_result(arguments.output, result)}")
-    if arguments.plot:
-        from hf_capsule_mt.analysis.pictures import draw_by_length  # matplotlib only where it is needed
-
-        print(f"Picture: {draw_by_length({result['system']: result['by_length']}, arguments.plot)}")
