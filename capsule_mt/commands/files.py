@@ -10,7 +10,7 @@ from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
 from capsule_mt.formats.units import Parsed, Translated
 from capsule_mt.text.encodings import known_encoding
 from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import coverage_json, coverage_tsv
+from capsule_mt.text.lines import coverage_json, coverage_tsv, pharaoh
 from capsule_mt.text.reading import open_text
 
 LINES = "lines"
@@ -95,6 +95,7 @@ class UnitFormat(NamedTuple):
 
     places: list[str]
     coverage: str | None = None
+    alignments: bool = False
 
     def columns(self, number: int, result: Any) -> list[list[str]]:
         """Return the lines for a unit and its result, as `LineFormat` does for a line."""
@@ -104,10 +105,12 @@ class UnitFormat(NamedTuple):
         if self.coverage is not None:
             line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
             columns.append([line_of(self.places[number], record)])
+        if self.alignments:
+            columns.append([pharaoh(record)])
         return columns
 
     def described(self) -> dict[str, Any]:
-        return {"coverage": self.coverage}
+        return {"coverage": self.coverage, "alignments": self.alignments}
 
 
 def needs_review(record: dict[str, Any]) -> bool:

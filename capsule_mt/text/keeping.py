@@ -87,6 +87,11 @@ def overlaps(span: Span, others: Iterable[Span]) -> bool:
     return any(span.start < end and start < span.end for start, end in others)
 
 
+def is_item(part: str) -> bool:
+    """Return whether a part is kept in the sentence, where a tag stands beside it."""
+    return isinstance(part, Item) and not is_tag(part)
+
+
 def is_tag(part: str) -> bool:
     return isinstance(part, Item) and part.kind in ("tags", "emoji")
 
@@ -134,7 +139,7 @@ class Masked:
         self.text = "".join(self.written)  # what the model reads
         self.begins = [0, *accumulate(map(len, self.written))]  # of each part in the text
         self.tags = [number for number, (part, _) in enumerate(self.parts) if is_tag(part)]
-        self.items = [n for n, (part, _) in enumerate(self.parts) if isinstance(part, Item) and not is_tag(part)]
+        self.items = [number for number, (part, _) in enumerate(self.parts) if is_item(part)]
         self._given: set[int] = set()  # the tags that a part of this one has
 
     @property
