@@ -213,13 +213,32 @@ class Translator:
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        method = self._method(options)
-        segmenter = self._segmenter(options)
-        documents = [segmenter.document(text) for text in texts]
+        options = self.completed(options)
+        documents = self.documents(texts, options)
         pieces = [piece for document in documents for piece in document.pieces]
-        found = self._translate_pieces(pieces, options, method)
+        return self.put_together(documents, self.translate_pieces(pieces, options), options)
+
+    # ---- the steps of `translate`, for who makes batches of the pieces of several calls
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
+        """Return the options of a call with what else is known of them."""
+        return options
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        """Cut texts into pieces that fit the model."""
+        segmenter = self._segmenter(options)
+        return [segmenter.document(text) for text in texts]
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
+        """Translate pieces in batches of about the same length."""
+        return self._translate_pieces(pieces, options, self._method(options))
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        """Return the best translations of each text, from what was found for its pieces."""
+        segmenter = self._segmenter(options)
         if options.keep:
-            self._with_stand_ins(segmenter, documents, found, options, method)
+            self._with_stand_ins(segmenter, documents, found, options, self._method(options))
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []
