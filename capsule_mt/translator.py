@@ -236,19 +236,39 @@ class Translator:
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        method = self._method(options)
+        options = self.completed(options)
+        documents = self.documents(texts, options)
+        pieces = [piece for document in documents for piece in document.pieces]
+        return self.put_together(documents, self.translate_pieces(pieces, options), options)
+
+    # ---- the steps of `translate`, for who makes batches of the pieces of several calls
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
+        """Return the options of a call with what else is known of them."""
+        return options
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        """Cut texts into pieces that fit the model."""
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
-        pieces = [piece for document in documents for piece in document.pieces]
-        found = self._translate_pieces(pieces, options, method)
         num_unknown = sum(document.unknown > MOST_UNKNOWN for document in documents)
         if num_unknown:
             warn(
                 f"{num_unknown} of {len(documents)} texts have more than {MOST_UNKNOWN:.0%} tokens that the "
                 "vocabulary lacks: are they of the source language?"
             )
-        if any(piece.masked is not None for piece in pieces):
-            self._with_stand_ins(segmenter, documents, found, options, method)
+        return documents
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
+        """Translate pieces in batches of about the same length."""
+        return self._translate_pieces(pieces, options, self._method(options))
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        """Return the best translations of each text, from what was found for its pieces."""
+        segmenter = self._segmenter(options)
+        if any(piece.masked is not None for document in documents for piece in document.pieces):
+            self._with_stand_ins(segmenter, documents, found, options, self._method(options))
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []

@@ -50,12 +50,21 @@ def main() -> None:
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
     parser.add_argument("--max-characters", type=positive, default=5000, help="longest request")
     parser.add_argument("--max-beams", type=positive, default=8, help="most beams that a request may ask for")
-    parser.add_argument("--max-batch", type=positive, default=32, help="largest batch of texts")
+    parser.add_argument("--max-batch", type=positive, default=32, help="largest batch of sentences")
     parser.add_argument(
-        "--max-queue", type=positive, default=512, help="most waiting texts of a model; others get 503"
+        "--max-queue",
+        type=positive,
+        default=65536,
+        help="most tokens that wait for a model, of one client a quarter of it; others get 503",
     )
-    parser.add_argument("--wait-ms", type=milliseconds, default=5.0, help="how long a text waits for others")
+    parser.add_argument("--wait-ms", type=milliseconds, default=5.0, help="how long a sentence waits for others")
     parser.add_argument("--read-seconds", type=positive, default=10, help="how long a request may take to arrive")
+    parser.add_argument(
+        "--request-seconds",
+        type=positive,
+        default=60,
+        help="how long a translation may take before its request gets 503",
+    )
     parser.add_argument(
         "--stop-seconds", type=at_least(0), default=10, help="how long the server may take to stop after a signal"
     )
@@ -92,6 +101,7 @@ def serve(arguments: argparse.Namespace) -> bool:
         arguments.max_characters,
         arguments.max_beams,
         arguments.read_seconds,
+        arguments.request_seconds,
         arguments.api_key,
         None if arguments.cors == "none" else arguments.cors,
     )

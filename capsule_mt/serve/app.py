@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from capsule_mt.serve.batching import Batcher, QueueFullError, StoppingError
+from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import Asked, CoverRequest, TranslationRequest, body_of, read_request, unless_gone
@@ -36,6 +35,7 @@ class Limits:
         max_characters: the most characters of all its texts together.
         max_beams: the most beams that it may ask for.
         read_seconds: how long it may take to arrive.
+        request_seconds: how long its translation may take.
         api_key: the key that it must have, if there is one.
         cors: the origin whose pages may send it, "*" for any, `None` for none.
     """
@@ -43,6 +43,7 @@ class Limits:
     max_characters: int = 5000
     max_beams: int = 8
     read_seconds: float = 10.0
+    request_seconds: float = 60.0
     api_key: str | None = None
     cors: str | None = "*"
 
@@ -87,19 +88,23 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
     async def explain_unexpected(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": "internal error; the server's log has it"}, 500)
 
-    async def answer(request: Request, asked: Asked, submit: Callable[[Batcher], "list[Future[Any]]"]) -> list[Any]:
+    async def answer(request: Request, asked: Asked, submit: Callable[[Batcher, str], Order]) -> list[Any]:
         """Check a request, submit it to its batcher, and return what is found for each text of `q`."""
         given = asked.api_key.encode("utf-8", "surrogatepass")
         if limits.api_key is not None and not hmac.compare_digest(given, limits.api_key.encode()):
             raise HTTPException(403, "`api_key` is missing or wrong")
-        batcher, texts = _batcher(batchers, asked), asked.texts
+        client = asked.api_key if limits.api_key is not None else address_of(request)
+        batcher, seconds = _batcher(batchers, asked), limits.request_seconds
         if asked.characters > limits.max_characters:
             most = limits.max_characters
             raise HTTPException(413, f"the request has {asked.characters} characters; at most {most} are accepted")
-        if len(texts) > batcher.max_queue:
-            raise HTTPException(413, f"`q` has {len(texts)} texts; at most {batcher.max_queue} are accepted")
         try:
-            found = await unless_gone(request, asyncio.gather(*map(asyncio.wrap_future, submit(batcher))))
+            order = await asyncio.to_thread(submit, batcher, client)
+            work = asyncio.gather(*map(asyncio.wrap_future, order.results))
+            found = await asyncio.wait_for(unless_gone(request, work), seconds)
+        except asyncio.TimeoutError:
+            took = f"the translation took longer than {seconds:g} s: {order.progress()} were done"
+            raise HTTPException(503, took) from None
         except QueueFullError as error:
             raise HTTPException(503, str(error), headers={"Retry-After": str(error.retry_after)}) from None
         except StoppingError as error:
@@ -119,7 +124,11 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         asked = await read_request(request, TranslationRequest, limits.max_bytes, limits.read_seconds)
         if asked.beams is not None and asked.beams > limits.max_beams:
             raise HTTPException(400, f"`beams`: at most {limits.max_beams} are accepted, got {asked.beams}")
-        found = await answer(request, asked, lambda batcher: batcher.submit(asked.texts, asked.coverage, asked.beams))
+        settings = Settings(asked.coverage, asked.beams)
+        answers = await answer(
+            request, asked, lambda batcher, client: batcher.submit(asked.texts, settings, client=client)
+        )
+        found = [translations[0] for translations in answers]
         translated: dict[str, list[Any]] = {"translatedText": [translation.text for translation in found]}
         if asked.coverage:
             translated["coverage"] = [coverage_record(translation.coverage) for translation in found]
@@ -133,7 +142,9 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         if type(asked.q) is not type(asked.translation) or len(texts) != len(translations):
             given = f"{len(texts)} texts in `q`, {len(translations)} in `translation`"
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {given}")
-        found = await answer(request, asked, lambda batcher: batcher.submit_checks(texts, translations))
+        found = await answer(
+            request, asked, lambda batcher, client: batcher.submit_checks(texts, translations, client=client)
+        )
         return JSONResponse(asked.as_asked({"coverage": [coverage_record(coverage) for coverage in found]}))
 
     @app.get("/languages")
@@ -179,6 +190,10 @@ def _file(path: Path) -> Callable[[], Awaitable[FileResponse]]:
         return FileResponse(path, headers={"Cache-Control": "no-cache"})
 
     return send
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _batcher(batchers: Mapping[LanguagePair, Batcher], asked: Asked) -> Batcher:

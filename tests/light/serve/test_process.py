@@ -30,7 +30,7 @@ from tests.light.serve.fakes import Upper
 
 translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
 limits = Limits(read_seconds={read_seconds})
-batches = {{"max_batch": 32, "wait_seconds": 0.0, "max_queue": 512}}
+batches = {{"max_batch": 32, "wait_seconds": 0.0, "max_queue": 65536}}
 ended = run_server(translators, bind("127.0.0.1", 0), limits, stop_seconds={stop_seconds}, **batches)
 print("all answered" if ended else "not all answered", flush=True)
 """
@@ -148,7 +148,7 @@ def test_sigterm_finishes_what_was_accepted(serve):
         async with httpx.AsyncClient(base_url=address, timeout=60) as session:
             bodies = [{"q": pair["source"], "source": "en", "target": "de"} for pair in PAIRS]
             waiting = [asyncio.create_task(session.post("/translate", json=body)) for body in bodies]
-            queued = f'capsule_mt_queued_texts{{pair="en-de"}} {len(PAIRS)}'
+            queued = f'capsule_mt_queued_sentences{{pair="en-de"}} {len(PAIRS)}'
             while queued not in (await session.get("/metrics")).text:
                 await asyncio.sleep(0.01)
             server.send_signal(signal.SIGTERM)
@@ -236,6 +236,6 @@ def test_a_hundred_clients_lose_nothing(serve, capsys):
         assert after < before + 32 * 2**20
     page = httpx.get(f"{address}/metrics").text
     assert f'capsule_mt_texts_total{{pair="en-de"}} {4 * texts:g}' in page
-    assert 'capsule_mt_queued_texts{pair="en-de"} 0' in page
+    assert 'capsule_mt_queued_sentences{pair="en-de"} 0' in page
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 0
