@@ -4,7 +4,6 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -24,7 +23,6 @@ from capsule_mt.models.int8 import FACTS_FILE, FORMAT, INT8_FILE
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import WEIGHTS_FILE
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
-from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.modeling.generation import generation_settings
 from hf_capsule_mt.modeling.loading import LARGEST_CODE
 
@@ -76,7 +74,7 @@ def to_fast(
         int8: multiply in int8, with a scale for each row and each output. With False the results are those of
             `generate()`, token for token.
         shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
-            shortlist`, or True for the one beside the checkpoint. Scores and coverage are among these tokens then.
+            shortlist`, or True for the one beside the checkpoint. Scores are among these tokens then.
     """
     return FastTranslator(model, int8=int8, shortlist=shortlist)
 
@@ -145,8 +143,6 @@ class FastTranslator:
         *,
         attention_mask: torch.Tensor | None = None,
         generation_config: GenerationConfig | None = None,
-        limits: torch.Tensor | None = None,
-        return_coverage: bool = False,
         **options: Any,
     ) -> Any:
         """Generate like `model.generate()`, with its names and results.
@@ -155,10 +151,6 @@ class FastTranslator:
             inputs: source tokens [B, S].
             attention_mask: [B, S].
             generation_config: settings; what they leave open is the model's own, as in `model.generate()`.
-            limits: [B], how many tokens may follow the start token of each source; at the limit the end token is
-                forced, unless `max_new_tokens` or `max_length` is reached at the same token.
-            return_coverage: add `coverage`, which is `model.score_coverage` of the sequences, to the result. Needs a
-                model with PAST and FUTURE and `return_dict_in_generate`.
             **options: settings that take precedence. With `return_dict_in_generate` the result of beam search has
                 `sequences_scores`.
 
@@ -168,30 +160,20 @@ class FastTranslator:
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
             config = self._config(generation_config, options)
-            request = self._request(inputs, attention_mask, config, limits)
-            followed = self._readings(request, coverage=return_coverage)
-            found = self._search(request, followed)
+            request = self._request(inputs, attention_mask, config)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
-            if limits is not None or return_coverage:
-                name = "limits" if limits is not None else "return_coverage"
-                raise ValueError(f"`{name}` is for the native engine, which does not take {error}") from None
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
-        sequences = _sequences(found, request)
+        found = self._search(request)
+        sequences = cast(torch.LongTensor, _sequences(found, request))
         if not config.return_dict_in_generate:
-            if return_coverage:
-                raise ValueError("`return_coverage` needs `return_dict_in_generate=True`, got False")
             return sequences
-        output: Any = GenerateEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences))
-        if request.options.num_beams > 1:
-            scores = cast(torch.FloatTensor, torch.tensor([score for one in found for score in one.scores]))
-            output = GenerateBeamEncoderDecoderOutput(sequences=output.sequences, sequences_scores=scores)
-        if return_coverage:
-            keep = self._keep(cast(torch.Tensor, inputs), attention_mask, config)
-            output["coverage"] = self._coverage(cast(torch.Tensor, inputs), keep, sequences, found)
-        return output
+        if request.options.num_beams == 1:
+            return GenerateEncoderDecoderOutput(sequences=sequences)
+        scores = cast(torch.FloatTensor, torch.tensor([score for one in found for score in one.scores]))
+        return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
 
     def decoder_for(self, asked: SearchOptions | Readings) -> EngineDecoder | None:
         """Return a decoder over the model's present weights; `None`, with a line in the log, where it cannot do it."""
@@ -266,46 +248,16 @@ class FastTranslator:
         config.save_pretrained(folder)
         self.model.generation_config.save_pretrained(folder)
 
-    def _search(self, request: _Request, readings: Readings | None) -> list[Found]:
+    def _search(self, request: _Request) -> list[Found]:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
-        options = request.options if readings is None else replace(request.options, readings=readings)
+        options = request.options
         found = engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
         for one in found:  # fewer where logits are not finite
             missing = options.num_return_sequences - len(one.tokens)
             one.tokens.extend([] for _ in range(missing))
             one.scores.extend([math.nan] * missing)
-            one.log_probs.extend([math.nan] * missing)
         return found
-
-    def _readings(self, request: _Request, *, coverage: bool | Sequence[int]) -> Readings | None:
-        """What to read to the end of this request's translations, as far as the engine can."""
-        config, engine = self.model.config, self._engine
-        positions = getattr(config, "max_position_embeddings", None)
-        has_position = positions is None or max(request.options.limits) < positions
-        if not coverage or engine is None or not has_position or request.end != config.eos_token_id:
-            return None
-        if isinstance(coverage, bool):
-            return Readings(guided=True) if engine.follows_past_and_future else None
-        layer, head = coverage
-        is_there = 0 <= layer < engine.head_shape[0] and 0 <= head < engine.head_shape[1]
-        return Readings(head=(layer, head)) if is_there else None
-
-    def _coverage(
-        self, inputs: torch.Tensor, keep: torch.Tensor, sequences: torch.Tensor, found: list[Found]
-    ) -> CoverageScore:
-        """The coverage of the results [B * returned]: followed by the engine, or else by the model."""
-        copies = len(sequences) // len(inputs)
-        inputs, keeps = (one.repeat_interleave(copies, dim=0) for one in (inputs, keep))
-        if any(one.guided is None for one in found):
-            scored: CoverageScore = self.model.score_coverage(inputs, keeps, labels=sequences[:, 1:])
-            return scored
-        past, future, fall, agreed = _placed(keep, [one.guided or [] for one in found]).unbind(dim=1)
-        log_probs = torch.tensor([log_prob for one in found for log_prob in one.log_probs])
-        scored = self.model.coverage_of_falls(
-            inputs, keeps, past, future, fall=fall, agreed=agreed, log_prob=log_probs
-        )
-        return scored
 
     def _report_unsupported(self, error: "UnsupportedOptionError") -> None:
         """Log that transformers takes over, or raise a ValueError."""
@@ -352,13 +304,7 @@ class FastTranslator:
             raise UnsupportedOptionError("`do_sample=True`")
         return config
 
-    def _request(
-        self,
-        inputs: object,
-        attention_mask: torch.Tensor | None,
-        config: GenerationConfig,
-        limits: torch.Tensor | None,
-    ) -> _Request:
+    def _request(self, inputs: object, attention_mask: torch.Tensor | None, config: GenerationConfig) -> _Request:
         if self._engine is None:
             raise UnsupportedOptionError(f"this model ({self._missing})")
         self._refresh()
@@ -372,10 +318,6 @@ class FastTranslator:
         start = settings.decoder_start_token_id if start is None else start
         if isinstance(start, list) or start is None:
             raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
-        if limits is not None and (limits.shape != (len(inputs),) or int(limits.min()) < 1):
-            raise ValueError(
-                f"`limits` must be a number of at least 1 for each of {len(inputs)} sources, got {limits}"
-            )
         sources = self._sources(inputs, attention_mask, config)
         longest = self._longest(config)
         num_beams, returned = int(config.num_beams or 1), int(config.num_return_sequences or 1)
@@ -394,10 +336,9 @@ class FastTranslator:
         if end != -1:
             self._check_targets("eos_token_id", [end])
         pad = config.pad_token_id if config.pad_token_id is not None else settings.pad_token_id
-        by_source = [longest] * len(inputs) if limits is None else [min(limit, longest) for limit in limits.tolist()]
         options = SearchOptions(
-            limits=by_source,
-            forces_end=[end >= 0 and (limit < longest or at_end is not None) for limit in by_source],
+            limits=[longest] * len(inputs),
+            forces_end=[end >= 0 and at_end is not None] * len(inputs),
             num_beams=num_beams,
             num_return_sequences=returned,
             length_penalty=1.0 if config.length_penalty is None else float(config.length_penalty),
@@ -413,7 +354,14 @@ class FastTranslator:
         self, inputs: torch.Tensor, attention_mask: torch.Tensor | None, config: GenerationConfig
     ) -> list[list[int]]:
         """The tokens of each source, without padding."""
-        keep = self._keep(inputs, attention_mask, config)
+        if attention_mask is not None:
+            keep = attention_mask.bool()
+        else:
+            pad, end = (
+                getattr(self.model.config if getattr(config, name) is None else config, name)
+                for name in ("pad_token_id", "eos_token_id")
+            )
+            keep = inputs.ne(pad) if pad is not None and pad != _single(end) else torch.ones_like(inputs).bool()
         if keep.shape != inputs.shape or not bool(keep.any(dim=1).all()):
             raise UnsupportedOptionError("a source without a word")
         positions = getattr(self.model.config, "max_position_embeddings", None)
@@ -439,18 +387,6 @@ class FastTranslator:
         if most is not None and longest > most:
             raise UnsupportedOptionError(f"a length beyond the model's {most} positions")
         return longest
-
-    def _keep(
-        self, inputs: torch.Tensor, attention_mask: torch.Tensor | None, config: GenerationConfig
-    ) -> torch.Tensor:
-        """Which of the inputs [B, S] are not padding."""
-        if attention_mask is not None:
-            return attention_mask.bool()
-        pad, end = (
-            getattr(self.model.config if getattr(config, name) is None else config, name)
-            for name in ("pad_token_id", "eos_token_id")
-        )
-        return inputs.ne(pad) if pad is not None and pad != _single(end) else torch.ones_like(inputs, dtype=torch.bool)
 
     def _check_targets(self, name: str, tokens: Sequence[int]) -> None:
         """Refuse tokens that are not in the vocabulary: the engine reads and writes at their places."""
@@ -505,13 +441,3 @@ def _sequences(found: list[Found], request: _Request) -> torch.Tensor:
     rows = [tokens for one in found for tokens in one.tokens]
     longest = max(map(len, rows))
     return torch.tensor([[request.start, *row, *[request.pad] * (longest - len(row))] for row in rows])
-
-
-def _placed(keep: torch.Tensor, readings: list[list[list[list[float]]]]) -> torch.Tensor:
-    """Readings [returned][kinds][words] of each source -> [B * returned, kinds, S], 0 where `keep` [B, S] has none."""
-    rows = [row for one in readings for row in one]
-    copies = len(rows) // len(keep)
-    values = torch.zeros(len(rows), len(rows[0]), keep.shape[1])
-    for number, row in enumerate(rows):
-        values[number, :, keep[number // copies]] = torch.tensor(row)
-    return values
