@@ -601,7 +601,6 @@ def train_sharded(folder, name, processes, die_at=None, **arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.proves("FSDP2, two processes on a CPU, generation included", "works", "works", "works")
 @pytest.mark.parametrize("name", list(SHARDED))
 def test_sharded_over_two_processes_is_one_process(tmp_path, name):
     """FSDP2 with gloo: training, generation in between, checkpoints, a kill and the end are those of one process."""
