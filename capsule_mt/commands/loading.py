@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import checkpoint_folder
+from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
@@ -60,10 +60,12 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
     if len(models) > 1:
         needs_transformers = f"an ensemble of {len(models)} models"
     if Path(models[0]).exists():
-        checkpoint_folder(models[0])
+        folder(models[0])
     if arguments.dtype != "float32":
         needs_transformers = needs_transformers or f"--dtype {arguments.dtype}"
     reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
+    if reason and Path(models[0]).exists():
+        checkpoint_folder(models[0])
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
     problem: Exception | None = None
@@ -76,7 +78,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         try:
             return Translator.from_pretrained(models[0], int8=arguments.int8, shortlist=arguments.shortlist)
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            if arguments.backend == "native" or arguments.int8 or arguments.shortlist:
+            folder_of_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
+            if arguments.backend == "native" or arguments.int8 or arguments.shortlist or folder_of_marian:
                 raise ValueError(str(error)) from None
             reason = str(error)
         except (CatalogError, DownloadError) as error:  # transformers looks for it in places of its own
