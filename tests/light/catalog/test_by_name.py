@@ -131,6 +131,9 @@ def test_translating_by_name(both, run, tmp_path):
         assert (tmp_path / "out").read_text().splitlines() == wanted
     with pytest.raises(CatalogError, match="near it: "):
         run(translate, "en-pr", *arguments)
+    for further in (["en-pt"], ["--backend", "transformers"]):
+        with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
+            run(translate, "de-en", *further, *arguments)
 
 
 def test_serving_by_name(both, monkeypatch):
