@@ -18,7 +18,7 @@ HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.
 import argparse
 from collections.abc import Callable, Iterable
 
-from capsule_mt.commands.console import CommandParser
+from capsule_mt.commands.console import CommandParser, resumable
 
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
 
@@ -89,19 +89,22 @@ def search(words: list[str]) -> int:
 def download(name: str) -> None:
     from capsule_mt.catalog.store import legs_of, resolve
 
-    for leg in legs_of(name):
-        print(resolve(leg))
+    with resumable():
+        for leg in legs_of(name):
+            print(resolve(leg))
 
 
 def show(name: str) -> None:
-    from capsule_mt.catalog.store import find_entry, kept_models
+    from capsule_mt.catalog.store import find_entry, kept_folders, kept_models
 
+    folders = kept_folders(name)
     for one in kept_models():
-        if one.name == name:
+        if str(one.folder) in folders:
             print(f"{one.name}, in {one.folder}\nLicence: {one.licence}\nAuthor: {one.author}, {one.page}")
             for file in sorted(one.folder.iterdir()):
                 print(f"  {file.name}, {file.stat().st_size:,} bytes")
-            return
+    if folders:
+        return
     entry = find_entry(name)
     print(f"{entry.name}, not downloaded\nLicence: {entry.licence}\nAuthor: {entry.author}, {entry.page}")
     for remote in entry.files:
