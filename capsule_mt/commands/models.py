@@ -16,6 +16,7 @@ HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable
 
 from capsule_mt.commands.console import CommandParser, resumable
@@ -70,20 +71,31 @@ def list_kept() -> None:
 
 def search(words: list[str]) -> int:
     from capsule_mt.catalog import hub, mozilla
-    from capsule_mt.catalog.entries import Entry
+    from capsule_mt.catalog.entries import CatalogError, DownloadError
+    from capsule_mt.text.languages import LANGUAGES
 
-    def fits(entry: Entry) -> bool:
-        parts = [*entry.name.lower().replace(":", "-").split("-"), *languages_of(entry.name).lower().split()]
-        return all(word.lower() in parts or word.lower() in entry.name.lower() for word in words)
+    def fits(name: str) -> bool:
+        parts = [*name.lower().replace(":", "-").split("-"), *languages_of(name).lower().split()]
+        return all(word in parts or word in name.lower() for word in wanted)
 
-    found = [entry for entry in mozilla.read_registry() if fits(entry)]
-    if words:
-        found += hub.search_hub(" ".join(words))
-    if not found:
-        print(f"no model fits {' '.join(words)!r}")
-        return 1
-    print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in found)
-    return 0
+    wanted = [word.lower() for word in words]
+    codes = {language.lower(): code for code, language in LANGUAGES.items()}
+    found, problems = [], []
+    try:
+        found += [entry for entry in mozilla.read_registry() if fits(entry.name)]
+    except (CatalogError, DownloadError) as error:
+        problems.append(error)
+    try:
+        found += hub.search_hub("-".join(codes.get(word, word) for word in wanted)) if wanted else []
+    except (CatalogError, DownloadError) as error:
+        problems.append(error)
+    if found:
+        print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in found)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not found and not problems:
+        print(f"no model fits {' '.join(words)!r}", file=sys.stderr)
+    return 0 if found else 1
 
 
 def download(name: str) -> None:
