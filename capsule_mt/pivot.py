@@ -34,7 +34,8 @@ class PivotTranslator(Translator):
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         single = {name: value for name, value in options.generate_kwargs.items() if name != "num_return_sequences"}
         to_pivot = replace(options, tgt_lang=PIVOT, generate_kwargs={**single, "num_return_sequences": 1})
-        middles = [found[0] for found in self.first.translate([str(text) for text in texts], to_pivot)]
+        plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
+        middles = [found[0] for found in self.first.translate(plain, to_pivot)]
         prefixes = [text.target_prefix if isinstance(text, PrefixedText) else None for text in texts]
         between = [
             one.text if prefix is None else PrefixedText(one.text, prefix)

@@ -36,6 +36,7 @@ def entry_of(name: str) -> Entry:
     listed = _get(f"/api/models/{quoted}/tree/{revision}", name)
     if not isinstance(listed, list):
         raise CatalogError(f"{name}: the hub lists no files of it")
+    _check_family(name, _get(f"/{quoted}/resolve/{revision}/config.json", name))
     files = [_file(name, revision, one) for one in listed if _is_wanted(one)]
     if not any(WEIGHTS.fullmatch(file.name) for file in files):
         pickled = any(one.get("path") == "pytorch_model.bin" for one in listed if isinstance(one, dict))
@@ -72,6 +73,18 @@ def search_hub(query: str) -> list[Entry]:
         pair = (languages["source"], languages["target"]) if languages else ("", "")
         found.append(Entry(name, *pair, (licences or ["unknown"])[0], OPUS, f"{site()}/{name}", ()))
     return found
+
+
+def _check_family(name: str, config: Any) -> None:
+    """Refuse what the engine does not take before its weights are downloaded."""
+    from capsule_mt.models.registry import WRITERS
+
+    family = config.get("model_type") if isinstance(config, dict) else None
+    if family not in WRITERS:
+        known = ", ".join(WRITERS)
+        raise CatalogError(
+            f"{name}: is a model of type {family!r}, and the engine takes {known}; others need transformers"
+        )
 
 
 def _is_wanted(one: Any) -> bool:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from capsule_mt.catalog.entries import OFFLINE, PAIR, CatalogError, DownloadError, is_offline
 from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
@@ -68,9 +69,11 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         checkpoint_folder(models[0])
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
+    of_mozilla = [name for name in models if PAIR.fullmatch(name) and not Path(name).exists()]
+    if reason and of_mozilla:
+        raise ValueError(f"{of_mozilla[0]} is a model for the engine alone, which cannot do it: {reason}")
     problem: Exception | None = None
     if not reason:
-        from capsule_mt.catalog.entries import OFFLINE, PAIR, CatalogError, DownloadError, is_offline
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
         from capsule_mt.translator import Translator

@@ -16,9 +16,10 @@ HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable
 
-from capsule_mt.commands.console import CommandParser
+from capsule_mt.commands.console import CommandParser, resumable
 
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
 
@@ -70,38 +71,52 @@ def list_kept() -> None:
 
 def search(words: list[str]) -> int:
     from capsule_mt.catalog import hub, mozilla
-    from capsule_mt.catalog.entries import Entry
+    from capsule_mt.catalog.entries import CatalogError, DownloadError
+    from capsule_mt.text.languages import LANGUAGES
 
-    def fits(entry: Entry) -> bool:
-        parts = [*entry.name.lower().replace(":", "-").split("-"), *languages_of(entry.name).lower().split()]
-        return all(word.lower() in parts or word.lower() in entry.name.lower() for word in words)
+    def fits(name: str) -> bool:
+        parts = [*name.lower().replace(":", "-").split("-"), *languages_of(name).lower().split()]
+        return all(word in parts or word in name.lower() for word in wanted)
 
-    found = [entry for entry in mozilla.read_registry() if fits(entry)]
-    if words:
-        found += hub.search_hub(" ".join(words))
-    if not found:
-        print(f"no model fits {' '.join(words)!r}")
-        return 1
-    print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in found)
-    return 0
+    wanted = [word.lower() for word in words]
+    codes = {language.lower(): code for code, language in LANGUAGES.items()}
+    found, problems = [], []
+    try:
+        found += [entry for entry in mozilla.read_registry() if fits(entry.name)]
+    except (CatalogError, DownloadError) as error:
+        problems.append(error)
+    try:
+        found += hub.search_hub("-".join(codes.get(word, word) for word in wanted)) if wanted else []
+    except (CatalogError, DownloadError) as error:
+        problems.append(error)
+    if found:
+        print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in found)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not found and not problems:
+        print(f"no model fits {' '.join(words)!r}", file=sys.stderr)
+    return 0 if found else 1
 
 
 def download(name: str) -> None:
     from capsule_mt.catalog.store import legs_of, resolve
 
-    for leg in legs_of(name):
-        print(resolve(leg))
+    with resumable():
+        for leg in legs_of(name):
+            print(resolve(leg))
 
 
 def show(name: str) -> None:
-    from capsule_mt.catalog.store import find_entry, kept_models
+    from capsule_mt.catalog.store import find_entry, kept_folders, kept_models
 
+    folders = kept_folders(name)
     for one in kept_models():
-        if one.name == name:
+        if str(one.folder) in folders:
             print(f"{one.name}, in {one.folder}\nLicence: {one.licence}\nAuthor: {one.author}, {one.page}")
             for file in sorted(one.folder.iterdir()):
                 print(f"  {file.name}, {file.stat().st_size:,} bytes")
-            return
+    if folders:
+        return
     entry = find_entry(name)
     print(f"{entry.name}, not downloaded\nLicence: {entry.licence}\nAuthor: {entry.author}, {entry.page}")
     for remote in entry.files:

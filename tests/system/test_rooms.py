@@ -15,7 +15,7 @@ LIGHT = {
     "engine": set(),
     "formats": {"text"},
     "models": {"engine", "text"},
-    "catalog": {"text"},
+    "catalog": {"models.registry", "text"},
     "coverage": {"engine", "models", "text"},
     "options": {"engine", "models", "coverage", "text"},
     "translator": {"engine", "models", "catalog", "coverage", "text", "options", "pivot"},

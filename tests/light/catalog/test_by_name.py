@@ -131,6 +131,9 @@ def test_translating_by_name(both, run, tmp_path):
         assert (tmp_path / "out").read_text().splitlines() == wanted
     with pytest.raises(CatalogError, match="near it: "):
         run(translate, "en-pr", *arguments)
+    for further in (["en-pt"], ["--backend", "transformers"]):
+        with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
+            run(translate, "de-en", *further, *arguments)
 
 
 def test_serving_by_name(both, monkeypatch):
@@ -147,7 +150,7 @@ def test_serving_by_name(both, monkeypatch):
     }
 
 
-def test_the_command_models(run, registry, hub, word_for_word):
+def test_the_command_models(run, registry, hub, word_for_word, monkeypatch):
     hub.add_folder("Helsinki-NLP/opus-mt-en-pt", word_for_word)
     hub.repositories["Helsinki-NLP/opus-mt-en-pt"].snapshots.popitem()
     hub.repositories["Helsinki-NLP/opus-mt-en-pt"].files["README.md"] = b"---\nlicense: apache-2.0\n---\n"
@@ -170,7 +173,10 @@ def test_the_command_models(run, registry, hub, word_for_word):
     assert [line.split()[0] for line in found[1:]] == ["en-pt", "en-pt:tiny"]
     found = run(models, "search", "en-pt")[1].out.splitlines()
     assert found[-1].split()[:6] == ["Helsinki-NLP/opus-mt-en-pt", "English", "to", "Portuguese", "-", "apache-2.0"]
-    assert run(models, "search", "klingon")[0] == 1
+    found = run(models, "search", "english", "portuguese")[1].out.splitlines()
+    assert [line.split()[0] for line in found[1:]] == ["en-pt", "en-pt:tiny", "pt-en", "Helsinki-NLP/opus-mt-en-pt"]
+    code, printed = run(models, "search", "klingon")
+    assert (code, printed.err) == (1, "no model fits 'klingon'\n")
     assert "not downloaded\nLicence: MPL-2.0" in run(models, "show", "en-pt")[1].out
     assert run(models, "download", "en-pt", "pt-en")[1].out.splitlines() == [
         str(cache_folder() / "mozilla" / name) for name in ("en-pt", "pt-en")
@@ -179,6 +185,10 @@ def test_the_command_models(run, registry, hub, word_for_word):
     shown = run(models, "show", "en-pt")[1].out
     assert "Licence: MPL-2.0\nAuthor: Mozilla (Firefox Translations), https://" in shown
     assert "model.enpt.bin, 200,000 bytes" in shown
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    code, printed = run(models, "search", "en-pt")
+    assert (code, len(printed.out.splitlines())) == (0, 3)
+    assert "127.0.0.1:9 cannot be reached" in printed.err
     run(models, "remove", "en-pt", "pt-en")
     assert "no models in" in run(models, "list")[1].out
 

@@ -333,8 +333,10 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
     assert (one.name, one.licence, one.author) == ("Helsinki-NLP/opus-mt-xx-yy", "cc-by-4.0", "Helsinki-NLP")
     remove_model("opus-mt-xx-yy")
     original = hub.send
-    hub.send = lambda request, data, headers: original(request, data.replace(b"{", b"["), headers)
-    with pytest.raises(DownloadError, match=r"config\.json: git would call it .*, but the catalog says"):
+    hub.send = lambda request, data, headers: original(
+        request, data.replace(b"{", b"[") if "tokenizer_config" in request.path else data, headers
+    )
+    with pytest.raises(DownloadError, match=r"tokenizer_config\.json: git would call it .*, but the catalog says"):
         resolve("opus-mt-xx-yy")
 
 
@@ -345,8 +347,14 @@ def test_models_that_the_hub_has_not(hub, tmp_path):
     ):
         resolve("opus-mt-xx-zz")
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "config.json").write_text("{}")
+    (tmp_path / "old" / "config.json").write_text('{"model_type": "marian"}')
     (tmp_path / "old" / "pytorch_model.bin").write_bytes(b"x")
     hub.add_folder("Helsinki-NLP/opus-mt-old", tmp_path / "old")
     with pytest.raises(CatalogError, match=r"has no model\.safetensors, only pytorch_model\.bin, .*save_pretrained"):
         resolve("opus-mt-old")
+    (tmp_path / "old" / "config.json").write_text('{"model_type": "t5"}')
+    hub.add_folder("google-t5/t5-small", tmp_path / "old")
+    with pytest.raises(
+        CatalogError, match="google-t5/t5-small: is a model of type 't5', and the engine takes marian, "
+    ):
+        resolve("google-t5/t5-small")
