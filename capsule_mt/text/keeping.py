@@ -4,7 +4,8 @@ Tags are taken out of what the model reads. A placeholder, a URL or a number sta
 does not, the sentence is translated once more with a stand-in that models copy more often, such as a name. `restoring`
 puts everything back.
 
-Wherever anything is copied, emoji are kept like tags, and words that the vocabulary does not know like placeholders.
+Wherever anything is copied, all but numbers is kept without being asked for. So are code, emoji, like tags, and words
+that the vocabulary does not know, like placeholders.
 """
 
 import re
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.copying import EMOJI, TAG, URL
+from capsule_mt.text.copying import CODE, EMOJI, PLACEHOLDER, TAG, URL, compiled, may_have_no_words
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets
 
@@ -23,10 +24,12 @@ KEPT = ("tags", "urls", "placeholders", "numbers")
 KEPT_PATTERNS = {
     "tags": TAG,
     "urls": URL,
-    "placeholders": r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%",
+    "placeholders": PLACEHOLDER,
     "numbers": r"(?<!\w)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
+    "code": CODE,
     "emoji": rf"{EMOJI}+(?:\s*{EMOJI}+)*",
 }
+COPIED = ("tags", "urls", "placeholders", "code", "emoji")  # kept wherever anything is copied
 UNKNOWN = "unknown"  # the kind of words that the vocabulary does not know
 NAME_OF_TAG = re.compile(r"<(/?)([\w:-]+)")
 # a sentence ends at these, which the model reads as a line break
@@ -148,7 +151,7 @@ class Masked:
         shown = list(self.written)
         for number in self.items:
             item = cast(Item, self.parts[number][0])
-            shown[number] = ("1" if item.kind == "numbers" else "x") * len(item)
+            shown[number] = ("1" if item.kind == "numbers" else "X") * len(item)
         return "".join(shown)
 
     @property
@@ -252,6 +255,11 @@ class Masked:
         return found, others
 
 
-def masked(text: str, kinds: Sequence[str] = ()) -> Masked:
-    """Return a text as the model reads it if items of these kinds are kept."""
+def masked(text: str, kinds: Sequence[str] = (), copies: bool = False) -> Masked:
+    """Return a text as the model reads it if items of these kinds are kept, or also those that are `COPIED`."""
+    if copies and (may_have_no_words(text) or not (text.isascii() or compiled(EMOJI).search(text) is None)):
+        more = tuple(kind for kind in KEPT_PATTERNS if kind in kinds or kind in COPIED)
+        found = Masked(placed(parts_of(text, more)), more)
+        if found.tags or found.items:
+            return found
     return Masked(placed(parts_of(text, kinds)) or [("", Span(0, 0))], kinds)

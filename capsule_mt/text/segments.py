@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, Generic, TypeVar, cast
 
-from capsule_mt.text.copying import EMOJI, compiled, without_copied_edges
+from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
@@ -116,8 +116,7 @@ class Segmenter:
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         plain = LONE_SURROGATES.sub("\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
-        has_emoji = self.copies and not plain.isascii() and compiled(EMOJI).search(plain) is not None
-        source = masked(plain, (*self.keep, "emoji") if has_emoji else self.keep)
+        source = masked(plain, self.keep, self.copies)
         of_text = self._language_of(source.text)
         for start, end in self._sentences(source):
             begins, token = self.language_token(source.text[start:end])
@@ -228,7 +227,7 @@ class Segmenter:
     def _sentences(self, source: Masked) -> list[Span]:
         if self.split_sentences:
             return split_sentences(source.shadow, self.src_lang)
-        blocks = BLOCKS.finditer(source.text) if self.keep else re.finditer(r"(?s).+", source.text)
+        blocks = BLOCKS.finditer(source.text) if source.kinds else re.finditer(r"(?s).+", source.text)
         stripped = ((match, len(match[0]) - len(match[0].lstrip())) for match in blocks if match[0].strip())
         return [Span(match.start() + space, match.start() + len(match[0].rstrip())) for match, space in stripped]
 
