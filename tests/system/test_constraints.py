@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 # those that the Makefile installs
 EXTRAS = [("hf-capsule-mt", extra) for extra in ("train", "eval", "analysis", "test", "dev", "docs")]
-EXTRAS += [("capsule-mt", "serve")]
+EXTRAS += [("capsule-mt", "serve"), ("capsule-mt", "auto")]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PINS = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] not in ("", "#")]
 
