@@ -147,6 +147,11 @@ class Order:
     def results(self) -> "list[Future[Any]]":
         return [text.result for text in self.texts]
 
+    def cancel(self) -> None:
+        """Translate nothing of it any more."""
+        for text in self.texts:
+            text.result.cancel()
+
     def progress(self) -> str:
         """Say how much of it is done."""
         done = [one for one in self.sentences if one.place >= 0 and one.of.found[one.place] is not None]
