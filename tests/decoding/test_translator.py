@@ -19,7 +19,6 @@ from transformers import (
 )
 
 import capsule_mt
-import hf_capsule_mt
 from capsule_mt import PrefixedText, UnsupportedModelError
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.words import source_words, words_of
@@ -435,10 +434,6 @@ def test_vocabularies_of_unequal_size(unequal, start):
     assert scores == {"chrf": 100, "generated_tokens": 4}
     with pytest.raises(ValueError, match="`decode` must be given"):
         compute_metrics(tokenizer)
-
-
-def test_it_is_public():
-    assert {"Translator", "CoverageOptions"} <= set(hf_capsule_mt.__all__)
 
 
 def test_max_time_ends_a_translation(fast):
