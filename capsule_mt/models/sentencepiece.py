@@ -3,6 +3,7 @@
 A .spm file is a protobuf message `ModelProto`: pieces with scores, how text is normalised, how it was trained.
 """
 
+import math
 import os
 import re
 import struct
@@ -21,6 +22,7 @@ MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 NOT_PLAIN = re.compile(r"[^ -~]|  |^ | $")
 NOT_ASCII = re.compile(r"[ -~]?[^ -~]+")
+LONGEST_PART = 32  # characters that the map may replace at once: those of Unicode's compositions are fewer
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 # how much less likely than the least likely piece a character is that no piece has
 UNKNOWN_PENALTY = 10.0
@@ -75,6 +77,8 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         charsmap = _bytes(normalizer.get(2, b""))
     except (ValueError, IndexError, struct.error):
         raise CheckpointError(f"{file}: is no SentencePiece model, or it is damaged") from None
+    if not all(math.isfinite(piece.score) for piece in pieces):
+        raise CheckpointError(f"{file}: has pieces with scores that are not finite")
     if sum(piece.kind == UNKNOWN for piece in pieces) != 1:
         raise CheckpointError(f"{file}: is no SentencePiece model: exactly one of its pieces must be the unknown one")
     model_type = MODEL_TYPES.get(_number(trainer.get(3, 1)))
@@ -115,7 +119,7 @@ class SentencePieceEncoder:
         self._scores = {
             piece.text: piece.score if piece.kind == NORMAL else len(piece.text.encode()) * longest_first - 0.1
             for piece in model.pieces
-            if piece.kind in (NORMAL, USER_DEFINED)
+            if piece.kind in (NORMAL, USER_DEFINED) and piece.text
         }
         self._longest = max(map(len, self._scores))
         self._unknown_score = min(normal) - UNKNOWN_PENALTY
@@ -303,27 +307,36 @@ class Normaliser:
 
     def _replaced(self, text: str, place: int = 0) -> tuple[str, int] | None:
         """Return what the longest part of a text from a place on becomes that is in the map, and its length."""
-        trie = self._trie
-        if not trie:
+        if not self._trie:
             return None
-        unit = trie[0]
-        node, found = (unit >> 10) << ((unit & 512) >> 6), None
-        for length, character in enumerate(text[place : place + 32], start=1):
+        try:
+            found = self._longest(text[place : place + LONGEST_PART])
+            if found is None:
+                return None
+            start, length = found
+            return self._replacements[start : self._replacements.index(b"\0", start)].decode(), length
+        except (IndexError, ValueError):
+            raise CheckpointError(f"{self._file}: the map of its characters is damaged") from None
+
+    def _longest(self, text: str) -> tuple[int, int] | None:
+        """Return where the replacement of the longest beginning of a text is that the map has, and its length."""
+        trie, found = self._trie, None
+        node = _below(trie[0])
+        for length, character in enumerate(text, start=1):
             for byte in character.encode("utf-8", "replace"):
                 node ^= byte
-                if node >= len(trie):
-                    raise CheckpointError(f"{self._file}: the map of its characters is damaged")
                 unit = trie[node]
                 if unit & 0x800000FF != byte:
-                    return found and self._found(*found)
-                node ^= (unit >> 10) << ((unit & 512) >> 6)
+                    return found
+                node ^= _below(unit)
             if unit >> 8 & 1:
                 found = (trie[node] & 0x7FFFFFFF, length)
-        return found and self._found(*found)
+        return found
 
-    def _found(self, start: int, length: int) -> tuple[str, int]:
-        end = self._replacements.find(b"\0", start)
-        return self._replacements[start:end].decode("utf-8", "replace"), length
+
+def _below(unit: int) -> int:
+    """Return where the children of a node are, as a darts-clone trie packs it."""
+    return (unit >> 10) << ((unit & 512) >> 6)
 
 
 # ---- protobuf
