@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.catalog.entries import OFFLINE, PAIR, CatalogError, DownloadError, is_offline
-from capsule_mt.commands.console import checkpoint_folder
+from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
@@ -61,10 +61,12 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
     if len(models) > 1:
         needs_transformers = f"an ensemble of {len(models)} models"
     if Path(models[0]).exists():
-        checkpoint_folder(models[0])
+        folder(models[0])
     if arguments.dtype != "float32":
         needs_transformers = needs_transformers or f"--dtype {arguments.dtype}"
     reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
+    if reason and Path(models[0]).exists():
+        checkpoint_folder(models[0])
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
     of_mozilla = [name for name in models if PAIR.fullmatch(name) and not Path(name).exists()]
@@ -79,7 +81,9 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         try:
             return Translator.from_pretrained(models[0], int8=arguments.int8, shortlist=arguments.shortlist)
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            if arguments.backend == "native" or arguments.int8 or arguments.shortlist:
+            is_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
+            only_native = arguments.int8 or arguments.shortlist or is_marian
+            if arguments.backend == "native" or only_native:
                 raise ValueError(str(error)) from None
             reason = str(error)
         except (CatalogError, DownloadError) as error:  # transformers looks for it in places of its own

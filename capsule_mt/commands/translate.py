@@ -280,9 +280,8 @@ def described(
 
     folders = [folder for model in arguments.model for folder in folders_of(model)]
     digests: dict[str, Any] = {"models": [checkpoint_digests(folder) for folder in folders]}
-    if arguments.shortlist:
-        file = Path(folders[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
-        digests["shortlist"] = file_digest(file)
+    if arguments.shortlist:  # True: a file of the model
+        digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
     names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
     coverage = None if options.coverage is None else vars(options.coverage)
     languages = {name: getattr(arguments, name) for name in ("src_lang", "tgt_lang")}
