@@ -7,6 +7,9 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -113,6 +116,27 @@ def test_a_file_that_changes_while_it_is_downloaded(registry):
 
     registry.hub.send = changed
     assert kept(resolve("en-pt"))["vocab.enpt.spm"] == b"another vocabulary"
+
+
+def test_a_server_that_falls_silent(registry, monkeypatch):
+    monkeypatch.setattr(downloading, "TIMEOUT", 0.2)
+    original, asked = registry.hub.send, []
+
+    def slow(request, data, headers):
+        if "vocab.enpt" in request.path:
+            asked.append(request.path)
+            time.sleep(0.5 if len(asked) == 1 else 0)
+        original(request, data, headers)
+
+    registry.hub.send = slow
+    assert kept(resolve("en-pt"))["vocab.enpt.spm"] == CONTENT["vocab"]
+    assert len(asked) == 2
+
+
+def test_no_redirection_leaves_https():
+    request = urllib.request.Request("https://example.org/model")
+    with pytest.raises(urllib.error.HTTPError, match="a redirection from https to http"):
+        downloading._NoDowngrade().redirect_request(request, None, 302, "Found", {}, "http://example.org/model")
 
 
 @pytest.mark.parametrize(
