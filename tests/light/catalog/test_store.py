@@ -364,6 +364,34 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
         resolve("opus-mt-xx-yy")
 
 
+def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):
+    """Weights in a pull request of the converter are taken; those of others, and of another file, are not."""
+    good = (word_for_word / "model.safetensors").read_bytes()
+    folder = tmp_path / "opus"
+    shutil.copytree(word_for_word, folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"pickled")
+    hub.add_folder("Helsinki-NLP/opus-mt-xx-yy", folder)
+    repository = hub.repositories["Helsinki-NLP/opus-mt-xx-yy"]
+    repository.in_lfs.add("model.safetensors")
+    title = "Adding `safetensors` variant of this model"
+    for number, (author, weights, pickled) in enumerate(
+        [("mallory", b"bad", b"pickled"), ("SFconvertbot", b"of others", b"other"), ("SFconvertbot", good, b"pickled")]
+    ):
+        head = dict(repository.files)
+        repository.files |= {"model.safetensors": weights, "pytorch_model.bin": pickled}
+        one = {"num": number, "title": title, "author": {"name": author}, "sha": repository.commit()}
+        repository.pull_requests.append(one)
+        repository.files = head
+    repository.files["README.md"] = b"newer"
+    repository.commit()
+    assert (Path(resolve("opus-mt-xx-yy")) / "model.safetensors").read_bytes() == good
+    remove_model("opus-mt-xx-yy")
+    repository.pull_requests.pop()
+    with pytest.raises(CatalogError, match=r"has no model\.safetensors, only pytorch_model\.bin, "):
+        resolve("opus-mt-xx-yy")
+
+
 def test_models_that_the_hub_has_not(hub, tmp_path):
     with pytest.raises(
         CatalogError,
