@@ -89,8 +89,8 @@ class Translator(capsule_mt.translator.Translator):
         """
         if PAIR.fullmatch(os.fspath(name_or_path)) and not os.path.exists(name_or_path):
             raise ValueError(
-                f"{name_or_path}: no such folder; as the name of a pair it is for `capsule_mt.Translator`, whose engine "
-                "these models need"
+                f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
+                "engine these models need"
             )
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
