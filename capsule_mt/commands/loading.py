@@ -81,9 +81,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         try:
             return Translator.from_pretrained(models[0], int8=arguments.int8, shortlist=arguments.shortlist)
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            is_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
-            only_native = arguments.int8 or arguments.shortlist or is_marian
-            if arguments.backend == "native" or only_native:
+            folder_of_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
+            if arguments.backend == "native" or arguments.int8 or arguments.shortlist or folder_of_marian:
                 raise ValueError(str(error)) from None
             reason = str(error)
         except (CatalogError, DownloadError) as error:  # transformers looks for it in places of its own

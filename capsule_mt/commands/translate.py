@@ -47,7 +47,7 @@ from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, open_text
-from capsule_mt.text.segments import PrefixedText
+from capsule_mt.text.segments import MOST_UNKNOWN, PrefixedText
 from capsule_mt.text.windows import Window, WindowedOutput, windows_of
 
 WINDOW = 2048
@@ -64,6 +64,12 @@ def parse_arguments() -> argparse.Namespace:
     files.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
     files.add_argument("--strict", action="store_true", help="stop at the first line that cannot be translated")
     files.add_argument("--n-best", type=positive, default=1, metavar="N", help="as number ||| text ||| score")
+    files.add_argument(
+        "--alignments",
+        type=Path,
+        metavar="FILE",
+        help="which words are of which, as 0-0 1-2: of the text and of the translation, split at spaces",
+    )
     files.add_argument("--speed-result", type=Path, metavar="FILE", help="write a result file with the speed")
     files.add_argument("--recipe", help="the recipe of the model, for the speed's result file")
     text = parser.add_argument_group("text")
@@ -168,6 +174,7 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
         tgt_lang=arguments.tgt_lang,
         copy=not arguments.no_copy,
         keep=arguments.keep,
+        alignment=arguments.alignments is not None,
         generate_kwargs=settings,
     )
 
@@ -179,6 +186,10 @@ def records_of(translations: list[Any], threshold: float | None) -> list[dict[st
         record: dict[str, Any] = {"translation_text": translation.text}
         if translation.score is not None:
             record["score"] = translation.score
+        if translation.unknown > MOST_UNKNOWN:
+            record["unknown"] = translation.unknown
+        if translation.alignment is not None:
+            record["alignment"] = translation.alignment
         if translation.coverage is not None:
             record["coverage"] = coverage_record(translation.coverage, threshold)
         records.append(record)
@@ -213,7 +224,9 @@ def count_lines(path: Path | None) -> int | None:
 def check_files(arguments: argparse.Namespace, share: Share) -> None:
     """Raise an error for files that cannot be read or written."""
     check_streams(arguments.input, arguments.output)
-    check_outputs([arguments.output, arguments.coverage, arguments.speed_result], [arguments.input])
+    check_outputs(
+        [arguments.output, arguments.coverage, arguments.alignments, arguments.speed_result], [arguments.input]
+    )
     if share.of > 1:
         for option, path in (("--input", arguments.input), ("--output", arguments.output)):
             if path is None or is_stream(path):
@@ -297,7 +310,7 @@ def main() -> int:
     parsed = read_file(arguments)
     if parsed is not None:
         options = replace(options, keep=[kind for kind in KEPT if kind in (*options.keep, *parsed.keep)])
-    files = [path for path in (arguments.output, arguments.coverage) if path is not None]
+    files = [path for path in (arguments.output, arguments.coverage, arguments.alignments) if path is not None]
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
         if resumes:
@@ -310,7 +323,8 @@ def main() -> int:
         translator = load_translator(arguments)
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]
-        form = LineFormat(arguments.n_best, ending) if places is None else UnitFormat(places, ending)
+        aligns = arguments.alignments is not None
+        form = LineFormat(arguments.n_best, ending, aligns) if places is None else UnitFormat(places, ending, aligns)
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
             texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines

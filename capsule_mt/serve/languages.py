@@ -71,10 +71,11 @@ def _read(path: str, name: str) -> dict[str, Any]:
 
 
 def describe_languages(pairs: Iterable[LanguagePair]) -> list[dict[str, object]]:
-    """Return the source languages and their targets as LibreTranslate lists them."""
-    targets: dict[str, list[str]] = {}
+    """Return the languages and their targets as LibreTranslate lists them: each is also a target of itself."""
+    targets: dict[str, set[str]] = {}
     for pair in pairs:
-        targets.setdefault(pair.source, []).append(pair.target)
+        targets.setdefault(pair.source, {pair.source}).add(pair.target)
+        targets.setdefault(pair.target, {pair.target})
     return [
         {"code": code, "name": LANGUAGES.get(code, code), "targets": sorted(found)}
         for code, found in sorted(targets.items())

@@ -347,6 +347,16 @@ def test_input_that_is_not_utf8_is_named(run, tmp_path):
         run("--input", "bad", "--output", "out")
 
 
+def test_alignments_are_a_file_of_pairs(run, word_for_word, expected, tmp_path):
+    code, printed, _ = run("--alignments", "a.txt", "--coverage", "c.tsv", lines=[*LINES, "", TOO_LONG])
+    assert (code, printed) == (3, [*expected, "", ""])
+    rows = lines_of(tmp_path / "a.txt")
+    assert rows[-2:] == ["", ""]
+    found = Translator.from_pretrained(word_for_word)(LINES, alignment=True, split_sentences=False)
+    assert rows[:-2] == [" ".join(f"{source}-{target}" for source, target in one.alignment) for one in found]
+    assert all(rows[:-2])
+
+
 # ---- files of formats
 def subtitles(lines):
     times = (f"00:00:{2 * n:02},000 --> 00:00:{2 * n + 1:02},500" for n in range(len(lines)))

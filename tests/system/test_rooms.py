@@ -83,8 +83,8 @@ ALLOWED |= {
 # the core leaves with every checkpoint
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}
 CORE_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
-# the light distribution; all but tokenizers come with its extra `serve`
-LIGHT_LIBRARIES = {"tokenizers", "fastapi", "pydantic", "starlette", "uvicorn"}
+# the light distribution; all but tokenizers come with its extras `serve` and `auto`
+LIGHT_LIBRARIES = {"tokenizers", "fastapi", "py3langid", "pydantic", "starlette", "uvicorn"}
 OWN = {*PACKAGES, "scripts", "lab", "tests"}
 
 FOLDERS = (*PACKAGES, "scripts", "lab", "tests")

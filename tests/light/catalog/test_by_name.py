@@ -76,7 +76,7 @@ def test_one_model_after_the_other(both):
 def test_what_either_leaves_out_is_left_out(both, scored):
     first, second = both
     translator, options = Translator.from_pretrained("de-pt"), CoverageOptions(method="guided")
-    texts = sentences(150, seed=9)
+    texts = sentences(60, seed=9)
     found = translator(texts, coverage=options, split_sentences=False)
     middles = [first(text, coverage=options, split_sentences=False) for text in texts]
     ends = [second(middle.text, coverage=options, split_sentences=False) for middle in middles]
