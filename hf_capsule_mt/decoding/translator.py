@@ -10,6 +10,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import capsule_mt.translator
+from capsule_mt.catalog.entries import PAIR
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
@@ -85,6 +86,11 @@ class Translator(capsule_mt.translator.Translator):
         Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
         `dtype="auto"` computes in float32 with weights that are stored in half precision.
         """
+        if PAIR.fullmatch(os.fspath(name_or_path)) and not os.path.exists(name_or_path):
+            raise ValueError(
+                f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
+                "engine these models need"
+            )
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
         device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
