@@ -133,7 +133,10 @@ class Translator:
         shortlist: bool | str | os.PathLike[str] = False,
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> "Translator":
-        """Load the checkpoint in a folder.
+        """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
+
+        A name is a pair such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub. A pair without a model
+        of its own goes through English: see `capsule_mt.pivot`.
 
         Args:
             int8: multiply in int8, which is several times as fast.
@@ -143,6 +146,19 @@ class Translator:
         """
         from capsule_mt.models.loading import load_model
 
+        if not os.path.exists(folder):
+            from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
+
+            first, *then = legs_of(folder)
+            if then and glossary is not None:
+                raise ValueError(f"`glossary` needs one model, and {folder} goes through English by two")
+            if then:
+                from capsule_mt.pivot import PivotTranslator
+
+                return PivotTranslator(
+                    *(cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in (first, *then))
+                )
+            folder = resolve(first)
         return cls(load_model(folder, int8=int8, shortlist=shortlist), glossary)
 
     @overload
@@ -191,8 +207,8 @@ class Translator:
             max_source_tokens: translate in pieces of at most so many tokens, fewer than the model takes.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
-            copy: leave what is no sentence as it is: numbers, list marks, white space at the ends; and in sentences URLs,
-                tags, placeholders, code, emoji, and words that the vocabulary does not know.
+            copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
+                placeholders, code, emoji, and words that the vocabulary does not know.
             keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
             alignment: find which words of the translation are of which words of the text.
             generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
@@ -231,21 +247,41 @@ class Translator:
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        method = self._method(options)
+        options = self.completed(options)
+        documents = self.documents(texts, options)
+        pieces = [piece for document in documents for piece in document.pieces]
+        return self.put_together(documents, self.translate_pieces(pieces, options), options)
+
+    # ---- the steps of `translate`, for who makes batches of the pieces of several calls
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
+        """Return the options of a call with what else is known of them."""
+        return options
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        """Cut texts into pieces that fit the model."""
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
-        pieces = [piece for document in documents for piece in document.pieces]
-        found = self._translate_pieces(pieces, options, method)
         num_unknown = sum(document.unknown > MOST_UNKNOWN for document in documents)
         if num_unknown:
             warn(
                 f"{num_unknown} of {len(documents)} texts have more than {MOST_UNKNOWN:.0%} tokens that the "
                 "vocabulary lacks: are they of the source language?"
             )
-        if any(piece.masked is not None for piece in pieces):
-            self._with_stand_ins(segmenter, documents, found, options, method)
+        return documents
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
+        """Translate pieces in batches of about the same length."""
+        return self._translate_pieces(pieces, options, self._method(options))
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        """Return the best translations of each text, from what was found for its pieces."""
+        segmenter = self._segmenter(options)
+        if any(piece.masked is not None for document in documents for piece in document.pieces):
+            self._with_stand_ins(segmenter, documents, found, options, self._method(options))
         if self.glossary is not None:
-            self._with_terms(segmenter, documents, found, options, method)
+            self._with_terms(segmenter, documents, found, options, self._method(options))
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []

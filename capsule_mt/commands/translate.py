@@ -1,6 +1,7 @@
 """Translate files and pipes of any size, a line at a time, in constant memory.
 
     echo "Er schläft." | capsule-mt translate checkpoints/capsule-marian-de-en
+    echo "Good morning." | capsule-mt translate en-pt                  # a model by name: `capsule-mt models --help`
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
     capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
@@ -36,7 +37,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
 from capsule_mt.commands.files import UnitFormat, add_files, read_file, report, take_file, translated_of
-from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.results import METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
@@ -297,12 +298,10 @@ def described(
     """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
     from capsule_mt.text.digests import checkpoint_digests, file_digest
 
-    digests: dict[str, Any] = {"models": [checkpoint_digests(model) for model in arguments.model]}
-    if arguments.shortlist:
-        file = (
-            Path(arguments.model[0], "shortlist.safetensors") if arguments.shortlist is True else arguments.shortlist
-        )
-        digests["shortlist"] = file_digest(file)
+    folders = [folder for model in arguments.model for folder in folders_of(model)]
+    digests: dict[str, Any] = {"models": [checkpoint_digests(folder) for folder in folders]}
+    if arguments.shortlist:  # True: a file of the model
+        digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
     if arguments.glossary is not None:
         digests["glossary"] = file_digest(arguments.glossary)
     names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")

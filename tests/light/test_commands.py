@@ -441,7 +441,9 @@ def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments
 
 
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
-    with pytest.raises(ValueError, match="--backend native cannot do it: Helsinki/opus is no folder here, and a name"):
+    with pytest.raises(ValueError, match="--backend native cannot do it: --dtype bfloat16"):
+        run("--backend", "native", "--dtype", "bfloat16")
+    with pytest.raises(ValueError, match="Helsinki/opus: no such folder, and no model that is downloaded; CAPSULE_MT"):
         run("--backend", "native", model="Helsinki/opus")
 
 
