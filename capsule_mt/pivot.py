@@ -48,6 +48,8 @@ class PivotTranslator(Translator):
         self.first, self.second = first, second
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        if self.glossary is not None:
+            raise ValueError("a `glossary` needs one model, and this translator goes through English by two")
         plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
         documents = self.first.documents(plain, _to_pivot(options))
         for text, document in zip(texts, documents, strict=True):
@@ -115,6 +117,8 @@ class PivotTranslator(Translator):
             alignment = tuple(sorted(links))
         segments = tuple(replace(one, was_cut=one.was_cut or end.was_cut) for one in middle.segments)
         return Translation(end.text, _mean_score([middle, end]), coverage, segments, middle.unknown, alignment)
+        if self.glossary is not None:
+            raise ValueError("a `glossary` needs one model, and this translator goes through English by two")
 
     def _joined_coverage(self, text: str, middle: Translation, first: Coverage, second: Coverage) -> Coverage:
         marked = {Span(word.start, word.end): word.covered for word in second.untranslated}
