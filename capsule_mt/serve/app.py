@@ -265,7 +265,7 @@ def build_app(
             text = (await file.read()).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise HTTPException(400, f"Invalid request: the file is not UTF-8 ({error})") from None
-        as_text = TranslationRequest(q=text, source=asked.source, target=asked.target)
+        as_text = Asked(q=text, source=asked.source, target=asked.target)
         check_length(as_text)
         languages = [one.language for one in detected(as_text)]
         ((best, *_),) = await translations(request, [text], languages, target_of(asked.target), Settings(), client)
