@@ -2,6 +2,7 @@
 
     capsule-mt serve checkpoints/capsule-marian-de-en                    # then open http://127.0.0.1:5000
     capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # the model by the language pair
+    capsule-mt serve en-pt pt-en de-pt                                   # models by name: `capsule-mt models --help`
     capsule-mt serve outputs/de-en --host 0.0.0.0 --port 5000 --int8     # for everyone who can reach it
 
     curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
@@ -16,7 +17,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from capsule_mt.commands.console import HelpFormatter, at_least, positive
+from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
 
 if TYPE_CHECKING:
@@ -42,12 +43,13 @@ def port_number(text: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument(
         "checkpoints",
         nargs="+",
         metavar="CHECKPOINT",
-        help="a checkpoint, or SRC-TGT=CHECKPOINT where neither its recipe nor its name has the languages",
+        help="a checkpoint or a model by name, or SRC-TGT=CHECKPOINT where neither its recipe nor its name has the "
+        "languages",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")

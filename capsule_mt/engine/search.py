@@ -44,6 +44,7 @@ class SearchOptions:
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     no_repeat_ngram_size: int = 0
+    renormalize_logits: bool = False
     min_new_tokens: int = 0
     suppress_tokens: Ids = ()
     prefixes: Sequence[Ids] = ()

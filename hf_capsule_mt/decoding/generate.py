@@ -126,7 +126,7 @@ class GenerateDecoder:
             settings["max_length"] = longest + 1
         if options.num_beams > 1:
             settings |= {"length_penalty": options.length_penalty, "early_stopping": options.early_stopping}
-        for name in ("no_repeat_ngram_size", "min_new_tokens"):
+        for name in ("no_repeat_ngram_size", "min_new_tokens", "renormalize_logits"):
             if getattr(options, name):
                 settings[name] = getattr(options, name)
         if options.max_time is not None:

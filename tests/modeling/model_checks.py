@@ -31,6 +31,7 @@ QUICK_MIXES = (
     "everything",  # Capsule Marian: layers and heads, by EM routing
     "guided",  # Capsule Marian and RNMT: PAST and FUTURE, and their losses
     "guided without losses, layers and heads",  # Capsule Marian: three seams at once, heads by simple routing
+    "ssru and everything",  # Capsule Marian: all four
     "capsules",  # CapsNMT: a source in capsules
     "hybrid",  # CapsNMT: and attention beside them
 )
@@ -306,11 +307,17 @@ class ModelChecks:
         """What transformers' `_check_past_key_values_for_generate` asserts of the cache of an encoder-decoder."""
         config = model.config
         heads = config.decoder_attention_heads
+        width = config.d_model // heads
         assert isinstance(cache, EncoderDecoderCache)
-        for half, length in ((cache.self_attention_cache, past_length), (cache.cross_attention_cache, 7)):
+        halves = (
+            (cache.self_attention_cache, past_length, width if config.decoder_self == "attention" else 0),
+            (cache.cross_attention_cache, 7, width),
+        )
+        for half, length, value_width in halves:
             assert len(half) == config.decoder_layers
             for layer in half.layers:
-                assert layer.keys.shape == layer.values.shape == (batch_size, heads, length, config.d_model // heads)
+                assert layer.keys.shape == (batch_size, heads, length, width)
+                assert layer.values.shape == (batch_size, heads, length, value_width)
 
     def test_the_cache_has_the_format_of_transformers(self, mix):
         """As `test_past_key_values_format` and the tests `test_*_generate_dict_outputs_use_cache` of transformers."""
@@ -334,7 +341,6 @@ class ModelChecks:
         assert hasattr(model, "_compiled_call")
         return output
 
-    @pytest.mark.proves('`generate(cache_implementation="static")`, `fullgraph`', "works", "works", "works")
     def test_every_output_of_compiled_decoding(self, mix):
         """As `test_generate_compilation_all_outputs` of transformers."""
         model, source = self.model(mix), self.source(self.batch())
@@ -625,9 +631,6 @@ class ModelChecks:
         raise NotImplementedError
 
     # ---- compilation
-    @pytest.mark.proves(
-        "`torch.compile(fullgraph=True)`", "works", "works, unrolls the sentence", "works, unrolls the sentence"
-    )
     def test_compiles_without_a_graph_break(self, mix):
         model, batch = self.model(mix), self.batch((4, 2), target_length=3)  # short: a recurrence is unrolled
         torch._dynamo.reset()  # so many mixes of one class would reach the limit of recompilations
@@ -638,7 +641,6 @@ class ModelChecks:
             if expected.get(name) is not None:
                 torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
 
-    @pytest.mark.proves("`torch.export`, any batch and lengths", "works", "works", "works")
     @pytest.mark.slow
     def test_exports_with_any_batch_and_any_lengths(self, mix):
         model, batch = self.model(mix).eval(), self.batch()

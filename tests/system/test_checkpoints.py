@@ -23,11 +23,9 @@ from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub import check_export, export
 from hf_capsule_mt.hub.exporting import tokenless_environment
 from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
-from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.malformed import MALFORMED, damaged
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
-from tests.fixtures.word_for_word import sentences
-from tests.hub.test_push import run
+from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/config.json"))
@@ -41,21 +39,6 @@ translator = transformers.pipeline(task="translation", model=folder, trust_remot
 assert translator.model.dtype == torch.float32
 print(json.dumps([record["translation_text"] for record in translator(texts, num_beams=num_beams)]))
 """
-# titles, table cells, list items
-WITHOUT_FULL_STOP = [
-    ("Meine neue Schule", "My new school"),
-    ("Der alte Mann und das Meer", "The old man and the sea"),
-    ("Das Leben meiner Mutter", "My mother's life"),
-    ("Die Geschichte des Buches", "The history of the book"),
-    ("Ein Brief an meinen Vater", "A letter to my father"),
-    ("Deutsche Musik", "German music"),
-    ("Kaltes Wasser", "Cold water"),
-    ("Rote Schuhe", "Red shoes"),
-    ("Montag", "Monday"),
-    ("Sommer", "Summer"),
-    ("kleines Haus", "small house"),
-    ("zwei Kinder", "two children"),
-]
 released = pytest.mark.skipif(not FOLDERS, reason="nothing is released yet: checkpoints/ has no folder")
 
 
@@ -138,7 +121,7 @@ def test_the_last_word_of_titles_and_cells_is_not_marked(release):
     translator = Translator.from_pretrained(folder)
     if "attention" not in (translator.model.config.coverage_calibration or {}):
         pytest.skip("no head aligns words")
-    pairs = [pair if folder.name.endswith("de-en") else pair[::-1] for pair in WITHOUT_FULL_STOP]
+    pairs = [pair if folder.name.endswith("de-en") else pair[::-1] for pair in TITLES_AND_CELLS]
     given = translator.cover(*map(list, zip(*pairs, strict=True)))
     own = [found.coverage for found in translator([source for source, _ in pairs], coverage=CoverageOptions())]
     for coverages in (given, own):
@@ -155,36 +138,6 @@ def test_size_and_card(release):
     sizes = [sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in FOLDERS]
     assert max(sizes) <= LARGEST_FOLDER
     assert sum(sizes) <= LARGEST_TOGETHER
-
-
-PUSH = """
-import json, runpy, sys
-sys.argv = ["scripts/push_to_hub.py", *sys.argv[1:]]
-sys.path.insert(0, "")
-runpy.run_path(sys.argv[0], run_name="__main__")
-print(json.dumps("done"))
-"""
-LOAD = """
-import json, sys
-from transformers import pipeline
-translator = pipeline("translation", model="tester/chain", trust_remote_code=True)
-print(json.dumps(translator(sys.argv[1], return_coverage=True)))
-"""
-
-
-@pytest.mark.slow
-def test_from_training_over_the_hub(word_for_word, tmp_path):
-    text = sentences(1, seed=7)[0]
-    (here,) = pipeline("translation", model=str(word_for_word))(text, return_coverage=True)
-    hub = LocalHub().start()
-    try:
-        assert run(hub, tmp_path / "home", PUSH, word_for_word, "tester/chain") == "done"
-        (there,) = run(hub, tmp_path / "other home", LOAD, text, isolated=True)
-    finally:
-        hub.stop()
-    assert there["translation_text"] == here["translation_text"]
-    assert there["coverage"]["score"] == pytest.approx(here["coverage"]["score"], abs=1e-5)
-    assert [word["word"] for word in there["coverage"]["words"]] == text.split()
 
 
 WEIGHT_MISSING = "a tensor missing"

@@ -79,6 +79,7 @@ typedef struct {
     const int32_t *suppressed; /* tokens that are never written */
     int64_t num_suppressed;
     int64_t num_beams, num_returned, least_tokens, no_repeat_ngram;
+    int64_t renormalizes; /* 1: a score is the probability among the tokens that may be written */
     int64_t start_token, end_token, pad_token;
     float length_penalty;
     int32_t early_stopping; /* 0 no, 1 yes, 2 never */
@@ -127,6 +128,8 @@ EXPORTED const void *engine_kernels(const char *tier);
 EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 /* count numbers of a type, but for CODES, as floats. */
 EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
+/* CODES [rows, width], as floats. */
+EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *to, int64_t rows, int64_t width);
 /* How many of count numbers of a type, but for INT8, are infinite or none. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
@@ -141,8 +144,9 @@ EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count
 /* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for CODES. */
 EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
                               const float *largest);
-/* Marian's positions: sines in the first half of the width, then cosines. */
-EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width);
+/* Marian's positions: sines in the first half of the width, then cosines; number k of either has the frequency
+ * 10000^(-2 k / span). */
+EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span);
 EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,

@@ -158,6 +158,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             unscored = log_prob_of(list, request->end_token, logits, total);
         } else {
             forbid(request, list, hypothesis, logits);
+            if (request->renormalizes) total = kernels->log_sum_exp(logits, count);
             found = kernels->top(logits, count, (long)wanted, values, indices);
         }
         for (int64_t i = 0; i < found; i++) {
