@@ -12,10 +12,10 @@ from typing import Any
 from capsule_mt.coverage.results import Coverage, CoverageOptions, SentenceCoverage
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.restoring import Alignment
-from capsule_mt.text.segments import PrefixedText
+from capsule_mt.text.segments import Document, Piece, PrefixedText
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, target_ends
-from capsule_mt.translator import Segment, Translation, Translator
+from capsule_mt.translator import Found, Segment, Translation, Translator
 
 PIVOT = "en"
 
@@ -32,10 +32,25 @@ class PivotTranslator(Translator):
         self.first, self.second = first, second
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
-        single = {name: value for name, value in options.generate_kwargs.items() if name != "num_return_sequences"}
-        to_pivot = replace(options, tgt_lang=PIVOT, generate_kwargs={**single, "num_return_sequences": 1})
         plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
-        middles = [found[0] for found in self.first.translate(plain, to_pivot)]
+        return self._from_pivot(texts, self.first.translate(plain, _to_pivot(options)), options)
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        return self.first.documents(texts, _to_pivot(options))
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
+        return self.first.translate_pieces(pieces, _to_pivot(options))
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        middles = self.first.put_together(documents, found, _to_pivot(options))
+        return self._from_pivot([document.text for document in documents], middles, options)
+
+    def _from_pivot(
+        self, texts: Sequence[str], found: list[list[Translation]], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        middles = [best for best, *_ in found]
         prefixes = [text.target_prefix if isinstance(text, PrefixedText) else None for text in texts]
         between = [
             one.text if prefix is None else PrefixedText(one.text, prefix)
@@ -128,3 +143,9 @@ class PivotTranslator(Translator):
                 share * share / total if total else 0.0 for share, total in zip(shares[word], totals, strict=True)
             ]
             yield word, own[values.index(max(values))]
+
+
+def _to_pivot(options: TranslationOptions) -> TranslationOptions:
+    """Return the options of the first model, which gives one translation."""
+    single = {name: value for name, value in options.generate_kwargs.items() if name != "num_return_sequences"}
+    return replace(options, tgt_lang=PIVOT, generate_kwargs={**single, "num_return_sequences": 1})

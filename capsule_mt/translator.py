@@ -100,6 +100,8 @@ class Translator:
     `hf_capsule_mt.Translator` is the same with any model of transformers.
     """
 
+    tokenizes_in_threads = True  # at the same time
+
     def __init__(self, model: LoadedModel) -> None:
         self.loaded = model
 

@@ -5,12 +5,12 @@ had least; one that has waited gets no credit for it. Two threads translate. The
 first takes long, so that a long sentence does not hold up short ones for longer than twice their own time.
 """
 
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
@@ -29,7 +29,7 @@ MOST_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
 SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many as there are clients
 ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
 # a batch that is being translated beside another one gives way when it takes so much longer than one of so many tokens
-SLOW, SLOW_TOKENS, SLOW_SECONDS = 2, 32, 0.1
+SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
 MOST_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
 SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
@@ -37,6 +37,8 @@ SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of th
 
 class Translates(Protocol):
     """What a `Batcher` needs of a `capsule_mt.Translator`."""
+
+    tokenizes_in_threads: bool
 
     def completed(self, options: TranslationOptions) -> TranslationOptions: ...
 
@@ -97,7 +99,7 @@ class Text:
 
     def finish(self, result: Any) -> None:
         """Give the result or the exception to who waits, unless nobody does any more."""
-        with contextlib.suppress(InvalidStateError):
+        with suppress(InvalidStateError):
             if isinstance(result, BaseException):
                 self.result.set_exception(result)
             else:
@@ -209,8 +211,10 @@ class Batcher:
         self._clock = 0.0  # what the client whose turn it was had been served
         self._running: list[Batch] = []
         self._changed = threading.Condition()
-        self._preparing = threading.Lock()
-        self._stopping = self._abandoned = False
+        self._tokenizing: AbstractContextManager[Any] = (
+            nullcontext() if translator.tokenizes_in_threads else threading.Lock()
+        )
+        self._stopping = False
         self._seconds_per_token = 0.0  # of the longest sentence of a batch
         self._tokens_per_second = 0.0
         self._workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
@@ -225,7 +229,7 @@ class Batcher:
         """
         options = self._options(settings)
         found = []
-        with self._preparing:
+        with self._tokenizing:
             for text in texts:
                 one = Text(text, settings, options)
                 try:
@@ -361,8 +365,8 @@ class Batcher:
         """Return the next batch, or `None` if nothing may start beside what runs."""
         idle = self._idle_clients()
         for gave_way in (False, True):
-            if gave_way and self._running:
-                break  # beside another batch, only what has not yet taken long, and of others
+            if gave_way and any(batch.is_slow or self._takes_long(batch) for batch in self._running):
+                break  # of what takes long, one batch at a time
             clients = sorted((client for client in idle if client.waiting[gave_way]), key=lambda client: client.served)
             if not clients:
                 continue

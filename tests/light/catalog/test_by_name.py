@@ -10,6 +10,7 @@ from capsule_mt.catalog.entries import CatalogError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import models, serve, translate
 from capsule_mt.pivot import PivotTranslator
+from capsule_mt.serve.batching import Batcher
 from tests.fixtures.word_for_word import SOURCE, TARGET, sentences
 
 TEXTS = sentences(40, seed=8)
@@ -70,6 +71,15 @@ def test_one_model_after_the_other(both):
         one.text for one in second(first(TEXTS[0], num_beams=3).text, num_beams=3, num_return_sequences=2)
     ]
     assert translator(PrefixedText(TEXTS[0], LAST[5])).text.startswith(LAST[5])
+
+
+def test_the_server_translates_it_as_a_call_does(both):
+    batcher = Batcher(Translator.from_pretrained("de-pt"))
+    order = batcher.submit(TEXTS[:3])
+    assert [one.result(30)[0].text for one in order.results] == [
+        one.text for one in Translator.from_pretrained("de-pt")(TEXTS[:3], batch_size=32)
+    ]
+    batcher.close()
 
 
 @pytest.mark.parametrize("scored", [False, True])
