@@ -49,6 +49,8 @@ class Translator(capsule_mt.translator.Translator):
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
     """
 
+    tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
+
     def __init__(
         self,
         model: PreTrainedModel,
