@@ -11,6 +11,8 @@ COMMANDS = {
     "translate": "translate files and pipes of any size",
     "score": "score given translations by a model: log-probabilities and coverage",
     "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
+    "models": "find, download and remove models by name",
+    "convert": "turn files of Marian, such as Firefox' models, into those of transformers, and back",
     "doctor": "print versions and processor features, and what runs here",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
@@ -44,11 +46,21 @@ def overview() -> str:
 
 def start(name: str) -> None:
     """Run one of the commands here with the arguments of the process."""
-    import importlib
+    import gc
 
+    gc.disable()  # what imports make is not garbage: looking through it takes a tenth of the start
     from capsule_mt.commands.console import run
 
-    run(lambda: importlib.import_module(f"{__name__}.{name}").main(), _explain)
+    def main() -> "int | None":
+        import importlib
+
+        module = importlib.import_module(f"{__name__}.{name}")
+        gc.freeze()
+        gc.enable()
+        code: int | None = module.main()
+        return code
+
+    run(main, _explain)
 
 
 def _explain(error: ImportError) -> "str | None":

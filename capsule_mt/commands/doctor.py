@@ -5,7 +5,6 @@
 Paste the output into a bug report.
 """
 
-import argparse
 import importlib
 import os
 import platform
@@ -13,8 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from capsule_mt import __version__
+from capsule_mt.catalog.entries import cache_folder
+from capsule_mt.catalog.store import kept_models
 from capsule_mt.commands import further_commands
-from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.commands.console import CommandParser
 
 PACKAGES = (
     "tokenizers",
@@ -63,7 +64,7 @@ def native_engine() -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter).parse_args()
+    CommandParser(description=__doc__).parse_args()
     name, flags = processor()
     lines = [
         ("capsule-mt", __version__),
@@ -72,6 +73,7 @@ def main() -> None:
         ("processor", f"{name}, {os.cpu_count()} cores"),
         ("features", flags),
         ("native engine", native_engine()),
+        ("models", f"{len(kept_models())} in {cache_folder()}"),
     ]
     for module in dict.fromkeys(module for module, _ in further_commands().values()):
         lines += importlib.import_module(module).report()

@@ -19,8 +19,8 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import HelpFormatter, add_languages, check_streams, positive, resumable
-from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
+from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.results import METHODS, CoverageOptions
 from capsule_mt.text.digests import checkpoint_digests
@@ -38,7 +38,7 @@ Pair = tuple[str, str]
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     add_model(parser)
     parser.add_argument("--sources", type=Path, help="the sources, one on a line, also as .gz")
     parser.add_argument("--translations", type=Path, help="a translation of each, line by line")
@@ -137,7 +137,7 @@ def main() -> int:
         if resumes:
             names = ("coverage", "batch_tokens", "window", "int8", "backend", "dtype", "src_lang", "tgt_lang")
             described = {name: getattr(arguments, name) for name in names}
-            described["model"] = checkpoint_digests(arguments.model)
+            described["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
             output = WindowedOutput([arguments.output], described, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))

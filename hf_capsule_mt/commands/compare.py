@@ -10,7 +10,7 @@ Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is
 import argparse
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter, at_least, positive
+from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, METRICS
@@ -22,7 +22,7 @@ def named_file(argument: str) -> tuple[str, Path]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("systems", nargs="+", type=named_file, metavar="NAME=FILE", help="the baseline comes first")
     parser.add_argument(
         "--references",

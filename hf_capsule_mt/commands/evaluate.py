@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import HelpFormatter, at_least
+from capsule_mt.commands.console import CommandParser, at_least
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, DEFAULT_METRICS, LENGTH_EDGES, METRICS
@@ -25,7 +25,7 @@ def samples(text: str) -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one on a line")
     parser.add_argument(
         "--references",

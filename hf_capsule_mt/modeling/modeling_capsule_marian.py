@@ -1,9 +1,9 @@
-"""Capsule Marian: Marian's encoder-decoder with a seam after each stack of layers, one in each attention, and one
-between the decoder and the vocabulary.
+"""Capsule Marian: Marian's encoder-decoder with a seam after each stack of layers, one in each attention, one between
+the decoder and the vocabulary, and one for the decoder's own past.
 
 With every switch of its configuration off it is transformers' MarianMTModel, parameter by parameter and bit by bit.
-The seams: `layer_aggregation.py` (Dou et al. 2019), `head_aggregation.py` (Li et al. 2019) and
-`past_future_guidance.py` (Zheng et al. 2019), whose losses are in `guided_losses.py`.
+The seams: `layer_aggregation.py` (Dou et al. 2019), `head_aggregation.py` (Li et al. 2019), `past_future_guidance.py`
+(Zheng et al. 2019), whose losses are in `guided_losses.py`, and `ssru.py` (Kim et al. 2019).
 
 Legend: B batch, S source positions, T target positions, d model width, V vocabulary. In every mask `True` keeps.
 """
@@ -17,6 +17,7 @@ from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_masks_for_generate
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
@@ -42,6 +43,7 @@ from hf_capsule_mt.modeling.past_future_guidance import (
 )
 from hf_capsule_mt.modeling.router import Router
 from hf_capsule_mt.modeling.sentence_cache import guided_cache
+from hf_capsule_mt.modeling.ssru import mask_of_new_tokens
 from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
     EncoderLayer,
@@ -123,7 +125,7 @@ class CapsuleMarianEncoder(TransformerStack):
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = SinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = SinusoidalPositions(config)
         self.layers = nn.ModuleList([EncoderLayer(config, layer) for layer in range(config.encoder_layers)])
         self.layer_aggregation = build_layer_aggregation(
             config, config.encoder_layers, config.aggregates_encoder_layers
@@ -169,7 +171,7 @@ class CapsuleMarianDecoder(TransformerStack):
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.target_vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = SinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = SinusoidalPositions(config)
         self.layers = nn.ModuleList([DecoderLayer(config, layer) for layer in range(config.decoder_layers)])
         self.layer_aggregation = build_layer_aggregation(
             config, config.decoder_layers, config.aggregates_decoder_layers
@@ -211,7 +213,10 @@ class CapsuleMarianDecoder(TransformerStack):
         start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
         hidden = self.embed(input_ids, inputs_embeds, start)
         implementation = "eager" if output_attentions else self.config._attn_implementation
-        mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
+        if self.config.decoder_self == "ssru":
+            mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
+        else:
+            mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
         begins = isinstance(start, int) and start == 0  # a sentence; its mask is not asked again at each step
         encoder_mask = bidirectional_mask(
             encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation, ask=begins
@@ -239,12 +244,13 @@ class CapsuleMarianDecoder(TransformerStack):
             hidden, encoder_hidden_states, encoder_attention_mask, begins, cache, output_routing_weights
         )
         routings["decoder.guidance"] = guided.weights
+        has_self = output_attentions and self.config.decoder_self == "attention"
         has_cross = output_attentions and encoder_hidden_states is not None
         return CapsuleDecoderOutput(
             last_hidden_state=guided.state,
             **cache_field(cache),
             hidden_states=(*states[:-1], guided.state) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
+            attentions=tuple(attentions) if has_self else None,
             cross_attentions=tuple(cross_attentions) if has_cross else None,
             routing_weights=_only_routings(routings) if output_routing_weights else None,
             guided_capsules=guided.capsules if output_guided_capsules else None,
@@ -306,6 +312,21 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
 
     def logits_of(self, states: torch.Tensor) -> torch.Tensor:
         return self.lm_head(states) + self.final_logits_bias
+
+    @staticmethod
+    def create_masks_for_generate(
+        *,
+        config: CapsuleMarianConfig,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the decoder's mask of the T tokens of a step, for which transformers asks if the cache is static."""
+        if config.decoder_self == "ssru":
+            return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
+        return create_masks_for_generate(
+            config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, **kwargs
+        )
 
     @classmethod
     def from_marian(

@@ -22,7 +22,7 @@ import capsule_mt
 from capsule_mt import PrefixedText, UnsupportedModelError
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.words import source_words, words_of
-from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator
+from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator, to_fast
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, token_offsets
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
@@ -434,3 +434,14 @@ def test_vocabularies_of_unequal_size(unequal, start):
     assert scores == {"chrf": 100, "generated_tokens": 4}
     with pytest.raises(ValueError, match="`decode` must be given"):
         compute_metrics(tokenizer)
+
+
+def test_max_time_ends_a_translation(fast):
+    """By `generate()` and by the engine, under both of their names."""
+    end = [fast.model.generation_config.eos_token_id]
+    given = {"max_time": 1e-9, "max_new_tokens": 60, "suppress_tokens": end}
+    for translator in (fast, Translator(fast.model, fast.tokenizer, backend="transformers")):
+        found = translator(TEXTS[0], **given)
+        assert (found.was_cut, len(found.token_ids) < 60) == (True, True)
+    sequences = to_fast(fast.model).generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"), **given)
+    assert sequences.shape[1] < 60

@@ -34,6 +34,10 @@ def test_a_model_without_capsules_is_marians(tmp_path):
         ("guided", 'it has guided_routing="guided"; only guided_routing="none" converts'),
         ("heads", 'it has head_aggregation="em_routing"; only head_aggregation="concat" converts'),
         ("em", 'it has layer_aggregation="em_routing"'),
+        (
+            "ssru",
+            'it has decoder_self="ssru", marian_positions=true; only decoder_self="attention", marian_positions=',
+        ),
         ("rnmt", "got a CapsuleRNMTForConditionalGeneration"),
         ("capsules", "got a CapsNMTForConditionalGeneration"),
     ],

@@ -13,12 +13,37 @@ LIGHT = {
     # `text` imports no room, and all may import it; a file beside the rooms is a room of its own
     "text": set(),
     "engine": set(),
+    "formats": {"text"},
     "models": {"engine", "text"},
+    "catalog": {"models.registry", "text"},
     "coverage": {"engine", "models", "text"},
     "options": {"engine", "models", "coverage", "text"},
-    "translator": {"engine", "models", "coverage", "text", "options"},
-    "serve": {"engine", "models", "coverage", "text", "options", "translator", "commands.console", "__init__"},
-    "commands": {"engine", "models", "coverage", "text", "options", "translator", "serve", "__init__"},
+    "translator": {"engine", "models", "catalog", "coverage", "text", "options", "pivot"},
+    "pivot": {"engine", "coverage", "text", "options", "translator"},  # what `from_pretrained` makes of two models
+    "serve": {
+        "engine",
+        "models",
+        "catalog",
+        "coverage",
+        "formats",
+        "text",
+        "options",
+        "translator",
+        "commands.console",
+        "__init__",
+    },
+    "commands": {
+        "engine",
+        "formats",
+        "models",
+        "catalog",
+        "coverage",
+        "text",
+        "options",
+        "translator",
+        "serve",
+        "__init__",
+    },
     "__init__": {"engine", "models", "coverage", "text", "options", "translator"},
     "__main__": {"commands"},
 }
@@ -58,8 +83,8 @@ ALLOWED |= {
 # the core leaves with every checkpoint
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}
 CORE_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
-# the light distribution; all but tokenizers come with its extra `serve`
-LIGHT_LIBRARIES = {"tokenizers", "fastapi", "pydantic", "starlette", "uvicorn"}
+# the light distribution; all but tokenizers come with its extras `serve` and `auto`
+LIGHT_LIBRARIES = {"tokenizers", "fastapi", "py3langid", "pydantic", "starlette", "uvicorn"}
 OWN = {*PACKAGES, "scripts", "lab", "tests"}
 
 FOLDERS = (*PACKAGES, "scripts", "lab", "tests")
@@ -127,6 +152,7 @@ def test_imports():
         ("capsule_mt/models/marian.py", "import numpy", "capsule_mt must not import numpy"),
         ("capsule_mt/translator.py", "from hf_capsule_mt.decoding import fast", "translator must not import"),
         ("capsule_mt/engine/library.py", "from capsule_mt.models import loading", "engine must not import"),
+        ("capsule_mt/formats/po.py", "from capsule_mt import translator", "formats must not import"),
         ("capsule_mt/text/words.py", "from capsule_mt.engine import search", "text must not import"),
         ("hf_capsule_mt/training/run.py", "from capsule_mt.text.lock import lock_output", None),
         ("hf_capsule_mt/hub/cards.py", "import hf_capsule_mt.evaluation.metrics", "hub must not import"),

@@ -1,0 +1,396 @@
+"""SentencePiece models (.spm): read without the library of that name, and text encoded as it does.
+
+A .spm file is a protobuf message `ModelProto`: pieces with scores, how text is normalised, how it was trained.
+"""
+
+import math
+import os
+import re
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.weights import CheckpointError
+
+SPACE = "\u2581"
+MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+NOT_PLAIN = re.compile(r"[^ -~]|  |^ | $")
+NOT_ASCII = re.compile(r"[ -~]?[^ -~]+")
+LONGEST_PART = 32  # characters that the map may replace at once: those of Unicode's compositions are fewer
+BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+# how much less likely than the least likely piece a character is that no piece has
+UNKNOWN_PENALTY = 10.0
+MOST_WORDS, LONGEST_WORD = 50_000, 40  # that are kept
+Offset = tuple[int, int]
+
+
+class Piece(NamedTuple):
+    """One entry of the vocabulary, whose number is its place; `kind` is `NORMAL`, `UNKNOWN`, ... of above."""
+
+    text: str
+    score: float
+    kind: int
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What a .spm file says; `charsmap` is empty where text is not normalised."""
+
+    file: str
+    pieces: list[Piece]
+    model_type: str = "unigram"
+    charsmap: bytes = b""
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+    byte_fallback: bool = False
+
+
+def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
+    """Read a .spm file.
+
+    Raises:
+        CheckpointError: a file that is damaged, or of another kind.
+        UnsupportedModelError: a vocabulary that writes the space after a word, or not at all.
+    """
+    file = os.fspath(file)
+    if not os.path.isfile(file):
+        raise CheckpointError(f"{file}: no such file")
+    with open(file, "rb") as stream:
+        content = stream.read()
+    pieces: list[Piece] = []
+    trainer: dict[int, int | bytes] = {}
+    normalizer: dict[int, int | bytes] = {}
+    try:
+        for number, value in _fields(content):
+            if number == 1:
+                pieces.append(_piece(_bytes(value)))
+            elif number == 2:
+                trainer = dict(_fields(_bytes(value)))
+            elif number == 3:
+                normalizer = dict(_fields(_bytes(value)))
+        charsmap = _bytes(normalizer.get(2, b""))
+    except (ValueError, IndexError, struct.error):
+        raise CheckpointError(f"{file}: is no SentencePiece model, or it is damaged") from None
+    if not all(math.isfinite(piece.score) for piece in pieces):
+        raise CheckpointError(f"{file}: has pieces with scores that are not finite")
+    if sum(piece.kind == UNKNOWN for piece in pieces) != 1:
+        raise CheckpointError(f"{file}: is no SentencePiece model: exactly one of its pieces must be the unknown one")
+    model_type = MODEL_TYPES.get(_number(trainer.get(3, 1)))
+    if model_type is None:
+        raise CheckpointError(f"{file}: `model_type` must be one of {MODEL_TYPES}, got {trainer[3]!r}")
+    if trainer.get(24) or not normalizer.get(5, True):
+        raise UnsupportedModelError(
+            f"{file}: a vocabulary that writes the space after a word, or not at all, is unknown"
+        )
+    return SentencePieceModel(
+        file,
+        pieces,
+        model_type,
+        charsmap,
+        add_dummy_prefix=bool(normalizer.get(3, True)),
+        remove_extra_whitespaces=bool(normalizer.get(4, True)),
+        byte_fallback=bool(trainer.get(35, False)),
+    )
+
+
+class SentencePieceEncoder:
+    """Cuts text into the pieces of a vocabulary; words that came before are looked up.
+
+    Of two segmentations whose scores are equal up to the rounding of float32, such as "m mm" and "mm m", it may take
+    the other one than the library: 2 of 30,000 lines.
+    """
+
+    def __init__(self, model: SentencePieceModel) -> None:
+        if model.model_type not in ("unigram", "bpe"):
+            raise UnsupportedModelError(
+                f"{model.file}: a vocabulary of type {model.model_type!r}, only 'unigram' and 'bpe'"
+            )
+        normal = [piece.score for piece in model.pieces if piece.kind == NORMAL]
+        if not normal:
+            raise CheckpointError(f"{model.file}: has no pieces")
+        self._normaliser = Normaliser(model)
+        longest_first = max(normal)  # user-defined pieces win over any others: so does the library score them
+        self._scores = {
+            piece.text: piece.score if piece.kind == NORMAL else len(piece.text.encode()) * longest_first - 0.1
+            for piece in model.pieces
+            if piece.kind in (NORMAL, USER_DEFINED) and piece.text
+        }
+        self._longest = max(map(len, self._scores))
+        self._unknown_score = min(normal) - UNKNOWN_PENALTY
+        self._byte_fallback = model.byte_fallback
+        self._segment = self._likeliest if model.model_type == "unigram" else self._merged
+        # whether the pieces of a word do not depend on its neighbours
+        self._by_words = (
+            model.add_dummy_prefix
+            and model.remove_extra_whitespaces
+            and SPACE in self._scores
+            and not any(SPACE in text[1:] for text in self._scores)
+            and not any(piece.kind == USER_DEFINED for piece in model.pieces)
+        )
+        self._words: dict[str, tuple[list[str], list[Offset]]] = {}
+
+    def encode(self, text: str) -> tuple[list[str], list[Offset]]:
+        """Return the pieces of a text, and the characters that each stands for.
+
+        What the vocabulary lacks is one piece as it is in the text, or its bytes where the model has pieces for them.
+        """
+        if not self._by_words:
+            return self._pieces_of(text)
+        pieces: list[str] = []
+        offsets: list[Offset] = []
+        place = 0
+        for word in text.split(" "):
+            found, places = self._words.get(word) or self._keep(word)
+            pieces += found
+            offsets += [(place + start, place + end) for start, end in places]
+            place += len(word) + 1
+        return pieces, offsets
+
+    def _keep(self, word: str) -> tuple[list[str], list[Offset]]:
+        found = self._pieces_of(word)
+        if len(word) <= LONGEST_WORD:
+            if len(self._words) >= MOST_WORDS:
+                self._words.clear()
+            self._words[word] = found
+        return found
+
+    def _pieces_of(self, text: str) -> tuple[list[str], list[Offset]]:
+        normalised, places = self._normaliser(text)
+        pieces: list[str] = []
+        offsets: list[Offset] = []
+        end, is_unknown = 0, False
+        for piece in self._segment(normalised):
+            start, end = end, end + len(piece)
+            first, last = (max(start - 1, 0), end - 1) if places is None else (places[start][0], places[end - 1][1])
+            was_unknown, is_unknown = is_unknown, piece not in self._scores
+            if is_unknown and self._byte_fallback:
+                content = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
+                pieces += content
+                offsets += [(first, last)] * len(content)
+            elif is_unknown and was_unknown:
+                pieces[-1] += piece
+                offsets[-1] = (offsets[-1][0], last)
+            else:
+                pieces.append(piece)
+                offsets.append((first, last))
+        return pieces, offsets
+
+    def _likeliest(self, text: str) -> list[str]:
+        """The pieces of the unigram model: the sum of their log-probabilities is the largest."""
+        scores, longest, count = self._scores, self._longest, len(text)
+        best, starts = [float("-inf")] * (count + 1), [0] * (count + 1)
+        best[0] = 0.0
+        for start in range(count):
+            so_far = best[start]
+            for end in range(start + 1, min(start + longest, count) + 1):
+                score = scores.get(text[start:end])
+                if score is not None and so_far + score > best[end]:
+                    best[end], starts[end] = so_far + score, start
+            if text[start] not in scores and so_far + self._unknown_score > best[start + 1]:
+                best[start + 1], starts[start + 1] = so_far + self._unknown_score, start
+        pieces = []
+        while count:
+            pieces.append(text[starts[count] : count])
+            count = starts[count]
+        return pieces[::-1]
+
+    def _merged(self, text: str) -> list[str]:
+        """The pieces of byte-pair encoding: neighbours become one, the likeliest first, of equal ones the left."""
+        parts = list(text)  # those that were merged into the one before are empty
+        after, before = list(range(1, len(parts) + 1)), list(range(-1, len(parts) - 1))
+        pairs: list[tuple[float, int, str]] = []
+
+        def suggest(place: int) -> None:
+            if place >= 0 and after[place] < len(parts):
+                merged = parts[place] + parts[after[place]]
+                if merged in self._scores:
+                    heappush(pairs, (-self._scores[merged], place, merged))
+
+        for place in range(len(parts)):
+            suggest(place)
+        while pairs:
+            _, place, merged = heappop(pairs)
+            other = after[place]
+            if not parts[place] or other >= len(parts) or parts[place] + parts[other] != merged:
+                continue
+            parts[place], parts[other], after[place] = merged, "", after[other]
+            if after[place] < len(parts):
+                before[after[place]] = place
+            suggest(place)
+            suggest(before[place])
+        return [part for part in parts if part]
+
+
+def joined_pieces(pieces: list[str]) -> str:
+    """Return the text of pieces, among which there may be bytes; other control pieces are to be left out before."""
+    text = "".join(pieces)
+    if BYTE_PIECE.search(text):
+        parts = (BYTE_PIECE.fullmatch(piece) for piece in pieces)
+        content = (
+            bytes.fromhex(part[1]) if part else piece.encode() for part, piece in zip(parts, pieces, strict=True)
+        )
+        text = b"".join(content).decode("utf-8", "replace")
+    return text.replace(SPACE, " ").strip(" ")
+
+
+class Normaliser:
+    """Replaces characters by the map of a model, and spaces by "\u2581".
+
+    The map is a double-array trie (darts-clone) of UTF-8 strings, and behind it what each becomes.
+    """
+
+    def __init__(self, model: SentencePieceModel) -> None:
+        self._file, self._adds, self._removes = model.file, model.add_dummy_prefix, model.remove_extra_whitespaces
+        self._symbols = [piece.text for piece in model.pieces if piece.kind == USER_DEFINED and piece.text]
+        size = int.from_bytes(model.charsmap[:4], "little")
+        if model.charsmap and (size % 4 or not 0 < size <= len(model.charsmap) - 4):
+            raise CheckpointError(f"{model.file}: the map of its characters is damaged")
+        self._trie = array("I", model.charsmap[4 : 4 + size])
+        self._replacements = model.charsmap[4 + size :]
+
+    @cached_property
+    def _keeps_ascii(self) -> bool:
+        """Whether nothing happens to text of printable ASCII but to its spaces."""
+        printable = [chr(code) for code in range(32, 127)]
+        if any(symbol.isascii() for symbol in self._symbols):
+            return False
+        return all(self._replaced(one + other) is None for one in printable for other in printable)
+
+    def __call__(self, text: str) -> tuple[str, list[Offset] | None]:
+        """Return the normalised text, and the characters that each of its own is made of.
+
+        `None` for these where the text has only been given the space before it.
+        """
+        adds, removes = self._adds, self._removes
+        if adds and text and self._keeps_ascii and not NOT_PLAIN.search(text):
+            return SPACE + text.replace(" ", SPACE), None
+        parts = [(part, place) for part, place in self._parts(text) if part]
+        while removes and parts and parts[0][0] == " ":
+            del parts[0]
+        if not parts:
+            return "", []
+        first = parts[0][1][0]
+        characters, places = ([SPACE], [(first, first)]) if adds else ([], [])
+        after_space = removes
+        for part, place in parts:
+            kept = part.lstrip(" ") if after_space else part
+            characters += kept
+            places += [place] * len(kept)
+            after_space = removes and kept.endswith(" ") if kept else after_space
+        found = "".join(characters).replace(" ", SPACE)
+        length = len(found.rstrip(SPACE)) if removes else len(found)
+        return found[:length], places[:length]
+
+    def _parts(self, text: str) -> Iterator[tuple[str, Offset]]:
+        """Yield what parts of a text become, and the characters of each."""
+        place = 0
+        while place < len(text):
+            if self._keeps_ascii:
+                found = NOT_ASCII.search(text, place)
+                plain = found.start() if found else len(text)
+                yield from ((text[at], (at, at + 1)) for at in range(place, plain))
+                place, last = plain, found.end() if found else plain
+            else:
+                last = len(text)
+            while place < last:
+                symbol = max((one for one in self._symbols if text.startswith(one, place)), key=len, default="")
+                replaced = (symbol, len(symbol)) if symbol else self._replaced(text, place)
+                part, length = replaced or (text[place], 1)
+                yield part, (place, place + length)
+                place += length
+
+    def _replaced(self, text: str, place: int = 0) -> tuple[str, int] | None:
+        """Return what the longest part of a text from a place on becomes that is in the map, and its length."""
+        if not self._trie:
+            return None
+        try:
+            found = self._longest(text[place : place + LONGEST_PART])
+            if found is None:
+                return None
+            start, length = found
+            return self._replacements[start : self._replacements.index(b"\0", start)].decode(), length
+        except (IndexError, ValueError):
+            raise CheckpointError(f"{self._file}: the map of its characters is damaged") from None
+
+    def _longest(self, text: str) -> tuple[int, int] | None:
+        """Return where the replacement of the longest beginning of a text is that the map has, and its length."""
+        trie, found = self._trie, None
+        node = _below(trie[0])
+        for length, character in enumerate(text, start=1):
+            for byte in character.encode("utf-8", "replace"):
+                node ^= byte
+                unit = trie[node]
+                if unit & 0x800000FF != byte:
+                    return found
+                node ^= _below(unit)
+            if unit >> 8 & 1:
+                found = (trie[node] & 0x7FFFFFFF, length)
+        return found
+
+
+def _below(unit: int) -> int:
+    """Return where the children of a node are, as a darts-clone trie packs it."""
+    return (unit >> 10) << ((unit & 512) >> 6)
+
+
+# ---- protobuf
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number that is too long")
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a message: numbers, or bytes for strings, messages and floats."""
+    place, size = 0, len(content)
+    while place < size:
+        tag, place = _varint(content, place)
+        kind = tag & 7
+        if kind == 0:
+            value: int | bytes
+            value, place = _varint(content, place)
+        else:
+            if kind == 2:
+                length, place = _varint(content, place)
+            else:
+                length = {1: 8, 5: 4}[kind] if kind in (1, 5) else -1
+            if length < 0 or place + length > size:
+                raise ValueError("a field that is cut off")
+            value = content[place : place + length]
+            place += length
+        yield tag >> 3, value
+
+
+def _piece(content: bytes) -> Piece:
+    # nearly all of them: a string, a float and perhaps a kind, each of a single byte of length
+    length = content[1]
+    if content[0] == 0x0A and length < 128 and len(content) == length + 7 and content[length + 2] == 0x15:
+        return Piece(content[2 : length + 2].decode(), struct.unpack_from("<f", content, length + 3)[0], NORMAL)
+    fields = dict(_fields(content))
+    (score,) = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))
+    return Piece(_bytes(fields[1]).decode() if 1 in fields else "", score, _number(fields.get(3, NORMAL)))
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a number in the place of bytes")
+    return value
+
+
+def _number(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise ValueError("bytes in the place of a number")
+    return value
