@@ -117,8 +117,6 @@ class PivotTranslator(Translator):
             alignment = tuple(sorted(links))
         segments = tuple(replace(one, was_cut=one.was_cut or end.was_cut) for one in middle.segments)
         return Translation(end.text, _mean_score([middle, end]), coverage, segments, middle.unknown, alignment)
-        if self.glossary is not None:
-            raise ValueError("a `glossary` needs one model, and this translator goes through English by two")
 
     def _joined_coverage(self, text: str, middle: Translation, first: Coverage, second: Coverage) -> Coverage:
         marked = {Span(word.start, word.end): word.covered for word in second.untranslated}

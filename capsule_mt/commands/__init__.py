@@ -64,8 +64,9 @@ def start(name: str) -> None:
 
 
 def _explain(error: ImportError) -> "str | None":
-    if (error.name or "").partition(".")[0] in ("fastapi", "uvicorn"):
-        return f'{error.name} is not installed: pip install "./capsule_mt[serve]" in a clone'
+    name = (error.name or "").partition(".")[0]
+    if name in ("fastapi", "uvicorn"):
+        return f'{name} is not installed: pip install "./capsule_mt[serve]" in a clone'
     return None
 
 

@@ -4,8 +4,8 @@
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
 
 The one writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The other
-refuses, by name, what Marian cannot hold; vocabularies are files of their own. hf-capsule-mt adds ONNX, int8, CTranslate2,
-transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
+refuses, by name, what Marian cannot hold; vocabularies are files of their own. hf-capsule-mt adds ONNX, int8,
+CTranslate2, transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
 """
 
 import argparse
