@@ -36,9 +36,9 @@ class Shortlist:
         vocabulary: int,
         multiple: int = 1,
     ) -> None:
-        is_kept = isinstance(tokens, array) and tokens.typecode == "i"
         self.starts, self.frequent = array("i", starts), array("i", frequent)
-        self.tokens = tokens if is_kept else array("i", tokens)
+        is_kept = isinstance(tokens, array) and tokens.typecode == "i"
+        self.tokens: array[int] = tokens if is_kept else array("i", tokens)  # type: ignore[assignment]
         self.vocabulary, self.multiple = vocabulary, multiple
         is_list = (
             len(self.starts) > 0
