@@ -82,7 +82,8 @@ class PivotTranslator(Translator):
                 [self._joined(document.text, cast(Translation, one.middle), one.ends[rank]) for one in own]
                 for rank in range(min((len(one.ends) for one in own), default=returned))
             ]
-            results.append([_whole(document, parts, options) for parts in ranks])
+            coverages = self._coverage_of_foreign(document, options)
+            results.append([_whole(document, parts, coverages, options) for parts in ranks])
         return results
 
     def score(
@@ -106,6 +107,14 @@ class PivotTranslator(Translator):
             [one.text for one in middles], translations, coverage=coverage, src_lang=PIVOT, tgt_lang=tgt_lang, **asked
         )
         return [self._joined(text, middle, end) for text, middle, end in zip(texts, middles, ends, strict=True)]
+
+    def _coverage_of_foreign(self, document: Document, options: TranslationOptions) -> list[Coverage]:
+        """Return the coverage of the sentences that the first model has no words of, if there are any."""
+        if not document.foreign or options.coverage is None:
+            return []
+        alone = Document(document.text, document.copies, foreign=document.foreign)
+        coverage = self.first.put_together([alone], [], _to_pivot(options))[0][0].coverage
+        return [] if coverage is None else [coverage]
 
     def _joined(self, text: str, middle: Translation, end: Translation) -> Translation:
         """Return the translation of one sentence of a text by way of its English."""
@@ -169,16 +178,17 @@ def _mean_score(parts: Sequence[Translation]) -> float | None:
     return sum(value * tokens for value, tokens in scored) / sum(tokens for _, tokens in scored) if scored else None
 
 
-def _whole(document: Document, parts: Sequence[Translation], options: TranslationOptions) -> Translation:
-    """Put the translation of a text together from those of its sentences."""
+def _whole(
+    document: Document, parts: Sequence[Translation], others: Sequence[Coverage], options: TranslationOptions
+) -> Translation:
+    """Put the translation of a text together; `others` is the coverage of what is copied."""
     texts = [one.text for one in parts]
     text, coverage, alignment = join_translations(document, texts), None, None
     if options.coverage is not None:
-        found = [one.coverage for one in parts if one.coverage is not None]
-        words, sentences, repetitions = (
-            tuple(item for one in found for item in getattr(one, name))
-            for name in ("words", "sentences", "repetitions")
-        )
+        found = [*(one.coverage for one in parts if one.coverage is not None), *others]
+        words = tuple(sorted((word for one in found for word in one.words), key=lambda word: word.start))
+        sentences = tuple(sentence for one in found for sentence in one.sentences)
+        repetitions = tuple(phrase for one in found for phrase in one.repetitions)
         weights = [max(len(one.words), 1) for one in found]
         scores = sum(weight * one.score for weight, one in zip(weights, found, strict=True))
         coverage = Coverage(scores / sum(weights) if found else 1.0, words, sentences, repetitions)

@@ -111,6 +111,19 @@ def test_sentences_through_english(both):
     ].split() + TEXTS[2].split()
 
 
+def test_sentences_that_the_first_model_does_not_know(both):
+    first, translator = both[0], Translator.from_pretrained("de-pt")
+    text = f"{TEXTS[0]}\n\nOne two three.\n\n{TEXTS[1]}"
+    found, by_first = (one(text, coverage=CoverageOptions()) for one in (translator, first))
+    assert "One two three." in found.text
+    foreign = [word for word in by_first.coverage.words if word.text in ("One", "two", "three")]
+    assert [word for word in found.coverage.words if word.text in ("One", "two", "three")] == foreign
+    assert all(word.marked for word in foreign)
+    assert len(found.coverage.sentences) == 3
+    assert found.coverage.score < 1 - 3 / 20
+    assert found.unknown == by_first.unknown > 0
+
+
 def test_words_are_aligned_by_both(both):
     first, second = both
     translator = Translator.from_pretrained("de-pt")
