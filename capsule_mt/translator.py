@@ -6,7 +6,7 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from capsule_mt.coverage.documents import coverage_of
@@ -23,8 +23,10 @@ from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
-from capsule_mt.text.messages import warn
+from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
+from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
+    MOST_UNKNOWN,
     Document,
     Piece,
     Segmenter,
@@ -36,6 +38,7 @@ from capsule_mt.text.tokenizer import Tokenizer
 
 # of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
+ALIGNED_TOKENS = 2048  # at once
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,17 @@ class Translation:
     """The translation of one text.
 
     `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
-    where it was not asked for.
+    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
+    the text is probably of another language. `alignment` has pairs of words of the text and of the translation, as
+    `str.split` counts them, from 0; `None` where it was not asked for.
     """
 
     text: str
     score: float | None
     coverage: Coverage | None
     segments: tuple[Segment, ...]
+    unknown: float = 0.0
+    alignment: tuple[tuple[int, int], ...] | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -94,8 +101,14 @@ class Translator:
     `hf_capsule_mt.Translator` is the same with any model of transformers.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
+    tokenizes_in_threads = True  # at the same time
+    glossary: Glossary | None = None
+
+    def __init__(
+        self, model: LoadedModel, glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None
+    ) -> None:
         self.loaded = model
+        self.glossary = glossary_of(glossary)
 
     @property
     def calibration(self) -> Calibration:
@@ -119,17 +132,35 @@ class Translator:
         *,
         int8: bool = False,
         shortlist: bool | str | os.PathLike[str] = False,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> "Translator":
-        """Load the checkpoint in a folder.
+        """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
+
+        A name is a pair such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub. A pair without a model
+        of its own goes through English: see `capsule_mt.pivot`.
 
         Args:
             int8: multiply in int8, which is several times as fast.
             shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt
                 shortlist` finds out: its file, or True for the one beside the checkpoint.
+            glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
         """
         from capsule_mt.models.loading import load_model
 
-        return cls(load_model(folder, int8=int8, shortlist=shortlist))
+        if not os.path.exists(folder):
+            from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
+
+            first, *then = legs_of(folder)
+            if then and glossary is not None:
+                raise ValueError(f"`glossary` needs one model, and {folder} goes through English by two")
+            if then:
+                from capsule_mt.pivot import PivotTranslator
+
+                return PivotTranslator(
+                    *(cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in (first, *then))
+                )
+            folder = resolve(first)
+        return cls(load_model(folder, int8=int8, shortlist=shortlist), glossary)
 
     @overload
     def __call__(self, texts: str, *, num_return_sequences: int, **options: Any) -> list[Translation]: ...
@@ -158,6 +189,7 @@ class Translator:
         tgt_lang: str | None = None,
         copy: bool = True,
         keep: Sequence[str] = (),
+        alignment: bool = False,
         **generate_kwargs: Any,
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
         """Translate one string, a list of strings, or lazily any other iterable of strings.
@@ -176,8 +208,10 @@ class Translator:
             max_source_tokens: translate in pieces of at most so many tokens, fewer than the model takes.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
-            copy: leave what is no sentence as it is: emoji, URLs, numbers, code, list marks, white space at the ends.
-            keep: of "tags", "urls", "placeholders" and "numbers": those that a translation has as its source does.
+            copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
+                placeholders, code, emoji, and words that the vocabulary does not know.
+            keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
+            alignment: find which words of the translation are of which words of the text.
             generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
                 `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `max_time` (of each
                 batch), ...
@@ -198,6 +232,7 @@ class Translator:
             tgt_lang=tgt_lang,
             copy=copy,
             keep=keep,
+            alignment=alignment,
             generate_kwargs=generate_kwargs,
         )
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
@@ -213,13 +248,41 @@ class Translator:
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        method = self._method(options)
+        options = self.completed(options)
+        documents = self.documents(texts, options)
+        pieces = [piece for document in documents for piece in document.pieces]
+        return self.put_together(documents, self.translate_pieces(pieces, options), options)
+
+    # ---- the steps of `translate`, for who makes batches of the pieces of several calls
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
+        """Return the options of a call with what else is known of them."""
+        return options
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        """Cut texts into pieces that fit the model."""
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
-        pieces = [piece for document in documents for piece in document.pieces]
-        found = self._translate_pieces(pieces, options, method)
-        if options.keep:
-            self._with_stand_ins(segmenter, documents, found, options, method)
+        num_unknown = sum(document.unknown > MOST_UNKNOWN for document in documents)
+        if num_unknown:
+            warn(
+                f"{num_unknown} of {len(documents)} texts have more than {MOST_UNKNOWN:.0%} tokens that the "
+                "vocabulary lacks: are they of the source language?"
+            )
+        return documents
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
+        """Translate pieces in batches of about the same length."""
+        return self._translate_pieces(pieces, options, self._method(options))
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        """Return the best translations of each text, from what was found for its pieces."""
+        segmenter = self._segmenter(options)
+        if any(piece.masked is not None for document in documents for piece in document.pieces):
+            self._with_stand_ins(segmenter, documents, found, options, self._method(options))
+        if self.glossary is not None:
+            self._with_terms(segmenter, documents, found, options, self._method(options))
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []
@@ -330,7 +393,9 @@ class Translator:
             tgt_lang=options.tgt_lang,
             copies=options.copy,
             keep=options.keep,
-            with_words=options.coverage is not None,
+            with_words=options.coverage is not None
+            or options.alignment
+            or (self.glossary is not None and self.glossary.is_in),
             lists=self.calibration.lists,
         )
 
@@ -438,8 +503,10 @@ class Translator:
         number = 0
         for document in documents:
             for place, piece in enumerate(document.pieces):
-                text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
-                changed = segmenter.with_stand_ins(piece, text)
+                changed = None
+                if piece.masked is not None:
+                    text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
+                    changed = segmenter.with_stand_ins(piece, text)
                 if changed is not None:
                     again[number] = (document, place, changed)
                 number += 1
@@ -447,17 +514,95 @@ class Translator:
         for (number, (document, place, piece)), one in zip(again.items(), translated, strict=True):
             document.pieces[place], found[number] = piece, one
 
+    def _with_terms(
+        self,
+        segmenter: Segmenter,
+        documents: Sequence[Document],
+        found: list[Found],
+        options: TranslationOptions,
+        method: CoveredBy | None,
+    ) -> None:
+        """Translate the pieces that lack terms of the glossary again: up to the place of a term, the term, then on.
+
+        A translation is decoded with a prefix: what it has before the word that attends most to the term, and the
+        term. A piece takes a further pass for each term that it lacks.
+        """
+        assert self.glossary is not None
+        decode, encode = segmenter.tokenizer.decode, segmenter.tokenizer.encode_target
+        pieces = [(document, piece) for document in documents for piece in document.pieces]
+        terms = [self.glossary.find(document.text, piece.span) for document, piece in pieces]
+        for of_piece, (_, piece) in zip(terms, pieces, strict=True):
+            of_piece[:] = [term for term in of_piece if piece.masked is None or not piece.masked.has_kept(term.span)]
+            for term in list(of_piece):
+                if segmenter.tokenizer.unknown_id in encode(term.target):
+                    warn_once(f"the vocabulary cannot write {term.target!r} of the glossary: it is left out")
+                    of_piece.remove(term)
+        forced = [decode(piece.prefix) if piece.prefix else "" for _, piece in pieces]
+
+        def begin(prefixes: Mapping[int, str]) -> None:
+            again = [replace(pieces[n][1], prefix=encode(prefix)[:-1]) for n, prefix in prefixes.items()]
+            found_again = self._translate_pieces(again, options, method)
+            for (n, prefix), one in zip(prefixes.items(), found_again, strict=True):
+                found[n], forced[n] = one, prefix
+
+        def text(n: int) -> str:
+            return decode(found[n].hypotheses[0].ids)
+
+        for _ in range(max(map(len, terms), default=0)):
+            missing = {n: own for n, of_piece in enumerate(terms) if of_piece and (own := lacking(of_piece, text(n)))}
+            aligned = self._align_all([(pieces[n][1].ids, found[n].hypotheses[0].ids) for n in missing])
+            prefixes, longer = {}, {}
+            for (n, own), rows in zip(missing.items(), aligned, strict=True):
+                piece, before = pieces[n][1], text(n)
+                ids, least = found[n].hypotheses[0].ids, len(forced[n])
+                places = [place_of_term(piece.words, term.span, ids, decode, rows, least) for term in own]
+                place, term = min(zip(places, own, strict=True))
+                prefixes[n] = with_term(before[: place.start], term.target)
+                if not term.is_stem:
+                    longer[n] = prefixes[n] + next_word(before[place.end :])
+            begin(prefixes)
+            # what would be a part of the term's word begins with the next word instead
+            begin({n: longer[n] for n in longer if text(n)[len(prefixes[n]) :][:1].isalnum()})
+
     def _align(self, source: Ids, target: Ids) -> list[list[float]]:
-        """Return how much each token of a translation is of each token of its source [T][S].
+        return self._align_all([(source, target)])[0]
+
+    def _align_all(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[list[float]]]:
+        """Return how much each token of translations is of each token of their sources [T][S].
 
         By the head that coverage reads, which attends to the word that the decoder has just read; where there is none,
         by how much less probable a token becomes without the source token.
         """
         if self.calibration.head is None:
-            return deletion_gains_by_token(source, target, self.loaded.decoder)
-        forced = self.loaded.decoder.force([source], [target], Readings(head=self.calibration.head))[0]
-        rows = forced.received or []
-        return [*rows[1:], *rows[-1:]]
+            return [deletion_gains_by_token(source, target, self.loaded.decoder) for source, target in pairs]
+        found: list[list[list[float]]] = [[] for _ in pairs]
+        lengths = [max(len(source), len(target)) for source, target in pairs]
+        for places in batches_of(lengths, 1, ALIGNED_TOKENS):
+            sources, targets = zip(*(pairs[place] for place in places), strict=True)
+            readings = Readings(head=self.calibration.head)
+            for place, forced in zip(places, self.loaded.decoder.force(sources, targets, readings), strict=True):
+                rows = forced.received or []
+                found[place] = [*rows[1:], *rows[-1:]]
+        return found
+
+    def _alignment(
+        self,
+        document: Document,
+        pairs: Sequence[tuple[Piece, Hypothesis]],
+        texts: Sequence[str],
+        translation: str,
+        decode: Callable[[Ids], str],
+    ) -> tuple[tuple[int, int], ...]:
+        from capsule_mt.text.alignment import links_of, numbered_links, restored_links  # late: few ask for it
+
+        links = []
+        aligned = self._align_all([(piece.ids, hypothesis.ids) for piece, hypothesis in pairs])
+        for (piece, hypothesis), text, rows in zip(pairs, texts, aligned, strict=True):
+            own = links_of(piece.words, hypothesis.ids, decode, rows)
+            if piece.masked is not None:
+                own = restored_links(piece.masked, own, decode(hypothesis.ids), text)
+            links.append(own)
+        return numbered_links(document, translation, texts, links)
 
     def _segment(self, piece: Piece, hypothesis: Hypothesis) -> Segment:
         target_ids = (self.loaded.start, *hypothesis.ids)
@@ -490,7 +635,9 @@ class Translator:
         if tokens and options.scores:
             score = sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / tokens
         segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
-        return Translation(join_translations(document, texts), score, coverage, segments)
+        text = join_translations(document, texts)
+        alignment = self._alignment(document, pairs, texts, text, decode) if options.alignment else None
+        return Translation(text, score, coverage, segments, document.unknown, alignment)
 
     def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
         return tokenizer.encode_target(translation)

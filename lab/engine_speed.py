@@ -34,7 +34,6 @@ ENGINES: dict[str, tuple[str, bool]] = {
     "native int8, plain": ("stock", True),
     "native int8, EM routing of layers": ("em_routing", True),
     "native int8, PAST and FUTURE": ("guided", True),
-    "native int8, PAST and FUTURE, with coverage": ("guided", True),
     "native int8, plain, with a shortlist": ("stock", True),
     "native int8, CapsNMT": ("capsnmt", True),
     "native float32, plain": ("stock", False),
@@ -71,19 +70,18 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
         model.generation_config.forced_eos_token_id = None
         model.generation_config.max_length = None
 
-    def generating(generate: Callable[..., object], **options: object) -> Runner:
+    def generating(generate: Callable[..., object]) -> Runner:
         def run(ids: torch.Tensor, beams: int) -> object:
-            return generate(ids, num_beams=beams, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, **options)
+            return generate(ids, num_beams=beams, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS)
 
         return run
 
     stock: Any = models["stock"]
     runners = {STOCK: generating(stock.generate)}
     for title, (system, int8) in ENGINES.items():
-        options = {"return_coverage": True, "return_dict_in_generate": True} if "with coverage" in title else {}
         shortlist = _shortlist(size["vocab_size"]) if "with a shortlist" in title else False
         fast = FastTranslator(models[system], int8=int8, shortlist=shortlist, strict=True)
-        runners[title] = generating(fast.generate, **options)
+        runners[title] = generating(fast.generate)
     if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
         runners[CTRANSLATE2] = _ctranslate2(size)
     return runners

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
-from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.results import METHODS, CoverageOptions
 from capsule_mt.text.digests import checkpoint_digests
@@ -137,7 +137,7 @@ def main() -> int:
         if resumes:
             names = ("coverage", "batch_tokens", "window", "int8", "backend", "dtype", "src_lang", "tgt_lang")
             described = {name: getattr(arguments, name) for name in names}
-            described["model"] = checkpoint_digests(arguments.model)
+            described["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
             output = WindowedOutput([arguments.output], described, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))

@@ -1,8 +1,10 @@
 """Run the application under uvicorn, and stop it without losing a request."""
 
 import asyncio
+import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -11,10 +13,12 @@ import uvicorn
 
 from capsule_mt.serve.app import Limits, build_app
 from capsule_mt.serve.batching import Batcher, Translates
+from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
+from capsule_mt.serve.detecting import Detector
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 
-BACKLOG = 2048
+SWITCH_SECONDS = 0.001  # that a thread keeps others from running Python: cutting a long text takes many milliseconds
 SECONDS_TO_ANSWER = 2  # with an error, after the time to stop is over
 
 
@@ -64,6 +68,8 @@ def run_server(
     listener: socket.socket,
     limits: Limits,
     *,
+    connections: Connections | None = None,
+    detector: Detector | None = None,
     max_batch: int,
     wait_seconds: float,
     max_queue: int,
@@ -82,7 +88,11 @@ def run_server(
         )
         for pair, translator in translators.items()
     }
-    config = uvicorn.Config(build_app(batchers, limits, metrics), log_level="warning", backlog=BACKLOG)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    logging.getLogger("capsule_mt").setLevel(logging.ERROR)  # what warns of a translation is for whoever asked for it
+    logging.getLogger("capsule_mt.serve").setLevel(logging.WARNING)
+    app, protocol = build_app(batchers, limits, metrics, detector), protocol_with(connections or Connections())
+    config = uvicorn.Config(app, log_level="warning", backlog=BACKLOG, http=protocol)
     server = Server(config, batchers, stop_seconds)
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]

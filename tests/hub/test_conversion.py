@@ -17,7 +17,6 @@ FEW = ("stock", "combined", "rnmt_guided", "capsules", "em_own")
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in FEW]
 
 
-@pytest.mark.proves("`MarianMTModel`", "capsules off", None, None)
 def test_a_model_without_capsules_is_marians(tmp_path):
     model = build("plain")
     model.config.coverage_calibration = {"attention": {"head": [0, 1]}}
@@ -35,11 +34,14 @@ def test_a_model_without_capsules_is_marians(tmp_path):
         ("guided", 'it has guided_routing="guided"; only guided_routing="none" converts'),
         ("heads", 'it has head_aggregation="em_routing"; only head_aggregation="concat" converts'),
         ("em", 'it has layer_aggregation="em_routing"'),
+        (
+            "ssru",
+            'it has decoder_self="ssru", marian_positions=true; only decoder_self="attention", marian_positions=',
+        ),
         ("rnmt", "got a CapsuleRNMTForConditionalGeneration"),
         ("capsules", "got a CapsNMTForConditionalGeneration"),
     ],
 )
-@pytest.mark.proves("`MarianMTModel`", None, "no", "no")
 def test_capsules_are_refused_by_name(name, message):
     with pytest.raises(ValueError, match=message):
         to_marian(build(name))
@@ -65,7 +67,7 @@ def test_the_command_goes_there_and_back(convert, tmp_path):
     assert model.dtype == torch.float32  # half weights do not survive training
     assert type(model) is CapsuleMarianMTModel
     assert model.config.dropout == 0.2
-    convert(there, back, "--to", "marian")
+    convert(there, back, "--to", "marianmt")
     expected = AutoModelForSeq2SeqLM.from_pretrained(stock, dtype=torch.float32).state_dict()
     found = AutoModelForSeq2SeqLM.from_pretrained(back).state_dict()
     assert expected.keys() == found.keys()
@@ -78,10 +80,10 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
     convert(stock, guided, "--from", "marian", "--set", "guided_routing=guided", "guided_capsule_dim=8")
     assert AutoModelForSeq2SeqLM.from_pretrained(guided).config.guided_capsule_dim == 8
     with pytest.raises(ValueError, match='guided_routing="guided"'):
-        convert(guided, tmp_path / "lost", "--to", "marian")
+        convert(guided, tmp_path / "lost", "--to", "marianmt")
     for words, message in (
-        ((stock, guided, "--to", "marian"), "exists and is no empty folder"),
-        ((stock, tmp_path / "x", "--to", "marian", "--int8"), "--int8 goes with"),
+        ((stock, guided, "--to", "marianmt"), "exists and is no empty folder"),
+        ((stock, tmp_path / "x", "--to", "marianmt", "--int8"), "--int8 goes with"),
         ((stock, tmp_path / "x", "--to", "onnx", "--set", "dropout=0"), "--set goes with --from marian"),
     ):
         with pytest.raises(SystemExit):
@@ -89,7 +91,6 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.proves("CTranslate2", "capsules off, joint vocabulary", "no", "no")
 def test_ctranslate2_translates_the_same(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     tokenizer = tiny_tokenizer()
@@ -114,7 +115,6 @@ def test_ctranslate2_translates_the_same(tmp_path):
             convert_to_ctranslate2(build(name), tokenizer, tmp_path)
 
 
-@pytest.mark.proves("int8 checkpoint, bit for bit that of `to_fast`", "works", "works", "works")
 @pytest.mark.parametrize(
     "mix", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )

@@ -145,6 +145,8 @@ EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count
 /* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for CODES. */
 EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
                               const float *largest);
+/* The rows of a linear map that is packed, for EMBED: `largest` as it was packed from CODES in int8, else NULL. */
+EXPORTED int engine_add_packed_table(model_t *model, int linear, const float *largest);
 /* Marian's positions: sines in the first half of the width, then cosines; number k of either has the frequency
  * 10000^(-2 k / span). */
 EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span);

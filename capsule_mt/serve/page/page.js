@@ -8,6 +8,7 @@ let languages = [];
 let settings = { maxBeams: 1 };
 let shown = null; // what is below the form: { q, beams, score }
 
+const others = ({ code, targets }) => targets.filter((target) => target !== code);
 const percent = (share) => `${Math.round(100 * share)} %`;
 
 function element(tag, text, attributes = {}) {
@@ -170,7 +171,7 @@ function showTargets() {
     }
   };
   const source = languages.find((language) => language.code === $("from").value);
-  $("to").replaceChildren(...source.targets.map((code) => element("option", nameOf(code), { value: code })));
+  $("to").replaceChildren(...others(source).map((code) => element("option", nameOf(code), { value: code })));
   showLanguages();
 }
 
@@ -188,7 +189,8 @@ async function start() {
     say(error.message, "error");
     return;
   }
-  $("from").replaceChildren(...languages.map(({ code, name }) => element("option", name, { value: code })));
+  const sources = languages.filter((language) => others(language).length);
+  $("from").replaceChildren(...sources.map(({ code, name }) => element("option", name, { value: code })));
   $("key").hidden = !settings.keyRequired;
   $("again").textContent = `Try again with ${settings.maxBeams} beams`;
   showTargets();
