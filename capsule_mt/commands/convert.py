@@ -8,19 +8,29 @@ refuses, by name, what Marian cannot hold; vocabularies are files of their own.
 """
 
 import argparse
+import importlib
 import os
 from pathlib import Path
 
+from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import HelpFormatter, folder
 
 MARIAN_FILE = "model.npz"
+TARGETS = ("huggingface", "marian")
 
 
 def main() -> None:
+    asked = argparse.ArgumentParser(add_help=False)
+    asked.add_argument("--to")
+    if asked.parse_known_args()[0].to not in TARGETS:  # another distribution writes more, and helps with all
+        for module, commands in further_commands().values():
+            if "convert" in commands:
+                importlib.import_module(module).start("convert")
+                return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("model", type=folder, help="the folder of a model")
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
-    parser.add_argument("--to", choices=("huggingface", "marian"), required=True, help="whose files to write")
+    parser.add_argument("--to", choices=TARGETS, required=True, help="whose files to write")
     arguments = parser.parse_args()
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")
