@@ -4,7 +4,8 @@
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
 
 The one writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The other
-refuses, by name, what Marian cannot hold; vocabularies are files of their own.
+refuses, by name, what Marian cannot hold; vocabularies are files of their own. hf-capsule-mt adds ONNX, int8,
+CTranslate2, transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
 """
 
 import argparse
@@ -16,17 +17,20 @@ from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import HelpFormatter, folder
 
 MARIAN_FILE = "model.npz"
+
+
 TARGETS = ("huggingface", "marian")
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(add_help=False)
+    asked = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     asked.add_argument("--to")
-    if asked.parse_known_args()[0].to not in TARGETS:  # another distribution writes more, and helps with all
-        for module, commands in further_commands().values():
-            if "convert" in commands:
-                importlib.import_module(module).start("convert")
-                return
+    asked.add_argument("--from", dest="source")
+    direction, _ = asked.parse_known_args()
+    if direction.source is not None or (direction.to is not None and direction.to not in TARGETS):
+        for module, _ in further_commands().values():
+            importlib.import_module(module).start("convert")
+            return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("model", type=folder, help="the folder of a model")
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")

@@ -2,15 +2,12 @@
 
     capsule-mt convert outputs/demo as-onnx --to onnx --int8         # onnxruntime, transformers.js
     capsule-mt convert outputs/demo as-int8 --to int8                # smaller, for this package
-    capsule-mt convert outputs/embedded_plain as-marianmt --to marianmt  # transformers' MarianMTModel
+    capsule-mt convert outputs/embedded_plain as-marian --to marianmt  # transformers' MarianMTModel
     capsule-mt convert outputs/embedded_plain as-ctranslate2 --to ctranslate2 --int8
-    capsule-mt convert outputs/student as-marian --to marian         # model.npz, for Firefox, translateLocally, Marian
-    capsule-mt convert firefox/enpt start --to huggingface           # a folder of Marian's, to be trained further
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-Every model becomes ONNX or int8. MarianMTModel and CTranslate2 take a Capsule Marian whose switches are off, Marian
-one without capsules. `--from marian` keeps all weights that the settings leave a place for; train the new ones with
-`capsule-mt train`.
+Every model becomes ONNX or int8. MarianMTModel and CTranslate2 take a Capsule Marian whose switches are off. `--from marian`
+keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
 """
 
 import argparse
