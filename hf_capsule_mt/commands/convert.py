@@ -6,8 +6,8 @@
     capsule-mt convert outputs/embedded_plain as-ctranslate2 --to ctranslate2 --int8
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-Every model becomes ONNX or int8. MarianMTModel and CTranslate2 take a Capsule Marian whose switches are off. `--from marian`
-keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
+Every model becomes ONNX or int8. MarianMTModel and CTranslate2 take a Capsule Marian whose switches are off.
+`--from marian` keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
 """
 
 import argparse
