@@ -48,6 +48,8 @@ class PivotTranslator(Translator):
         self.first, self.second = first, second
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        if self.glossary is not None:
+            raise ValueError("a `glossary` needs one model, and this translator goes through English by two")
         plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
         documents = self.first.documents(plain, _to_pivot(options))
         for text, document in zip(texts, documents, strict=True):

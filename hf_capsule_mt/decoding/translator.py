@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 import capsule_mt.translator
 from capsule_mt.catalog.entries import PAIR
@@ -48,6 +49,8 @@ class Translator(capsule_mt.translator.Translator):
             finds out: its file, or True for the one beside the checkpoint.
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
     """
+
+    tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
 
     def __init__(
         self,
@@ -193,7 +196,11 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
 def load_translator(
     models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str
 ) -> Translator:
-    """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`."""
+    """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`.
+
+    Without transformers' bar: stderr is for what needs attention.
+    """
+    logging.disable_progress_bar()
     tokenizer = load_tokenizer(models[0])
     for path in models[1:]:
         check_same_vocabulary(tokenizer, path)
