@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from capsule_mt.coverage.results import Coverage, CoverageOptions, SentenceCoverage
 from capsule_mt.options import TranslationOptions
+from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.restoring import Alignment
 from capsule_mt.text.segments import Document, Piece, PrefixedText, join_translations
 from capsule_mt.text.sentences import Span
@@ -46,6 +47,16 @@ class PivotTranslator(Translator):
     def __init__(self, first: Translator, second: Translator) -> None:
         super().__init__(second.loaded)
         self.first, self.second = first, second
+
+    @property
+    def glossary(self) -> Glossary | None:
+        """None: no term of the source is in the English that the second model reads."""
+        return None
+
+    @glossary.setter
+    def glossary(self, glossary: Glossary | None) -> None:
+        if glossary is not None:
+            raise ValueError("`glossary` needs one model, and this pair goes through English by two")
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
         if self.glossary is not None:
