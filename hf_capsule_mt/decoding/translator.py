@@ -10,6 +10,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import capsule_mt.translator
+from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
@@ -92,9 +93,12 @@ class Translator(capsule_mt.translator.Translator):
         device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
         if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
             model = model.float()
-        return cls(
+        translator = cls(
             model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, shortlist=shortlist, task=task
         )
+        loaded = translator.loaded
+        check_calibration(loaded.calibration, loaded.head_shape, str(name_or_path))
+        return translator
 
     @property
     def members(self) -> list[PreTrainedModel]:
