@@ -102,8 +102,9 @@ def _rises(values: Sequence[float]) -> bool:
 
 
 def _is_number(value: object, least: float = -1e30, most: float = 1e30) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and least <= value <= most
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) and least <= value <= most
 
 
 def _shown(value: object) -> str:
