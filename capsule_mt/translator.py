@@ -24,6 +24,7 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
+from capsule_mt.text.line_failures import describe
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
     MOST_UNKNOWN,
@@ -483,7 +484,13 @@ class Translator:
             Covers(piece.ids, piece.words) for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses
         ]
         hypotheses = [hypothesis for one in found for hypothesis in one.hypotheses]
-        covered = iter(cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end))
+        try:
+            covered = iter(cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end))
+        except Exception as error:  # it is an addition to the translation, which is there
+            warn(f"The coverage of {len(pieces)} translations was not found: {describe(error)}.")
+            for one in found:
+                del one.hypotheses[returned:]
+            return found
         for one in found:
             one.coverage = [next(covered) for _ in one.hypotheses]
             if weight:
@@ -628,7 +635,7 @@ class Translator:
         pairs = list(zip(document.pieces, hypotheses, strict=True))
         texts = [self._text(piece, hypothesis, decode) for piece, hypothesis in pairs]
         coverage = None
-        if options.coverage is not None:
+        if options.coverage is not None and all(one.coverage for one in found):
             coverage = coverage_of(document, [one.coverage[rank] for one in found if one.coverage], texts)
         tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
         score = None

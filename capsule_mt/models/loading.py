@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.int8 import INT8_FILE, Int8File
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
@@ -42,10 +43,13 @@ def load_model(
     folder = os.fspath(folder)
     checkpoint = open_checkpoint(folder)
     config, generation = checkpoint.config, checkpoint.generation
-    calibration = config.get("coverage_calibration") or {}
-    if not isinstance(calibration, dict):
-        raise CheckpointError(f"{checkpoint.place}: `coverage_calibration` must be an object, got {calibration!r}")
     program, _ = write_program(config, checkpoint.weights, checkpoint.place)
+    calibration = {} if config.get("coverage_calibration") is None else config["coverage_calibration"]
+    check_calibration(calibration, program.head_shape, checkpoint.place)
+    generated_by = os.path.join(folder, GENERATION_FILE)
+    check_generation(
+        generation, program.vocabulary, generated_by if os.path.isfile(generated_by) else checkpoint.place
+    )
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
@@ -149,7 +153,7 @@ def weights_in(folder: str) -> Weights:
 def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of generating, as transformers reads them."""
     file = os.path.join(folder, GENERATION_FILE)
-    if os.path.isfile(file):
+    if os.path.exists(file):
         return read_json(file)
     return {name: config[name] for name in GENERATION_FIELDS if config.get(name) is not None}
 

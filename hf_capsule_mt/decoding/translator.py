@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 import capsule_mt.translator
 from capsule_mt.catalog.entries import PAIR
+from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
@@ -99,9 +100,12 @@ class Translator(capsule_mt.translator.Translator):
         device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
         if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
             model = model.float()
-        return cls(
+        translator = cls(
             model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, shortlist=shortlist, task=task
         )
+        loaded = translator.loaded
+        check_calibration(loaded.calibration, loaded.head_shape, str(name_or_path))
+        return translator
 
     @property
     def members(self) -> list[PreTrainedModel]:
