@@ -101,6 +101,7 @@ class Translator:
     `hf_capsule_mt.Translator` is the same with any model of transformers.
     """
 
+    tokenizes_in_threads = True  # at the same time
     glossary: Glossary | None = None
 
     def __init__(

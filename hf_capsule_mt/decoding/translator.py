@@ -11,6 +11,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging
 
 import capsule_mt.translator
+from capsule_mt.catalog.entries import PAIR
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
@@ -49,6 +50,8 @@ class Translator(capsule_mt.translator.Translator):
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
     """
 
+    tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -86,6 +89,11 @@ class Translator(capsule_mt.translator.Translator):
         Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
         `dtype="auto"` computes in float32 with weights that are stored in half precision.
         """
+        if PAIR.fullmatch(os.fspath(name_or_path)) and not os.path.exists(name_or_path):
+            raise ValueError(
+                f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
+                "engine these models need"
+            )
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
         device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")

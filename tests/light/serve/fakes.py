@@ -24,6 +24,8 @@ class Upper:
     word "slow" until it is stopped or freed.
     """
 
+    tokenizes_in_threads = True
+
     def __init__(self, *, is_guided: bool = False, seconds: float = 0.0) -> None:
         self.is_guided, self.seconds = is_guided, seconds
         self.calls, self.free, self.freed_slow = [], threading.Event(), threading.Event()
