@@ -35,6 +35,7 @@ INLINE = re.compile(
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)",
     re.DOTALL,
 )
+KINDS = ("escape", "code", "fixed", "tag", "note", "image", "link", "closed", "mark")  # of `INLINE`
 SPECIAL = re.compile(r"([\\`*_\[\]<>])")
 
 
@@ -169,9 +170,7 @@ def _add_inline(markup: Markup, text: str) -> None:
     partners = _partners(text, tokens)
     place = 0
     for number, match in enumerate(tokens):
-        kind, raw = str(match.lastgroup if match.lastgroup != "ticks" else "code"), match[0]
-        kind = next(name for name in ("escape", "code", "fixed", "tag", "note", "image", "link", "closed", "mark")
-                    if match[name] is not None)  # fmt: skip
+        kind, raw = next(name for name in KINDS if match[name] is not None), match[0]
         markup.add_text(text[place : match.start()])
         place = match.end()
         if kind == "escape":
