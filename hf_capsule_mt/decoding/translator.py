@@ -47,6 +47,8 @@ class Translator(capsule_mt.translator.Translator):
         shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt shortlist`
             finds out: its file, or True for the one beside the checkpoint.
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
+        reverse: what translates in the other direction, a `Translator` or its name or folder: it verifies what
+            coverage marks. By default the model that the calibration names, if that is a folder beside this one's.
     """
 
     def __init__(
@@ -59,8 +61,11 @@ class Translator(capsule_mt.translator.Translator):
         backend: str = "auto",
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
+        reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
     ) -> None:
         self.model: Any = model.eval()
+        self._reverse = reverse
+        self._loads_with = {}
         check_weights(model)
         check_tokenizer(model, tokenizer)
         self.tokenizer, self.task = tokenizer, task
@@ -80,6 +85,7 @@ class Translator(capsule_mt.translator.Translator):
         backend: str = "auto",
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
+        reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
 
@@ -91,9 +97,12 @@ class Translator(capsule_mt.translator.Translator):
         device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
         if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
             model = model.float()
-        return cls(
-            model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, shortlist=shortlist, task=task
+        options: dict[str, Any] = {"int8": int8, "backend": backend}
+        found = cls(
+            model.to(device), tokenizer, ensemble=ensemble, shortlist=shortlist, task=task, reverse=reverse, **options
         )
+        found._loads_with = {"device": device, "dtype": dtype, **options}
+        return found
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
@@ -136,6 +145,10 @@ class Translator(capsule_mt.translator.Translator):
             head_shape=(layers, model.config.decoder_attention_heads) if layers else (0, 0),
             shortlist=None if self.fast is None else self.fast.shortlist,
         )
+
+    @property
+    def _folder(self) -> str:
+        return str(self.model.name_or_path)
 
     @loaded.setter
     def loaded(self, model: LoadedModel) -> None:
@@ -190,7 +203,7 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
 
 
 def load_translator(
-    models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str
+    models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str, reverse: str | None
 ) -> Translator:
     """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`."""
     tokenizer = load_tokenizer(models[0])
@@ -198,9 +211,8 @@ def load_translator(
         check_same_vocabulary(tokenizer, path)
     device = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     place = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
-    return Translator.from_pretrained(
-        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend, shortlist=shortlist
-    )
+    options: dict[str, Any] = {"int8": int8, "backend": backend, "shortlist": shortlist, "reverse": reverse}
+    return Translator.from_pretrained(models[0], device=place, dtype=dtype, ensemble=models[1:], **options)
 
 
 def _engine_of(
