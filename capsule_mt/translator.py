@@ -151,8 +151,13 @@ class Translator:
             self._reverse = type(self).from_pretrained(folder, **self._loads_with)
         return self._reverse if isinstance(self._reverse, Translator) else None
 
+    @reverse.setter
+    def reverse(self, translator: "Translator | None") -> None:
+        self._reverse = translator
+
     @property
     def has_reverse(self) -> bool:
+        """Whether there is a model of the other direction; it need not be loaded."""
         return isinstance(self._reverse, Translator) or self._reverse_folder() is not None
 
     def _reverse_folder(self) -> str | None:
@@ -165,6 +170,7 @@ class Translator:
 
     @property
     def _folder(self) -> str:
+        """The folder of the checkpoint, beside which its reverse is looked for."""
         return self.loaded.name
 
     @overload

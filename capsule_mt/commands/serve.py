@@ -14,6 +14,7 @@ accepted; the second one ends it at once.
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from capsule_mt.commands.console import HelpFormatter, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
@@ -82,7 +83,7 @@ def main() -> None:
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
     from capsule_mt.serve.app import Limits
-    from capsule_mt.serve.languages import language_pairs
+    from capsule_mt.serve.languages import LanguagePair, language_pairs
     from capsule_mt.serve.running import bind, run_server
 
     pairs = language_pairs(arguments.checkpoints)
@@ -93,11 +94,15 @@ def serve(arguments: argparse.Namespace) -> bool:
         arguments.api_key,
         None if arguments.cors == "none" else arguments.cors,
     )
-    common = {**vars(arguments), "cpu": False, "dtype": "float32"}
+    common = {**vars(arguments), "cpu": False, "dtype": "float32", "reverse": None}
     with bind(arguments.host, arguments.port) as listener:
         translators = {
             pair: load_translator(argparse.Namespace(**{**common, "model": path})) for pair, path in pairs.items()
         }
+        for pair, translator in translators.items():
+            back = LanguagePair(pair.target, pair.source)
+            if back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name):
+                translator.reverse = translators[back]  # it is not loaded twice
         return run_server(
             translators,
             listener,

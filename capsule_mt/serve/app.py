@@ -119,7 +119,9 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         asked = await read_request(request, TranslationRequest, limits.max_bytes, limits.read_seconds)
         if asked.beams is not None and asked.beams > limits.max_beams:
             raise HTTPException(400, f"`beams`: at most {limits.max_beams} are accepted, got {asked.beams}")
-        found = await answer(request, asked, lambda batcher: batcher.submit(asked.texts, asked.coverage, asked.beams))
+        found = await answer(
+            request, asked, lambda batcher: batcher.submit(asked.texts, asked.coverage, asked.beams, asked.marks)
+        )
         translated: dict[str, list[Any]] = {"translatedText": [translation.text for translation in found]}
         if asked.coverage:
             translated["coverage"] = [coverage_record(translation.coverage) for translation in found]
@@ -133,7 +135,7 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
         if type(asked.q) is not type(asked.translation) or len(texts) != len(translations):
             given = f"{len(texts)} texts in `q`, {len(translations)} in `translation`"
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {given}")
-        found = await answer(request, asked, lambda batcher: batcher.submit_checks(texts, translations))
+        found = await answer(request, asked, lambda batcher: batcher.submit_checks(texts, translations, asked.marks))
         return JSONResponse(asked.as_asked({"coverage": [coverage_record(coverage) for coverage in found]}))
 
     @app.get("/languages")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
-from capsule_mt.coverage.results import Coverage, CoverageOptions
+from capsule_mt.coverage.results import Coverage, CoverageOptions, Marks
 from capsule_mt.text.line_failures import PROBE, translate_lines
 
 SMOOTHING = 0.1  # of the running mean of the seconds that a text takes
@@ -23,7 +23,12 @@ class Translates(Protocol):
 
     def __call__(self, texts: Any, **options: Any) -> Any: ...
 
-    def cover(self, texts: list[str], translations: list[str], *, batch_size: int) -> list[Coverage]: ...
+    @property
+    def has_reverse(self) -> bool: ...
+
+    def cover(
+        self, texts: list[str], translations: list[str], *, coverage: CoverageOptions, batch_size: int
+    ) -> list[Coverage]: ...
 
 
 class QueueFullError(Exception):
@@ -47,6 +52,7 @@ class Settings(NamedTuple):
     coverage: bool = False
     beams: int | None = None
     is_check: bool = False
+    marks: Marks = "likely"
 
 
 @dataclass
@@ -104,15 +110,17 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
         self._thread.start()
 
-    def submit(self, texts: list[str], coverage: bool = False, beams: int | None = None) -> "list[Future[Any]]":
+    def submit(
+        self, texts: list[str], coverage: bool = False, beams: int | None = None, marks: Marks = "likely"
+    ) -> "list[Future[Any]]":
         """Queue all of the texts, or none of them if there is no room; each gives a `Translation` or a `Failure`."""
-        settings = Settings(coverage, beams)
+        settings = Settings(coverage, beams, marks=marks)
         return self._submit([Item(text, settings) for text in texts])
 
-    def submit_checks(self, texts: list[str], translations: list[str]) -> "list[Future[Any]]":
+    def submit_checks(self, texts: list[str], translations: list[str], marks: Marks = "likely") -> "list[Future[Any]]":
         """Queue given translations, to find what they left out; each gives a `Coverage` or a `Failure`."""
-        pairs = zip(texts, translations, strict=True)
-        return self._submit([Item(text, Settings(is_check=True), translation) for text, translation in pairs])
+        pairs, settings = zip(texts, translations, strict=True), Settings(is_check=True, marks=marks)
+        return self._submit([Item(text, settings, translation) for text, translation in pairs])
 
     def _submit(self, items: list[Item]) -> "list[Future[Any]]":
         with self._changed:
@@ -187,14 +195,17 @@ class Batcher:
         options: dict[str, Any] = {**self.options, "scores": False, "batch_size": self.max_batch}
         if settings.beams is not None:
             options["num_beams"] = settings.beams
+        # words that were made up are found where there is a model of the other direction
+        weight = COVERAGE_WEIGHT if (settings.beams or 1) > 1 else None
+        coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
         if settings.coverage:
-            options["coverage"] = CoverageOptions(weight=COVERAGE_WEIGHT if (settings.beams or 1) > 1 else None)
+            options["coverage"] = coverage
 
         def translate(some: list[Item]) -> list[Any]:
             texts = [item.text for item in some]
             if settings.is_check:
                 translations = [item.translation for item in some]
-                return self.translator.cover(texts, translations, batch_size=self.max_batch)
+                return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
             return self.translator(texts, **options)
 
         try:

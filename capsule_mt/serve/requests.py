@@ -10,6 +10,8 @@ from fastapi import HTTPException, Request
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
+from capsule_mt.coverage.results import Marks
+
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 
@@ -35,11 +37,15 @@ class Asked(BaseModel):
         return {name: values[0] for name, values in answer.items()} if isinstance(self.q, str) else answer
 
 
+MARKS = Field("likely", description="which words coverage marks: those that are surely wrong, likely, or all doubts")
+
+
 class TranslationRequest(Asked):
     """The fields of POST /translate."""
 
     format: Literal["text"] = "text"
     coverage: bool = Field(False, description="add which words were translated, for each text")
+    marks: Marks = MARKS
     beams: int | None = Field(None, ge=1, description="search with so many beams; with `coverage`, for what has all")
     alternatives: Annotated[Literal[0], BeforeValidator(lambda given: 0 if given == "0" else given)] = 0
 
@@ -48,6 +54,7 @@ class CoverRequest(Asked):
     """The fields of POST /cover."""
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
+    marks: Marks = MARKS
 
     @property
     def translations(self) -> list[str]:

@@ -10,8 +10,11 @@ from capsule_mt.coverage.results import SentenceCoverage
 class Upper:
     """Translates into upper case and leaves out words with a "q", unless it has several beams.
 
-    A text with "broken" is an error. `free` holds it; `calls` are its texts, and the options that tell them apart.
+    A text with "broken" is an error. `free` holds it; `calls` are its texts, and the options that
+    tell them apart.
     """
+
+    has_reverse = False
 
     def __init__(self, *, is_guided: bool = False, seconds: float = 0.0) -> None:
         self.is_guided, self.seconds = is_guided, seconds
@@ -29,7 +32,7 @@ class Upper:
             for translation, covered in zip(translations, found, strict=True)
         ]
 
-    def cover(self, texts, translations, *, batch_size):
+    def cover(self, texts, translations, *, coverage, batch_size):
         self.calls.append((list(zip(texts, translations, strict=True)), {}))
         self._wait(texts)
         return [self._coverage(text, given.lower()) for text, given in zip(texts, translations, strict=True)]
