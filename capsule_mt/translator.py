@@ -447,7 +447,8 @@ class Translator:
         if method == "verified" or asked.support:
             if self.reverse is None:
                 raise ValueError(f"`support` needs a model of the other direction: give {loaded.name} a `reverse`")
-            verifier = Verifier(self.reverse, self._tokenizer(options).decode, asked.marks, asked.support)
+            decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
+            verifier = Verifier(self.reverse, decode, asked.marks, asked.support, by_shortlist)
         covers = [Covers(piece.ids, piece.words, piece.text, piece.places) for piece in pieces]
         return cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
 

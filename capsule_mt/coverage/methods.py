@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.results import METHODS, CoveredBy, Marks
-from capsule_mt.coverage.verified import Candidate, Reverse, Rule, doubts, offsets_of, support_doubts
+from capsule_mt.coverage.verified import (
+    POINTS,
+    SUPPORT_POINTS,
+    SUPPORT_RULE,
+    Candidate,
+    Reverse,
+    Rule,
+    doubts,
+    offsets_of,
+    support_doubts,
+)
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists, is_mark
@@ -21,8 +31,6 @@ ATTENTION_THRESHOLD, GUIDED_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.8, 0.5
 SMALLEST_FALL = 1e-3
 # coverage begins to suffer when FUTURE holds more than 1 - 1 / 2.5, which is 0.6, of a word at the end
 SHARE_AT_THE_END = 2.5
-# the rule of words that were made up, where none was fitted
-SUPPORT = {"log_prob": 0.3, "loss": 0.0, "threshold": 6.0}
 
 
 class PieceCoverage(NamedTuple):
@@ -64,12 +72,14 @@ class Verifier(NamedTuple):
     """What verifies marks: a model of the other direction, and the text of a translation's tokens.
 
     support: whether words of the translation that the source does not support are wanted, too.
+    by_shortlist: whether the score of a hypothesis is that among a shortlist, and not that of a forced pass.
     """
 
     reverse: Reverse
     decode: Callable[[Ids], str]
     marks: Marks = "likely"
     support: bool = False
+    by_shortlist: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,8 +245,8 @@ def _verified(
     verifier: Verifier,
 ) -> list[PieceCoverage]:
     """Cover a word the more, the smaller its doubt (see `verified`)."""
-    rule, curves = Rule.of(fitted), fitted if fitted and "words" in fitted else None
-    threshold = point_of(fitted, verifier.marks, rule.threshold)
+    rule, curves = Rule(), fitted if fitted and "words" in fitted else None
+    threshold = POINTS[verifier.marks]
     candidates = [
         Candidate(
             piece.text,
@@ -247,18 +257,16 @@ def _verified(
             [word.tokens for word in piece.words],
             _attention(piece, hypothesis.received or []),
             [not (word.is_mark or word.is_optional or word.is_unknown) for word in piece.words],
+            None if verifier.by_shortlist else hypothesis.score * len(hypothesis.ids),
         )
         for piece, hypothesis in zip(pieces, hypotheses, strict=True)
     ]
     found = []
-    by_piece = doubts(candidates, decoder, verifier.reverse, rule, threshold)
+    by_piece = doubts(candidates, decoder, verifier.reverse, rule, min(threshold, POINTS["likely"]))
     for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
-        covered = [
-            1.0 if word.is_mark else sigmoid(rule.threshold - one)
-            for word, one in zip(piece.words, of_words, strict=True)
-        ]
+        covered = [1.0 if word.is_mark else rule.share(one) for word, one in zip(piece.words, of_words, strict=True)]
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
-        found.append(_finished(piece, covered, marked, _left(piece, covered), curves))
+        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, has_threshold=False))
     return found
 
 
@@ -270,29 +278,22 @@ def _supports(
     verifier: Verifier,
 ) -> Iterator[PieceSupport]:
     """Yield which words of each translation its source supports."""
-    rule, optional = Rule.of(fitted or {"rule": SUPPORT}), frozenset(fitted.get("optional_words", ()))
-    threshold = point_of(fitted, verifier.marks, rule.threshold)
+    optional, threshold = frozenset(fitted.get("optional_words", ())), SUPPORT_POINTS[verifier.marks]
     texts = [verifier.decode(one.ids) for one in hypotheses]
     offsets = [offsets_of(text, one.ids, verifier.decode) for text, one in zip(texts, hypotheses, strict=True)]
     pairs = [(piece.ids, one.ids) for piece, one in zip(pieces, hypotheses, strict=True)]
     sources = [piece.text for piece in pieces]
-    by_text = support_doubts(sources, pairs, texts, offsets, decoder, verifier.reverse, rule)
+    by_text = support_doubts(sources, pairs, texts, offsets, decoder, verifier.reverse)
     for text, words in zip(texts, by_text, strict=True):
         named = [text[span.start : span.end] for span, _ in words]
         is_open = [not is_mark(word) and word.casefold() not in optional for word in named]
         marked = [may and doubt > threshold for may, (_, doubt) in zip(is_open, words, strict=True)]
         shares = [
-            1.0 if is_mark(word) else sigmoid(rule.threshold - one)
-            for word, (_, one) in zip(named, words, strict=True)
+            1.0 if is_mark(word) else SUPPORT_RULE.share(one) for word, (_, one) in zip(named, words, strict=True)
         ]
         counted = [share for may, share in zip(is_open, shares, strict=True) if may]
         score = sum(counted) / len(counted) if counted else 1.0
         yield PieceSupport([span for span, _ in words], shares, marked, score)
-
-
-def point_of(fitted: Mapping[str, Any] | None, marks: Marks, default: float) -> float:
-    """Return the doubt above which a word is marked at an operating point."""
-    return float((fitted or {}).get("marks", {}).get(marks, {}).get("doubt", default))
 
 
 # tokens that are scored at once
@@ -338,11 +339,15 @@ def _finished(
     marked: list[bool],
     left: float,
     curves: Mapping[str, Any] | None,
+    *,
+    has_threshold: bool = True,
 ) -> PieceCoverage:
     """Calibrate, count unknown words as missing, and average over the words that count.
 
     Marks and optional words do not count, and function words only where they are marked. A calibrated score is at most
     the share of these words that is not marked.
+
+    has_threshold: words are marked by what the curve has of them, and else by `marked`.
     """
     words = piece.words
     if curves is not None:
@@ -350,7 +355,7 @@ def _finished(
             1.0 if word.is_mark else on_curve(curves["words"], evidence_of(value))
             for word, value in zip(words, covered, strict=True)
         ]
-        if "marks" not in curves:
+        if has_threshold:
             threshold = curves.get("threshold", CALIBRATED_THRESHOLD)
             marked = [value < threshold and not word.is_optional for word, value in zip(words, covered, strict=True)]
     covered = [0.0 if word.is_unknown else value for word, value in zip(words, covered, strict=True)]
