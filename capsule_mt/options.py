@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from capsule_mt.coverage.results import CoverageOptions
-from capsule_mt.engine.search import Readings, SearchOptions
-from capsule_mt.models.model import LoadedModel
+from capsule_mt.engine.search import Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
@@ -37,7 +36,9 @@ IGNORED = frozenset(
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 SEARCHED = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
+    "renormalize_logits",
     *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
+    "max_time",
 )
 
 
@@ -67,6 +68,10 @@ class TranslationOptions:
             number = self.generate_kwargs.get(name)
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise ValueError(f"`{name}` must be at least 1, got {number!r}")
+        seconds = self.generate_kwargs.get("max_time")
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and seconds > 0):
+            raise ValueError(f"`max_time` must be a number of seconds above 0, got {seconds!r}")
         if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
             raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
 
@@ -78,13 +83,26 @@ class TranslationOptions:
         return 1 if self.batch_size == 1 else self.batch_size * BATCHES_READ_AHEAD
 
 
-def setting(model: LoadedModel, given: Mapping[str, Any], name: str) -> Any:
+class Searched(Protocol):
+    """What a search asks of a `LoadedModel`."""
+
+    @property
+    def generation(self) -> Mapping[str, Any]: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def longest_target(self) -> int | None: ...
+    @property
+    def shortlist(self) -> Candidates | None: ...
+
+
+def setting(model: Searched, given: Mapping[str, Any], name: str) -> Any:
     """Return an option of the search: of the call, or else of the checkpoint."""
     return given[name] if given.get(name) is not None else model.generation.get(name)
 
 
 def search_options(
-    model: LoadedModel,
+    model: Searched,
     lengths: Sequence[int],
     given: Mapping[str, Any],
     *,
@@ -127,17 +145,19 @@ def search_options(
         length_penalty=float(get("length_penalty", 1.0)),
         early_stopping=get("early_stopping", False),
         no_repeat_ngram_size=int(get("no_repeat_ngram_size", 0)),
+        renormalize_logits=bool(get("renormalize_logits", False)),
         min_new_tokens=max(int(get("min_length", 0)) - 1, 0) if least is None else int(least),
         suppress_tokens=[*(words[0] for words in bad_words), *get("suppress_tokens", [])],
         prefixes=prefixes if any(prefixes) else (),
         shortlist=model.shortlist,
+        max_time=get("max_time", None),
         scores=scores,
         readings=readings,
         further=further,
     )
 
 
-def _limits(model: LoadedModel, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
+def _limits(model: Searched, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
     """Return how many tokens each translation may have, and whether its end is forced there."""
     ends = model.end >= 0
     forced = ends and setting(model, given, "forced_eos_token_id") in (model.end, [model.end])
@@ -152,7 +172,7 @@ def _limits(model: LoadedModel, lengths: Sequence[int], given: Mapping[str, Any]
     return limits, [ends and (forced or allowed is None or limit < allowed) for limit in by_source]
 
 
-def _limit_of_checkpoint(model: LoadedModel) -> int | None:
+def _limit_of_checkpoint(model: Searched) -> int | None:
     """Return how many tokens a translation may have by the checkpoint's settings and its positions."""
     limits = [] if model.longest_target is None else [model.longest_target - 1]
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))

@@ -221,7 +221,8 @@ class Translator:
             copy: leave what is no sentence as it is: emoji, URLs, numbers, code, list marks, white space at the ends.
             keep: of "tags", "urls", "placeholders" and "numbers": those that a translation has as its source does.
             generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
-                `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, ...
+                `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `max_time` (of each
+                batch), ...
 
         Returns:
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
@@ -480,8 +481,8 @@ class Translator:
         num_cut = sum(any(hypothesis.was_cut for hypothesis in one.hypotheses) for one in found)
         if num_cut:
             warn(
-                f"{num_cut} of {len(pieces)} translations reached the limit of their length and may be incomplete. "
-                "`max_new_tokens` sets a higher one."
+                f"{num_cut} of {len(pieces)} translations reached a limit and may be incomplete. "
+                "`max_new_tokens` and `max_time` set a higher one."
             )
         if num_short:
             warn(

@@ -21,7 +21,7 @@ from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
-from hf_capsule_mt.evaluation.words import Links, align_by_command, split_words, word_stem
+from hf_capsule_mt.evaluation.words import Links, split_words, word_stem
 
 # French contractions and elisions as the gold alignments of the Canadian Hansards write them
 FRENCH_CONTRACTIONS: dict[str, tuple[str, ...]] = {
@@ -86,7 +86,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--threshold", type=float, help="the certainty that a link needs (default: the aligner's)")
     parser.add_argument("--no-agreement", action="store_true", help="train each direction on its own")
-    parser.add_argument("--command", help="an external aligner instead of ours, such as eflomal-align")
     parser.add_argument("--result", type=Path, help="a result file for the error rate")
     return parser.parse_args()
 
@@ -109,11 +108,8 @@ def main() -> None:
         pairs = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.text), strict=True)]
 
     start = time.perf_counter()
-    if arguments.command:
-        found = align_by_command(training + pairs, arguments.command)[len(training) :]
-    else:
-        stem = (lambda word: word_stem(word, arguments.stem)) if arguments.stem else str
-        found = WordAligner(settings, stem).fit(training + pairs, print).align(pairs)
+    stem = (lambda word: word_stem(word, arguments.stem)) if arguments.stem else str
+    found = WordAligner(settings, stem).fit(training + pairs, print).align(pairs)
     seconds = time.perf_counter() - start
 
     if arguments.output:
@@ -129,7 +125,7 @@ def main() -> None:
             "links": sum(map(len, found)),
             "sentences": len(pairs),
             "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
-            "aligner": arguments.command or {**asdict(settings), "stem": arguments.stem},
+            "aligner": {**asdict(settings), "stem": arguments.stem},
             "seconds": seconds,
         }
         if arguments.result:

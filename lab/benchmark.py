@@ -1,11 +1,10 @@
-"""Measure speed and memory: of the models, by sentence length, of the translation pipeline, and of training.
+"""Measure speed and memory: of the models, by sentence length, of the engine, and of training.
 
     python -m lab.benchmark models                                      # everything, base size, about half an hour
     python -m lab.benchmark models --sections train --systems em_routing heads_em_2
     python -m lab.benchmark models --sections decode --systems off em_routing guided --threads 1 --int8
     python -m lab.benchmark models --size tiny --repeats 1              # does it run?
     python -m lab.benchmark lengths 10 50 100 200 400 --threads 1       # CapsNMT beside Marian, five minutes
-    python -m lab.benchmark pipeline outputs/demo --num-beams 4         # the pipeline beside a loop over generate()
     python -m lab.benchmark throughput --rounds 4                       # a bare Trainer beside this package's
     python -m lab.benchmark engines                                     # to_fast beside generate() and CTranslate2
     python -m lab.benchmark trained outputs/demo --input test.en --references test.de    # the same, with BLEU and chrF
@@ -31,8 +30,8 @@ from lab.benchmark_tables import render_benchmark, render_lengths, render_throug
 from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
 from lab.model_speed import SIZES, SYSTEMS, ModelSpeed, decoding_models
-from lab.throughput import measure, pipeline_speed
-from lab.trained_engines import draw_trained, measure_trained, render_trained
+from lab.throughput import measure
+from lab.trained_engines import measure_trained, render_trained
 
 MODEL_SECTIONS = ("core", "train", "decode", "memory")
 
@@ -57,16 +56,6 @@ def parse_arguments() -> argparse.Namespace:
         parser_of_models.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
         parser_of_models.add_argument("--repeats", type=int, default=5, help="counted runs of everything")
         parser_of_models.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where")
-    pipeline = command("pipeline", "the translation pipeline beside a loop over generate()")
-    pipeline.add_argument("model", type=checkpoint, help="a checkpoint: a folder, or a name on the hub")
-    pipeline.add_argument("--input", type=Path, help="a sentence on a line (default: English of the embedded corpus)")
-    pipeline.add_argument("--sentences", type=positive, default=2000, help="how many of them")
-    pipeline.add_argument("--batch-size", type=positive, default=64, help="of the loop")
-    pipeline.add_argument("--batch-tokens", type=positive, default=2048, help="of the pipeline")
-    pipeline.add_argument("--num-beams", type=positive, default=4, help="hypotheses of beam search")
-    pipeline.add_argument("--max-new-tokens", type=int, default=100, help="of the loop; the pipeline sets its own")
-    pipeline.add_argument("--repeats", type=positive, default=3, help="counted runs of both")
-    pipeline.add_argument("--recipe", help="the recipe of the model, kept in the result")
     throughput = command("throughput", "tokens per second of training: a bare Trainer beside this package's")
     throughput.add_argument("--rounds", type=int, default=4, help="how often each is measured, in turn")
     throughput.add_argument("--steps", type=int, default=20, help="updates of one measurement")
@@ -77,7 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     engines.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
     engines.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     lengths.add_argument("--native", action="store_true", help="measure the native engine in int8, too, on a CPU")
-    trained = command("trained", "engines on trained checkpoints: speed beside BLEU and chrF; JSON, table and picture")
+    trained = command("trained", "engines on trained checkpoints: speed beside BLEU and chrF")
     trained.add_argument("checkpoints", nargs="+", type=checkpoint, help="folders, or names on the hub")
     trained.add_argument("--input", type=Path, required=True, help="a sentence on a line")
     trained.add_argument("--references", type=Path, help="their translations, for BLEU and chrF")
@@ -149,7 +138,6 @@ def measure_throughput(arguments: argparse.Namespace) -> dict[str, Any]:
 SECTIONS = {
     "models": (measure_models, render_benchmark),
     "lengths": (measure_by_length, render_lengths),
-    "pipeline": (pipeline_speed, None),
     "throughput": (measure_throughput, render_throughput),
     "engines": (measure_engines, render_engines),
     "trained": (measure_trained, render_trained),
@@ -162,11 +150,8 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     measure_section, render = SECTIONS[arguments.command]
     path = write_result(arguments.output, measure_section(arguments))
-    if render:
-        print(render(read_result(path)))
+    print(render(read_result(path)))
     print(f"Result: {path}")
-    if arguments.command == "trained":
-        print(f"Picture: {draw_trained(read_result(path), path.with_suffix('.png'))}")
 
 
 if __name__ == "__main__":

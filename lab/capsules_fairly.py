@@ -19,28 +19,34 @@ processor it may say something else, so only runs that learnt from the same text
 """
 
 import argparse
+import functools
 import json
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from transformers import pipeline
+import torch
+from transformers import PreTrainedModel, pipeline
 
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.lines import one_line
 from capsule_mt.text.outputs import write_output
+from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics
 from hf_capsule_mt.commands.arguments import keep_freed_memory
+from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.capsule_variants import CHANGES, Variants
+from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.training import load_recipe
+from hf_capsule_mt.training.run_data import load_corpus
 from lab.effects import Gains, answer, both, by_plan
 from lab.over_seeds import holm, paired_t_test
 from lab.paper_tables import RUNS, Run
 from lab.plan_spread import pooled
 from lab.records import Records, Runs
-from lab.reproduce import DEVICE, TrainingError
+from lab.reproduce import DEVICE, Reproduction, TrainingError
 
 FILE = "capsules_fairly"  # of lab/results
 METHODS = {
@@ -59,6 +65,14 @@ TUNING_SEED, SEEDS = 1, (2, 3, 4, 5, 6)
 TEACHER = ("plain", "distilled-by-plain")  # what is there once, for all seeds
 TEACHER_SEED = 4
 DIVERGED = "the training has diverged"  # of a run's log
+CHANGES = {  # of every run
+    "training.max_steps": "2000",
+    "training.eval_strategy": '"no"',
+    "training.save_steps": "500",
+    "training.bf16": "true",
+    "data.validation": "null",  # no translations: they would take longer than the training
+    "data.test": "null",
+}
 TUNING = {"training.max_steps": 800, "training.save_steps": 400}
 LONGER = {"training.max_steps": 1800, "training.save_steps": 36, "training.average_last": 10}
 OF_TEACHER = {"training.max_steps": 2300}
@@ -197,7 +211,7 @@ def length_ratio(lines: Sequence[str], references: Sequence[str]) -> float:
     return words / expected
 
 
-class Fairly(Variants):
+class Fairly(Reproduction):
     """Runs on distilled text: the validation set judges those of the tuning seed, the test set all others."""
 
     def overrides(self, run: Run, seed: int) -> dict[str, Any]:
@@ -245,7 +259,7 @@ class Fairly(Variants):
         return [str(super().distilled_texts(folder)), os.path.join(".", path)]
 
     def score(self, name: str, seed: int) -> None:
-        record = self.validated(name, seed) | {"kind": "capsules fairly", "data": self.text_of(name, seed)}
+        record = self.validated(name, seed) | {"data": self.text_of(name, seed)}
         translate: Any = pipeline("translation", model=str(self.folder(name, seed)), device=DEVICE)  # type: ignore[call-overload]
 
         def translated(sources: list[str], **settings: Any) -> list[str]:
@@ -281,6 +295,49 @@ class Fairly(Variants):
         self.records.keep(self.file, record)
         shown = record["validation"] if seed == TUNING_SEED else record["scores"]["bleu"]["score"]
         print(f"{name}, seed {seed}: {shown:.2f} BLEU", flush=True)
+
+    def validated(self, name: str, seed: int) -> dict[str, Any]:
+        """Return the record of a run, with its loss and its capsules in use on the validation set."""
+        folder = self.folder(name, seed)
+        training = read_result(folder / "train_result.json")
+        model, tokenizer = load_checkpoint(folder)
+        batches = list(encoded_batches(tokenizer, *self.pairs("validation")))
+        record: dict[str, Any] = {
+            "kind": "capsules fairly",
+            "run": name,
+            "seed": seed,
+            "setting": self.setting,
+            "changes": dict(self.arguments.changes),
+            "model": RUNS[name].model,
+            "parameters": training["parameters"],
+            "steps": training["steps"],
+            "validation_loss": cross_entropy(model, batches),
+            "comparisons": {},
+        }
+        if model.config.aggregation == "capsules":
+            (entries,) = routing_statistics(model, batches).values()
+            record["capsules_in_use"] = [entry.effective_capsules for entry in entries]
+        return record
+
+    @functools.cache  # noqa: B019  one object lives as long as the command
+    def pairs(self, part: Literal["validation", "test"]) -> tuple[list[str], list[str]]:
+        """Return the sources and the references of a part of the corpus."""
+        plain = load_recipe(self.recipe("plain"))
+        recipe = load_recipe(self.recipe("plain"), {"data_dir": self.arguments.data_dir or plain.data_dir})
+        found = load_corpus(recipe, parts=(part,))[part]
+        source, target = (list(self.side(found, recipe, side)) for side in ("source", "target"))
+        return source, target
+
+
+@torch.no_grad()
+def cross_entropy(model: PreTrainedModel, batches: Sequence[dict[str, torch.Tensor]]) -> float:
+    """Return the cross entropy of a token of the labels, in nats, without label smoothing."""
+    total, tokens = 0.0, 0
+    for batch in batches:
+        logits, labels = model.eval()(**batch).logits.flatten(0, 1), batch["labels"].flatten()
+        total += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+        tokens += int((labels >= 0).sum())
+    return total / tokens
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -1,12 +1,11 @@
 """The routing functions beside their textbook forms, forward and backward."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
-from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash, use_routing_form
+from hf_capsule_mt.routing import dynamic_routing, em_lambda_schedule, em_routing, squash
 
 
 def textbook_dynamic_routing(votes: torch.Tensor, num_iterations: int) -> torch.Tensor:
@@ -79,12 +78,3 @@ def core_runs(size: dict[str, int], device: str) -> tuple[dict[str, Callable[[],
         return forward_and_backward
 
     return {name: run(name) for name in forms}, clear, votes.numel() * votes.element_size()
-
-
-@contextlib.contextmanager
-def routing_form(form: str) -> Iterator[None]:
-    previous = use_routing_form(form)
-    try:
-        yield
-    finally:
-        use_routing_form(previous)

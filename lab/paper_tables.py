@@ -71,18 +71,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns are those of the paper; ours are always the same.
-
-    swept: the field of the models that differs between the rows, where a plot of it says more.
-    lines: the field that makes lines of their own in that plot.
-    """
+    """A table: its columns are those of the paper; ours are always the same."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str = ""
-    swept: str = ""
-    lines: str = ""
 
 
 BIG = dict.fromkeys(
@@ -174,13 +168,6 @@ RUNS: dict[str, Run] = {
         for number in (2, 4, 8)
         for times in (2, 4)
     },
-    # what might keep capsules in use: lab/capsule_variants.py
-    "deep_pooling": Run("capsnmt_pooling", DEEP),
-    "deep_capsnmt": Run("capsnmt", EIGHT),
-    "deep_capsnmt_soft": Run("capsnmt", EIGHT | {"score_scale": 0.0625}),
-    "deep_capsnmt_softest": Run("capsnmt", EIGHT | {"score_scale": 0.00390625}),
-    "deep_capsnmt_compared": Run("capsnmt", EIGHT | {"score_scale": 0.0625, "compared_capsule_scale": 16.0}),
-    "deep_capsnmt_normalized": Run("capsnmt", EIGHT | {"normalize_capsules": True}),
     # the same grid of dropout and rate for all, in tenths and thousandths: lab/capsules_fairly.py
     **{
         f"fair_{name}_{tenths}_{thousandths}": Run(
@@ -234,8 +221,6 @@ def _table(
     columns: str,
     *rows: tuple[str, str | None, str] | tuple[str, str | None, str, str],
     note: str = "",
-    swept: str = "",
-    lines: str = "",
 ) -> Table:
     """Columns and figures are separated by spaces, "-" for none; a fourth entry of a row is its baseline."""
     names = tuple(name.replace("_", " ") for name in columns.split())
@@ -246,7 +231,7 @@ def _table(
             raise ValueError(f"{title}, {label}: {len(names)} columns, but {len(values)} figures")
         printed = {name: value for name, value in zip(names, values, strict=True) if value != "-"}
         made.append(Row(label, run, printed, baseline[0] if baseline else "plain"))
-    return Table(title, names, tuple(made), note, swept, lines)
+    return Table(title, names, tuple(made), note)
 
 
 TABLES: dict[str, Table] = {
@@ -307,7 +292,6 @@ TABLES: dict[str, Table] = {
         ("32", "em_routing_32_capsules", "-"),
         ("64", "em_routing_64_capsules", "-"),
         ("as many as the width", "em_routing", "26.62"),
-        swept="layer_aggregation_num_capsules",
     ),
     "dou_iterations": _table(
         "Dou et al. 2019, Figure 3: routing iterations (the figures are in a plot)",
@@ -318,7 +302,6 @@ TABLES: dict[str, Table] = {
         ("3", "em_routing", "26.62"),
         ("4", "em_routing_4_iterations", "-"),
         ("5", "em_routing_5_iterations", "-"),
-        swept="layer_aggregation_num_iterations",
     ),
     "li2": _table(
         "Li et al. 2019, Table 2: which attention, WMT14 English-German",
@@ -394,8 +377,6 @@ TABLES: dict[str, Table] = {
         ("8 capsules, 2 iterations", "capsnmt_8_capsules_2_iterations", "-", "pooling"),
         ("8 capsules, 3 iterations", "capsnmt_8_capsules", "-", "pooling"),
         ("8 capsules, 4 iterations", "capsnmt_8_capsules_4_iterations", "-", "pooling"),
-        swept="num_iterations",
-        lines="num_capsules",
     ),
     "gdr1": _table(
         "Zheng et al. 2019, Table 1: NIST Chinese-English",
@@ -492,18 +473,6 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim("without losses (Chinese-English)", "gdr1", "gdr"),
         Claim("in a recurrent model (Chinese-English)", "gdr1", "rnmt_gdr"),
     ),
-}
-
-
-# Li et al. 2019, Table 1: accuracies of probing tasks, of encoders trained on 100,000 sentences each
-PROBING_TASKS = ("SentLen", "WC", "TreeDepth", "TopConst", "BShift", "Tense", "SubjNum", "ObjNum", "SOMO", "CoordInv")
-PROBING: dict[str, dict[str, float]] = {
-    encoder: dict(zip(PROBING_TASKS, figures, strict=True))
-    for encoder, figures in {
-        "concat": (97.22, 97.92, 44.48, 84.44, 49.30, 84.20, 87.66, 82.94, 50.24, 68.77),
-        "simple_routing": (97.10, 98.85, 43.37, 86.15, 49.87, 88.22, 87.25, 85.07, 48.77, 69.12),
-        "em_routing": (96.26, 98.75, 47.72, 87.00, 51.82, 88.17, 89.97, 86.40, 51.55, 69.86),
-    }.items()
 }
 
 

@@ -1,6 +1,6 @@
-"""Write the tables of the report and of three pages, and the pictures, of all results in lab/results.
+"""Write the tables of the report and of three pages of all results in lab/results.
 
-    python -m lab.report                                       # lab/REPORT.md, three pages of docs, lab/pictures
+    python -m lab.report                                       # lab/REPORT.md and three pages of docs
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results
 
 What stands on a page between `<!-- NAME -->` and `<!-- end of NAME -->` is the section NAME, written anew each time;
@@ -8,7 +8,6 @@ write the texts around it there. The same results give the same pages.
 """
 
 import argparse
-import importlib.util
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,15 +16,13 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
-from hf_capsule_mt.extras import install_line
-from lab import capsule_variants, capsules_fairly, studies
+from lab import capsules_fairly, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
 from lab.replication import FROM_THE_START, PLANS
 from lab.replication import gains as planned_gains
 from lab.replication import table as plan_table
-from lab.table_pictures import draw_setting, draw_studies
 from lab.tables import SETTINGS, left_out, render_claims, render_table, worth_showing
 
 LAB = Path(__file__).resolve().parent
@@ -45,8 +42,6 @@ def parse_arguments() -> argparse.Namespace:
         default=DOCS / "does-it-help.md",
         help="the page to write, with its picture; the others go beside it",
     )
-    parser.add_argument("--pictures", type=Path, default=LAB / "pictures", help="the folder of pictures")
-    parser.add_argument("--no-pictures", action="store_true", help="write the pages alone")
     parser.add_argument(
         "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="first add these results to the studies"
     )
@@ -101,7 +96,6 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "plans": plans,
     "tables": tables,
     "effects": lambda records: effects_table(effects(records)),
-    "capsule_variants": capsule_variants.table,
     **studies.SECTIONS,
 }
 
@@ -120,13 +114,6 @@ def fill(page: Path, records: Records) -> str:
     return SECTION.sub(section, text)
 
 
-def draw(records: Records, folder: Path) -> None:
-    """Draw all pictures anew but that of a page."""
-    for setting in SETTINGS:
-        draw_setting(records.runs(setting), folder / setting)
-    draw_studies(records.named("studies"), folder)
-
-
 def main() -> None:
     arguments = parse_arguments()
     if not arguments.results.is_dir():
@@ -141,13 +128,6 @@ def main() -> None:
     picture = arguments.page.with_suffix(".svg")
     write_output(picture, draw_effects(effects(records)))
     print(f"Written to {picture}")
-    if arguments.no_pictures:
-        return
-    if importlib.util.find_spec("matplotlib") is None:
-        print("No pictures, which need matplotlib: " + install_line("analysis"))
-        return
-    draw(records, arguments.pictures)
-    print(f"Pictures in {arguments.pictures}")
 
 
 if __name__ == "__main__":

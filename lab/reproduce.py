@@ -4,7 +4,6 @@
     python -m lab.reproduce all --seeds 1 2 3 --budget 600
     python -m lab.reproduce headline --setting multi30k --data-dir data/multi30k-en-de --budget 120
     python -m lab.reproduce all --speeds                          # only the speeds, on a quiet machine
-    python -m lab.reproduce dou1 --against linear                 # trained rows against any other, with p
 
 Run it from the repository, then `python -m lab.report`. A row with a result is never computed again. A training that
 the budget or a signal stops resumes in the next call, and the same call in a second process shares the work.
@@ -50,7 +49,7 @@ from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from lab.given_translations import coverage_difference
-from lab.over_seeds import RunsOverSeeds
+from lab.over_seeds import bootstrap_over_seeds
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
 from lab.records import SPEEDS, Records
 from lab.tables import SETTINGS
@@ -87,12 +86,6 @@ def parse_arguments() -> argparse.Namespace:
         "--speeds", action="store_true", help="train nothing, but measure the speeds of the tables' models again"
     )
     parser.add_argument("--turns", type=positive, default=10, help="how often a speed is measured; the best counts")
-    parser.add_argument(
-        "--against",
-        choices=list(RUNS),
-        metavar="RUN",
-        help="only print how the tables' rows compare with this one, over all seeds that have translations",
-    )
     return parser.parse_args()
 
 
@@ -264,14 +257,14 @@ class Reproduction:
 
     def compare_over_seeds(self, name: str, seed: int) -> None:
         """Add to a result its comparison over all seeds up to its own, each against the baseline of its seed."""
-        over_seeds = RunsOverSeeds(self.records, self.file)
-        runs = over_seeds.runs[name]
-        result = runs[seed]
+        runs, translations = self.records.runs(self.file), self.records.translations(self.file)
+        result = runs[name][seed]
         for baseline, comparison in result["comparisons"].items():
-            seeds = [one for one in over_seeds.seeds_of_both(name, baseline) if one <= seed]
+            both = sorted(runs[name].keys() & runs.get(baseline, {}).keys())
+            seeds = [one for one in both if one <= seed and {(name, one), (baseline, one)} <= translations.keys()]
             if len(seeds) < 2:
                 continue
-            entries = [runs[one]["comparisons"].get(baseline) for one in seeds]
+            entries = [runs[name][one]["comparisons"].get(baseline) for one in seeds]
             difference = fmean(math.nan if entry is None else entry["difference"] for entry in entries)
             known = comparison.get("over_seeds", {})
             as_kept = known.get("seeds") == seeds and math.isclose(
@@ -279,26 +272,10 @@ class Reproduction:
             )  # of six digits
             if as_kept:
                 continue
-            difference, p_value = over_seeds.bootstrap(name, baseline, seeds, self.test_set[1])
+            ours, theirs = ([translations[run, one] for one in seeds] for run in (name, baseline))
+            difference, p_value = bootstrap_over_seeds(ours, theirs, [self.test_set[1]])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             self.records.keep(self.file, result)
-
-    def against(self, baseline: str) -> str:
-        """Return the runs of the tables against any other, as Markdown."""
-        wanted, over_seeds = self.wanted(), RunsOverSeeds(self.records, self.file)
-        table = ""
-        if any(over_seeds.seeds_of_both(name, baseline) for name in wanted if name != baseline):
-            names = tqdm(wanted, desc=f"Against {baseline}")
-            table = over_seeds.table(names, baseline, self.test_set[1])
-        if not table:
-            tables = " ".join(self.arguments.tables)
-            raise SystemExit(
-                f"lab.reproduce --against {baseline}: no row of {tables} has a seed in common with it in "
-                f"{self.records.archive(self.file)}, which has the translations of runs trained here only. Train "
-                f"{baseline} and the rows with the same seed into an empty folder (--runs, --seeds, --results "
-                "FOLDER), then give --against the same --results"
-            )
-        return table
 
     def measure_speeds(self, names: list[str]) -> None:
         """Time the untrained models of runs in turns, and keep the speeds of the setting.
@@ -412,11 +389,6 @@ def main() -> int:
     known = [*TABLES, "all"]
     if set(arguments.tables) - set(known) or not arguments.tables:
         raise SystemExit(f"lab.reproduce needs tables of {', '.join(known)}; got {arguments.tables}")
-    if arguments.against:
-        if not arguments.results.is_dir():
-            raise SystemExit(f"lab.reproduce --against: no such folder: {arguments.results}")
-        print(Reproduction(arguments).against(arguments.against), end="")
-        return 0
     failed = Reproduction(arguments).run()
     print("`python -m lab.report` writes the report.")
     if failed:

@@ -10,7 +10,6 @@ from lab.benchmark_tables import render_benchmark, render_campaign, render_lengt
 from lab.engine_speed import render_engines
 from lab.expected_length import cross_validated_markdown
 from lab.over_seeds import mean_and_spread
-from lab.probing import probing_table
 from lab.records import Records
 
 Record = Mapping[str, Any]
@@ -48,10 +47,6 @@ def word_omissions(records: Records) -> str:
         rows.append([f'`"{method}"`' if time else method, *cells, f"{time:.2f}" if time else ""])
     header = ["dropped words", "precision at recall 0.6", "own translations", "precision at recall 0.6", "time"]
     return markdown_table(["method", *header], rows)
-
-
-def probing(records: Records) -> str:
-    return probing_table(records.named("studies")["probing"]["results"])
 
 
 def alignment(records: Records) -> str:
@@ -167,7 +162,7 @@ def campaign(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
-        *(adequacy, word_omissions, probing, alignment, comparisons, quickstart),
+        *(adequacy, word_omissions, alignment, comparisons, quickstart),
         *(benchmarks, engines, engines_amx, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }

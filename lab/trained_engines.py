@@ -261,33 +261,3 @@ def _parts(cells: list[dict[str, Any]], sentences: int) -> str:
             row.append(f"{1000 * encode / sentences:.2f} + {1000 * (total - encode) / further:.3f}")
         rows.append(row)
     return markdown_table(["encoder, ms a sentence + decoder, ms a token", *_titles(cells)], rows)
-
-
-def draw_trained(result: dict[str, Any], path: Path) -> Path:
-    """Draw sentences a second by engine; a panel for each checkpoint, kind of ends and number of threads."""
-    from matplotlib import pyplot as plt
-
-    from hf_capsule_mt.analysis.pictures import save_picture
-
-    panels = [
-        (name, end, threads, [cell for cell in cells if (cell["ends"], cell["threads"]) == (end, threads)])
-        for name, cells in result["checkpoints"].items()
-        for end, threads in dict.fromkeys((cell["ends"], cell["threads"]) for cell in cells)
-    ]
-    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 3.2 * len(panels)), squeeze=False)
-    for axis, (name, end, threads, cells) in zip(axes[:, 0], panels, strict=True):
-        engines = list(cells[0]["engines"])
-        for number, engine in enumerate(engines):
-            speeds = [
-                result["sentences"] / cell["engines"][engine]["seconds"]["translate"]["median"] for cell in cells
-            ]
-            places = [place + 0.8 * (number - len(engines) / 2) / len(engines) for place in range(len(cells))]
-            axis.bar(places, speeds, width=0.8 / len(engines), label=engine, align="edge")
-        axis.set_xticks(range(len(cells)), _titles(cells))
-        axis.set_yscale("log")
-        axis.set_ylabel("sentences a second")
-        axis.set_title(f"{Path(name).name}, {end}, {threads} thread{'s' * (threads > 1)}")
-        axis.grid(alpha=0.3, axis="y")
-    axes[0, 0].legend(fontsize=7)
-    figure.tight_layout()
-    return save_picture(figure, path)

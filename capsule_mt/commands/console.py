@@ -9,10 +9,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
 CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
 CODE_OF_SIGINT = 130
+CODE_OF_USAGE = 2
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -25,6 +27,16 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
         return f"{text} (default: {shown.replace('%', '%%')})"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Shows defaults, and an error on one line, without the usage of all options in front."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=HelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(CODE_OF_USAGE, f"{self.prog}: error: {message}\n`{self.prog} --help` lists the arguments.\n")
 
 
 def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | None] | None = None) -> None:

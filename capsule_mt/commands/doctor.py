@@ -5,7 +5,6 @@
 Paste the output into a bug report.
 """
 
-import argparse
 import importlib
 import os
 import platform
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from capsule_mt import __version__
 from capsule_mt.commands import further_commands
-from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.commands.console import CommandParser
 
 PACKAGES = (
     "tokenizers",
@@ -63,7 +62,7 @@ def native_engine() -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter).parse_args()
+    CommandParser(description=__doc__).parse_args()
     name, flags = processor()
     lines = [
         ("capsule-mt", __version__),

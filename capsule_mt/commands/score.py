@@ -19,7 +19,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import HelpFormatter, add_languages, check_streams, positive, resumable
+from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
 from capsule_mt.commands.loading import add_model, load_translator
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.results import METHODS, CoverageOptions
@@ -38,7 +38,7 @@ Pair = tuple[str, str]
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     add_model(parser)
     parser.add_argument("--sources", type=Path, help="the sources, one on a line, also as .gz")
     parser.add_argument("--translations", type=Path, help="a translation of each, line by line")

@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter, at_least, positive
+from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
 
 API_KEY = "CAPSULE_API_KEY"
@@ -38,7 +38,7 @@ def port_number(text: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument(
         "checkpoints",
         nargs="+",

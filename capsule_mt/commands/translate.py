@@ -4,12 +4,16 @@
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
     capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
+    capsule-mt translate MODEL film.srt --output film.de.srt --coverage film.tsv       # cues to be reviewed
     RANK=5 WORLD_SIZE=40 capsule-mt translate MODEL --input text.en --output text.de   # the sixth of 40 jobs
 
 With transformers (hf-capsule-mt), also any of its models, on GPUs, and several models together:
 
     capsule-mt translate MODEL_A MODEL_B --input text.en --output text.de
     accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
+
+A file of a known format is written as one of its kind: .html, .srt, .vtt, .po, .xliff, .md, .docx, and .tsv or .csv
+with --column. Any other file is text, of which each line is translated.
 
 With --output, the same command again resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its
 sentences are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the
@@ -21,16 +25,20 @@ torchrun and accelerate set them, translates every WORLD_SIZE-th window. The las
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from capsule_mt.commands.console import HelpFormatter, add_languages, at_least, check_streams, positive, resumable
+from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
+from capsule_mt.commands.files import UnitFormat, add_files, read_file, report, take_file, translated_of
 from capsule_mt.commands.loading import add_model, load_translator
 from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
+from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.keeping import KEPT
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
@@ -46,11 +54,12 @@ SEARCH = ("num_beams", "max_new_tokens", "length_penalty", "no_repeat_ngram_size
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     add_model(parser, nargs="+")
     files = parser.add_argument_group("files")
-    files.add_argument("--input", type=Path, help="UTF-8 text, a text on a line, also as .gz (default: stdin)")
+    files.add_argument("--input", type=Path, help="the file, also as .gz; also right after the model (default: stdin)")
     files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
+    add_files(files)
     files.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
     files.add_argument("--strict", action="store_true", help="stop at the first line that cannot be translated")
     files.add_argument("--n-best", type=positive, default=1, metavar="N", help="as number ||| text ||| score")
@@ -119,7 +128,8 @@ def parse_arguments() -> argparse.Namespace:
         "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with so many beams"
     )
     coverage.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave out")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # options may stand between the model and the file
+    take_file(arguments, parser)
     if arguments.output is not None and arguments.output.suffix == ".gz":
         parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
     if arguments.n_best > (arguments.num_beams or 1):
@@ -198,10 +208,13 @@ def prefixed(line: str) -> str:
     return PrefixedText(text, prefixes[0]) if prefixes else text
 
 
-def input_windows(arguments: argparse.Namespace) -> Iterator[Window]:
+def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Iterator[Window]:
+    if parsed is not None:
+        yield from windows_of((unit.text for unit in parsed.units), arguments.window)
+        return
     stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
     with stream:
-        yield from windows_of(decode_lines(stream, arguments.input or "stdin"), arguments.window)
+        yield from windows_of(decode_lines(stream, arguments.input or "stdin", arguments.encoding), arguments.window)
 
 
 def count_lines(path: Path | None) -> int | None:
@@ -250,8 +263,10 @@ def write_speed(arguments: argparse.Namespace, backend: str, num_beams: int, sen
     write_output(arguments.speed_result, json.dumps(speed, indent=2) + "\n")
 
 
-def join_parts(output: WindowedOutput, share: Share) -> dict[int, str]:
-    """Join the parts if all are there; return why lines failed, by their number.
+def join_parts(
+    output: WindowedOutput, share: Share, convert: Callable[[bytes], bytes] | None = None
+) -> dict[int, str]:
+    """Join the parts if all are there; return why lines failed, by their number. `convert` as in `finish`.
 
     Where other processes have something left to do, say so on stderr: the last one joins the parts.
     """
@@ -264,7 +279,7 @@ def join_parts(output: WindowedOutput, share: Share) -> dict[int, str]:
                 if share.rank > 0 and not is_stream(path):  # process 0 holds the locks from the start
                     stack.enter_context(lock_output(path, wait=True))
         if share.of == 1 or output.count_done() == total:
-            return output.finish()
+            return output.finish(convert)
     state = "joined by another process"
     if output.folder.exists():
         state = f"{output.count_done()} of {total} windows are there, the last process joins them"
@@ -272,7 +287,9 @@ def join_parts(output: WindowedOutput, share: Share) -> dict[int, str]:
     return {}
 
 
-def described(arguments: argparse.Namespace, options: TranslationOptions, form: LineFormat) -> dict[str, Any]:
+def described(
+    arguments: argparse.Namespace, options: TranslationOptions, form: LineFormat | UnitFormat
+) -> dict[str, Any]:
     """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
     from capsule_mt.text.digests import checkpoint_digests, file_digest
 
@@ -285,8 +302,8 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
     names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
     coverage = None if options.coverage is None else vars(options.coverage)
     languages = {name: getattr(arguments, name) for name in ("src_lang", "tgt_lang")}
-    own = {name: getattr(arguments, name) for name in names}
-    return {**options.generate_kwargs, **digests, **own, **languages, "coverage_options": coverage, **form._asdict()}
+    own = {name: getattr(arguments, name) for name in (*names, "format", "column", "encoding")}
+    return {**options.generate_kwargs, **digests, **own, **languages, "coverage_options": coverage, **form.described()}
 
 
 def main() -> int:
@@ -294,6 +311,9 @@ def main() -> int:
     share = Share.from_environment()
     check_files(arguments, share)
     options = options_of(arguments)
+    parsed = read_file(arguments)
+    if parsed is not None:
+        options = replace(options, keep=[kind for kind in KEPT if kind in (*options.keep, *parsed.keep)])
     files = [path for path in (arguments.output, arguments.coverage) if path is not None]
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
@@ -305,25 +325,44 @@ def main() -> int:
 
                 stack.enter_context(lock_output(path))
         translator = load_translator(arguments)
-        form = LineFormat(arguments.n_best, arguments.coverage.suffix[1:] if arguments.coverage else None)
+        ending = arguments.coverage.suffix[1:] if arguments.coverage else None
+        places = None if parsed is None else [unit.place for unit in parsed.units]
+        form = LineFormat(arguments.n_best, ending) if places is None else UnitFormat(places, ending)
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
             texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines
             return [records_of(found) for found in translator.translate(texts, options)]
 
-        lines = WindowLines(translate, form.columns, f"{arguments.input or 'stdin'}, line", arguments.strict)
+        lines = WindowLines(
+            translate,
+            form.columns,
+            f"{arguments.input or 'stdin'}{', line' if places is None else ','}",
+            arguments.strict,
+            places=places,
+        )
         output = None
         if resumes:
             settings = described(arguments, options, form)
             output = WindowedOutput(files, settings, arguments.restart, is_main=share.rank == 0)
-        streams = [] if arguments.output else [sys.stdout.buffer]
+
+        def convert(kept: bytes) -> bytes:
+            """Return the file of what `UnitFormat` has kept."""
+            assert parsed is not None
+            translations = translated_of(kept)
+            report(parsed, translations, arguments.coverage)
+            return parsed.write(translations)
+
+        streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in files]
+        kept = io.BytesIO()
+        columns = streams if parsed is None else [kept, *streams[1:]]
         shown = None if share.rank == 0 else False
-        progress = stack.enter_context(Progress(count_lines(arguments.input), "lines", shown))
+        total = count_lines(arguments.input) if parsed is None else len(parsed.units)
+        progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
         translated, started = 0, time.perf_counter()
-        for window in input_windows(arguments):
+        for window in input_windows(arguments, parsed):
             if output is None:
-                for stream, column in zip(streams, lines(window.first_line, window.lines)[0], strict=True):
+                for stream, column in zip(columns, lines(window.first_line, window.lines)[0], strict=True):
                     stream.write("".join(f"{line}\n" for line in column).encode())
                     stream.flush()
                 translated += len(window.lines)
@@ -335,12 +374,17 @@ def main() -> int:
             progress.update(len(window.lines))
         seconds = time.perf_counter() - started
         if output is not None:
-            joined = join_parts(output, share)
+            joined = join_parts(output, share, None if parsed is None else convert)
             lines.report(joined)
             lines.failures = joined  # a process that does not join exits with 0: torchrun would end the others
+        elif parsed is not None:
+            streams[0].write(convert(kept.getvalue()))
         if arguments.speed_result is not None and share.rank == 0:
             beams = arguments.num_beams or translator.loaded.generation.get("num_beams") or 1
             write_speed(arguments, translator.backend, beams, translated, seconds)
     if lines.failures:
-        print(f"{len(lines.failures)} lines could not be translated: they are empty in the output", file=sys.stderr)
+        left = "lines could not be translated: they are empty in the output"
+        if parsed is not None:
+            left = "texts could not be translated: they are as they were in the output"
+        print(f"{len(lines.failures)} {left}", file=sys.stderr)
     return CODE_OF_FAILED_LINES if lines.failures else 0

@@ -24,7 +24,8 @@ class EngineDecoder:
             for place, ids in enumerate(answer.tokens):
                 received = None if answer.received is None else answer.received[place]
                 guided = None if answer.guided is None else GuidedReading(*answer.guided[place])
-                hypotheses.append(Hypothesis(ids, answer.log_probs[place], len(ids) >= limit, received, guided))
+                was_cut = len(ids) >= limit or (self.end >= 0 and ids[-1] != self.end)
+                hypotheses.append(Hypothesis(ids, answer.log_probs[place], was_cut, received, guided))
             found.append(hypotheses)
         return found
 

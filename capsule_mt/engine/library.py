@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import DTYPES, Address, Codes, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
+from capsule_mt.engine.stopping import StoppedError, run_all, stoppable
 
-VERSION = 8
+VERSION = 9
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -26,10 +27,11 @@ EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
-    least_tokens, no_repeat_ngram, start_token, end_token, pad_token: i; length_penalty: f; early_stopping: h;
+    least_tokens, no_repeat_ngram, renormalizes, start_token, end_token, pad_token: i;
+    length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
-    tokens, found_lengths, scores, log_probs, first_logits, received, guided: p
+    tokens, found_lengths, scores, log_probs, first_logits, received, guided, stop: p
 """
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
@@ -72,6 +74,7 @@ def load_library() -> ctypes.CDLL:
         "engine_tier": (text, [text]),
         "engine_product": (None, [pointer, pointer, pointer, number, number, number]),
         "engine_widen": (None, [pointer, small, pointer, number]),
+        "engine_widen_codes": (None, [pointer, pointer, pointer, number, number]),
         "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
@@ -79,7 +82,7 @@ def load_library() -> ctypes.CDLL:
         "engine_pack": (small, [pointer, small, number, number, pointer, small, pointer, pointer, small]),
         "engine_add_vector": (small, [pointer, pointer, number, small]),
         "engine_add_table": (small, [pointer, pointer, number, number, small, pointer]),
-        "engine_add_positions": (small, [pointer, number, number]),
+        "engine_add_positions": (small, [pointer, number, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
         "engine_translate": (small, [pointer, pointer]),
@@ -139,12 +142,21 @@ def address_of(tensor: Tensor) -> int:
     return address
 
 
-def widened(tensor: Tensor) -> Tensor:
-    """Return a tensor in F32."""
+def widened(tensor: Tensor | Codes) -> Tensor:
+    """Return a tensor in F32; of codes, the numbers that they stand for.
+
+    Rounding these again, a row of which has a code of 127 or -127, gives the same codes and the same largest
+    magnitude, bit for bit.
+    """
+    if isinstance(tensor, Codes):
+        codes, largest = tensor
+        found = Tensor(bytearray(4 * codes.size), "F32", codes.shape)
+        places = address_of(codes), address_of(largest), address_of(found)
+        load_library().engine_widen_codes(*places, codes.shape[0], codes.size // codes.shape[0])
+        return found
     if tensor.dtype == "F32":
         return tensor
-    values = bytearray(4 * tensor.size)
-    found = Tensor(values, "F32", tensor.shape)
+    found = Tensor(bytearray(4 * tensor.size), "F32", tensor.shape)
     load_library().engine_widen(address_of(tensor), TYPES[tensor.dtype], address_of(found), tensor.size)
     return found
 
@@ -207,7 +219,8 @@ class Engine:
         self._library = load_library()
         self.tier = native_tier(tier)
         self.num_threads = num_threads or default_threads()
-        self.vocabulary, self.head_shape = program.vocabulary, program.head_shape
+        self.vocabulary, self.embeddings = program.vocabulary, program.embeddings
+        self.head_shape = program.head_shape
         self.follows_past_and_future = program.follows_past_and_future
         self.longest_source, self.longest_target = program.longest_source, program.longest_target
         self._model = self._library.engine_new(self.tier.encode(), program.vocabulary, program.num_caches)
@@ -244,7 +257,7 @@ class Engine:
         """Add a vector, or a table with rows of this width."""
         if isinstance(vector, Positions):
             count = vector.count // vector.width
-            self._check(self._library.engine_add_positions(self._model, count, vector.width))
+            self._check(self._library.engine_add_positions(self._model, count, vector.width, vector.span))
             return
         values, largest = _with_largest(vector.read())
         if values.size != vector.count:
@@ -299,10 +312,10 @@ class Engine:
         parts = min(self.num_threads, len(sources))
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
 
-        def search(rows: list[int], threads: int) -> list[Found]:
-            return self._search([sources[row] for row in rows], rows, options, special, first_logits, threads)
+        def search(rows: list[int], shared: dict[str, Any]) -> list[Found]:
+            return self._search([sources[row] for row in rows], rows, options, special, first_logits, shared)
 
-        return self._in_parts([by_length[number::parts] for number in range(parts)], search)
+        return self._in_parts([by_length[number::parts] for number in range(parts)], search, options.max_time)
 
     def force(
         self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings, *, start: int, end: int, pad: int
@@ -324,33 +337,34 @@ class Engine:
             parts[-1].append(row)
             size += longer
 
-        def force(rows: list[int], threads: int) -> list[Scored]:
+        def force(rows: list[int], shared: dict[str, Any]) -> list[Scored]:
             pairs = [sources[row] for row in rows], [targets[row] for row in rows]
-            return self._force(*pairs, readings, special, threads)
+            return self._force(*pairs, readings, special, shared)
 
         return self._in_parts(parts, force)
 
-    def _in_parts(self, parts: list[list[int]], run: Callable[[list[int], int], list[Any]]) -> list[Any]:
+    def _in_parts(
+        self,
+        parts: list[list[int]],
+        run: Callable[[list[int], dict[str, Any]], list[Any]],
+        seconds: float | None = None,
+    ) -> list[Any]:
         """Run parts, which are rows of a batch, on all threads; return what they give for each row, in order.
 
-        Where there are fewer parts than threads, several share the products of one.
+        Where there are fewer parts than threads, several share the products of one. After `seconds` all finish.
         """
         found: list[Any] = [None] * sum(map(len, parts))
         workers = min(self.num_threads, len(parts))
 
-        def work(number: int) -> None:
-            threads = len(range(number, self.num_threads, workers))
-            for rows in parts[number::workers]:
-                for row, one in zip(rows, run(rows, threads), strict=True):
-                    found[row] = one
+        with stoppable() as flag:
 
-        if workers == 1:
-            work(0)
-        elif workers > 1:
-            from concurrent.futures import ThreadPoolExecutor
+            def work(number: int) -> None:
+                shared = {"num_threads": len(range(number, self.num_threads, workers)), "stop": flag.buffer_info()[0]}
+                for rows in parts[number::workers]:
+                    for row, one in zip(rows, run(rows, shared), strict=True):
+                        found[row] = one
 
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(work, range(workers)))
+            run_all(work, workers, flag, seconds)
         return found
 
     def _force(
@@ -359,49 +373,31 @@ class Engine:
         targets: Sequence[Ids],
         readings: Readings,
         special: dict[str, int],
-        threads: int,
+        shared: dict[str, Any],
     ) -> list[Scored]:
         """Score these targets in one call."""
-        number, head = len(sources), readings.head or (-1, -1)
-        lengths, target_lengths = array("q", map(len, sources)), array("q", map(len, targets))
-        words, tokens = array("q", chain.from_iterable(sources)), array("q", chain.from_iterable(targets))
-        longest_source = max(lengths)
+        lengths, tokens = array("q", map(len, targets)), array("q", chain.from_iterable(targets))
         log_probs = _empty("f", len(tokens))
-        received = None if readings.head is None else _empty("f", len(tokens) * longest_source)
-        guided = _empty("f", number * 4 * longest_source) if readings.guided else None
-        request = Request(
-            num_sources=number,
-            words=_at(words),
-            lengths=_at(lengths),
-            limits=_at(target_lengths),
-            num_beams=1,
-            num_returned=1,
-            longest=max(target_lengths),
-            longest_source=longest_source,
-            layer=head[0],
-            head=head[1],
-            num_threads=threads,
-            targets=_at(tokens),
-            target_lengths=_at(target_lengths),
-            target_log_probs=_at(log_probs),
-            received=_at(received),
-            guided=_at(guided),
-            **special,
-        )
-        self._check(self._library.engine_translate(self._model, ctypes.byref(request)))
+        arrays: dict[str, array[Any] | None] = {
+            "limits": lengths,
+            "targets": tokens,
+            "target_lengths": lengths,
+            "target_log_probs": log_probs,
+        }
+        numbers = {**special, "longest": max(lengths), "num_beams": 1, "num_returned": 1, **shared}
+        of_tokens = [source for source, length in enumerate(lengths) for _ in range(length)]
+        received, guided = self._call(sources, arrays, numbers, readings, of_tokens, range(len(sources)))
         found, first = [], 0
-        for source, (length, steps) in enumerate(zip(lengths, target_lengths, strict=True)):
-            rows = range(first, first + steps)
+        for source, length in enumerate(lengths):
+            own = slice(first, first + length)
             found.append(
                 Scored(
-                    list(log_probs[first : first + steps]),
-                    None if received is None else [_row(received, row, longest_source, length) for row in rows],
-                    None
-                    if guided is None
-                    else [_row(guided, 4 * source + part, longest_source, length) for part in range(4)],
+                    list(log_probs[own]),
+                    None if received is None else received[own],
+                    None if guided is None else guided[source],
                 )
             )
-            first += steps
+            first += length
         return found
 
     def _search(
@@ -411,97 +407,115 @@ class Engine:
         options: SearchOptions,
         special: dict[str, int],
         first_logits: bool,
-        threads: int,
+        shared: dict[str, Any],
     ) -> list[Found]:
         """Search for these sources, which are these rows of those of the options, in one call."""
-        number, returned, readings = len(sources), options.num_return_sequences, options.readings
-        lengths = array("q", map(len, sources))
+        number, returned = len(sources), options.num_return_sequences
         limits = array("q", [options.limits[row] for row in rows])
-        longest, longest_source = max(limits), max(lengths)
-        words = array("q", chain.from_iterable(sources))
-        forced = array("i", [options.forces_end[row] for row in rows] if options.forces_end else [0] * number)
-        suppressed = array("i", options.suppress_tokens)
-        tokens, found_lengths = _empty("q", number * returned * longest), _empty("q", number * returned)
+        longest = max(limits)
+        tokens, lengths = _empty("q", number * returned * longest), _empty("q", number * returned)
         scores, log_probs = _empty("f", number * returned), _empty("f", number * returned)
-        head = None if readings is None else readings.head
-        received = None if head is None else _empty("f", number * returned * longest_source)
-        guided = None
-        if readings is not None and readings.guided:
-            guided = _empty("f", number * returned * 4 * longest_source)
         logits = _empty("f", number * self.vocabulary) if first_logits else None
-        prefixes = prefix_lengths = None
+        arrays: dict[str, array[Any] | None] = {
+            "limits": limits,
+            "forced": array("i", [options.forces_end[row] for row in rows] if options.forces_end else [0] * number),
+            "suppressed": array("i", options.suppress_tokens),
+            "tokens": tokens,
+            "found_lengths": lengths,
+            "scores": scores,
+            "log_probs": log_probs,
+            "first_logits": logits,
+        }
         if options.prefixes:
-            prefixes = array("q", chain.from_iterable(options.prefixes[row] for row in rows))
-            prefix_lengths = array("q", [len(options.prefixes[row]) for row in rows])
-        candidates = list_lengths = places = None
+            arrays["prefixes"] = array("q", chain.from_iterable(options.prefixes[row] for row in rows))
+            arrays["prefix_lengths"] = array("q", [len(options.prefixes[row]) for row in rows])
+        candidates: Sequence[int] = ()
         if options.shortlist is not None:
             further = [special["end_token"]] if special["end_token"] >= 0 else []
             own = [options.prefixes[row] if options.prefixes else () for row in rows]
             pairs = zip(sources, own, strict=True)
             lists = [options.shortlist.of_source(source, *further, *prefix) for source, prefix in pairs]
-            candidates = array("i", sorted(set(chain.from_iterable(lists))))
+            candidates = sorted(set(chain.from_iterable(lists)))
             place = {token: place for place, token in enumerate(candidates)}
-            list_lengths = array("q", map(len, lists))
-            places = array("i", [place[token] for tokens in lists for token in tokens])
-        request = Request(
-            num_sources=number,
-            words=_at(words),
-            lengths=_at(lengths),
-            limits=_at(limits),
-            forced=_at(forced),
-            suppressed=_at(suppressed),
-            num_suppressed=len(suppressed),
-            num_beams=options.num_beams,
-            num_returned=returned,
-            least_tokens=options.min_new_tokens,
-            no_repeat_ngram=options.no_repeat_ngram_size,
-            length_penalty=options.length_penalty,
-            early_stopping=EARLY_STOPPING[options.early_stopping],
-            longest=longest,
-            longest_source=longest_source,
-            layer=-1 if head is None else head[0],
-            head=-1 if head is None else head[1],
-            num_threads=threads,
-            candidates=_at(candidates),
-            num_candidates=0 if candidates is None else len(candidates),
-            list_lengths=_at(list_lengths),
-            list_places=_at(places),
-            prefixes=_at(prefixes),
-            prefix_lengths=_at(prefix_lengths),
-            tokens=_at(tokens),
-            found_lengths=_at(found_lengths),
-            scores=_at(scores),
-            log_probs=_at(log_probs),
-            first_logits=_at(logits),
-            received=_at(received),
-            guided=_at(guided),
+            arrays["candidates"] = array("i", candidates)
+            arrays["list_lengths"] = array("q", map(len, lists))
+            arrays["list_places"] = array("i", [place[token] for tokens in lists for token in tokens])
+        numbers = {
             **special,
-        )
-        self._check(self._library.engine_translate(self._model, ctypes.byref(request)))
+            "num_suppressed": len(options.suppress_tokens),
+            "num_beams": options.num_beams,
+            "num_returned": returned,
+            "least_tokens": options.min_new_tokens,
+            "renormalizes": int(options.renormalize_logits),
+            "no_repeat_ngram": options.no_repeat_ngram_size,
+            "length_penalty": options.length_penalty,
+            "early_stopping": EARLY_STOPPING[options.early_stopping],
+            "longest": longest,
+            **shared,
+            "num_candidates": len(candidates),
+        }
+        of_rows = [source for source in range(number) for _ in range(returned)]
+        received, guided = self._call(sources, arrays, numbers, options.readings, of_rows, of_rows)
         found = []
         for source in range(number):
-            entries = [
-                place for place in range(source * returned, (source + 1) * returned) if found_lengths[place] > 0
-            ]
-            length = lengths[source]
+            places = [place for place in range(source * returned, (source + 1) * returned) if lengths[place] > 0]
             found.append(
                 Found(
-                    [list(tokens[place * longest : place * longest + found_lengths[place]]) for place in entries],
-                    [scores[place] for place in entries],
-                    [log_probs[place] for place in entries],
-                    None if received is None else [_row(received, place, longest_source, length) for place in entries],
-                    None
-                    if guided is None
-                    else [[_row(guided, 4 * p + part, longest_source, length) for part in range(4)] for p in entries],
+                    [list(tokens[place * longest : place * longest + lengths[place]]) for place in places],
+                    [scores[place] for place in places],
+                    [log_probs[place] for place in places],
+                    None if received is None else [received[place] for place in places],
+                    None if guided is None else [guided[place] for place in places],
                     None if logits is None else logits[source * self.vocabulary : (source + 1) * self.vocabulary],
                 )
             )
         return found
 
+    def _call(
+        self,
+        sources: Sequence[Ids],
+        arrays: "dict[str, array[Any] | None]",
+        numbers: dict[str, Any],
+        readings: Readings | None,
+        of_received: Sequence[int],
+        of_guided: Sequence[int],
+    ) -> tuple[list[list[float]] | None, list[list[list[float]]] | None]:
+        """Translate or score; return what was received and guided, a row for each of these sources.
+
+        The arrays and numbers are fields of the request, and get its results.
+        """
+        lengths, words = array("q", map(len, sources)), array("q", chain.from_iterable(sources))
+        width, layer, head = max(lengths), -1, -1
+        received = guided = None
+        if readings is not None and readings.head is not None:
+            layer, head = readings.head
+            received = _empty("f", len(of_received) * width)
+        if readings is not None and readings.guided:
+            guided = _empty("f", len(of_guided) * 4 * width)
+        arrays |= {"words": words, "lengths": lengths, "received": received, "guided": guided}
+        request = Request(num_sources=len(sources), longest_source=width, layer=layer, head=head, **numbers)
+        for name, values in arrays.items():
+            if values is not None:
+                setattr(request, name, values.buffer_info()[0])
+        self._check(self._library.engine_translate(self._model, ctypes.byref(request)))
+        return (
+            None
+            if received is None
+            else [_row(received, row, width, lengths[source]) for row, source in enumerate(of_received)],
+            None
+            if guided is None
+            else [
+                [_row(guided, 4 * row + part, width, lengths[source]) for part in range(4)]
+                for row, source in enumerate(of_guided)
+            ],
+        )
+
     def _check(self, number: int) -> int:
         """Return a number that the engine gave, or raise what it means."""
         if number == -1:
             raise MemoryError("no memory for the native engine")
+        if number == -3:
+            raise StoppedError
         if number < 0:
             raise ValueError(f"the native engine refused: {self._library.engine_error().decode()}")
         return number
@@ -517,10 +531,6 @@ def _packed(operations: list[Operation]) -> bytes:
 
 def _empty(kind: str, count: int) -> "array[Any]":
     return array(kind, bytes(count * struct.calcsize(kind)))
-
-
-def _at(values: "array[Any] | None") -> int | None:
-    return None if values is None else values.buffer_info()[0]
 
 
 def _row(values: "array[float]", row: int, width: int, count: int) -> list[float]:

@@ -78,10 +78,14 @@ class Vector:
 
 
 class Positions:
-    """The sinusoids of Marian for `count` positions: sines in the first half of the width, then cosines."""
+    """The sinusoids of Marian for `count` positions: sines in the first half of the width, then cosines.
 
-    def __init__(self, count: int, width: int) -> None:
-        self.count, self.width = count * width, width
+    span: number k of either has the frequency 10000^(-2 k / span). transformers has the width, which is the default;
+    Marian the width without two.
+    """
+
+    def __init__(self, count: int, width: int, span: int | None = None) -> None:
+        self.count, self.width, self.span = count * width, width, width if span is None else span
 
 
 class Slot(NamedTuple):

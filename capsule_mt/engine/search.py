@@ -31,6 +31,7 @@ class SearchOptions:
     forces_end: for each source, whether the end token is forced at its limit; empty for none.
     prefixes: for each source, what its translations begin with; empty for none.
     shortlist: write only these tokens.
+    max_time: after so many seconds, end with the translations found so far.
     scores: whether `Hypothesis.score` is needed, which costs transformers one more pass.
     readings: what to read while searching.
     further: options of `generate()` that only transformers knows.
@@ -43,10 +44,12 @@ class SearchOptions:
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     no_repeat_ngram_size: int = 0
+    renormalize_logits: bool = False
     min_new_tokens: int = 0
     suppress_tokens: Ids = ()
     prefixes: Sequence[Ids] = ()
     shortlist: Candidates | None = None
+    max_time: float | None = None
     scores: bool = True
     readings: Readings | None = None
     further: Mapping[str, object] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class Hypothesis:
 
     ids: the tokens after the start token, with the end token where it came.
     score: the mean log-probability of a token.
-    was_cut: whether it reached its limit.
+    was_cut: whether it reached a limit, of its length or of time.
     received: the most attention that each source token [S] receives in any step, the end token's included.
     """
 

@@ -8,10 +8,11 @@ from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.int8 import INT8_FILE, Int8File
+from capsule_mt.models.marian_tokenizer import SOURCE_FILE, MarianTokenizer
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.tokenizer import FileTokenizer
+from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
@@ -48,7 +49,7 @@ def load_model(
     if not isinstance(calibration, dict):
         raise CheckpointError(f"{config_file}: `coverage_calibration` must be an object, got {calibration!r}")
     program, _ = write_program(config, weights_in(folder), config_file)
-    tokenizer = FileTokenizer(folder)
+    tokenizer = tokenizer_in(folder)
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
     listed = None
@@ -71,6 +72,13 @@ def load_model(
         head_shape=program.head_shape,
         shortlist=listed,
     )
+
+
+def tokenizer_in(folder: str) -> FileTokenizer | MarianTokenizer:
+    """Return the tokenizer in a folder: tokenizer.json, or the SentencePiece models of a stock Marian checkpoint."""
+    if os.path.exists(os.path.join(folder, SOURCE_FILE)) and not os.path.exists(os.path.join(folder, TOKENIZER_FILE)):
+        return MarianTokenizer(folder)
+    return FileTokenizer(folder)
 
 
 def weights_in(folder: str) -> Weights:
@@ -114,7 +122,7 @@ def _tokens(
     return start, -1 if end is None else end, max(end or 0, 0) if pad is None else pad, at_end
 
 
-def _check_tokenizer(folder: str, tokenizer: FileTokenizer, sizes: tuple[int, int]) -> None:
+def _check_tokenizer(folder: str, tokenizer: FileTokenizer | MarianTokenizer, sizes: tuple[int, int]) -> None:
     """Refuse a tokenizer that has other tokens than the vocabularies of the model."""
     for side, size, tokens in zip(("source", "target"), sizes, tokenizer.vocabulary_sizes, strict=True):
         padded = (-(-tokens // multiple) * multiple for multiple in PADDED_TO)

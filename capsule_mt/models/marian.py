@@ -27,8 +27,15 @@ def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts
 class _Marian:
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self.settings, self.parts = settings, parts
-        settings.choice("decoder_self", "attention", ("attention",))
-        self.width = settings.number("d_model", 1024)
+        decoder_self = settings.choice("decoder_self", "attention", DECODER_SELVES)
+        self.look_back = DECODER_SELVES[decoder_self]
+        if decoder_self == "ssru" and self._routes_heads("decoder_self"):
+            raise UnsupportedModelError(
+                "`head_aggregation` on \"decoder_self\" has no heads with `decoder_self` 'ssru': leave it out of "
+                "`head_aggregation_sites`"
+            )
+        is_marian = settings.flag("marian_positions", False)
+        self.width = settings.number("d_model", 1024, least=4 if is_marian else 1)
         self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
         self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
         longest = settings.number("max_position_embeddings", 1024, most=2**24)
@@ -37,12 +44,12 @@ class _Marian:
         targets = vocabulary if is_shared else settings.number("decoder_vocab_size", vocabulary)
         self.program = Program(vocabulary=targets, embeddings=vocabulary)
         self.program.longest_source = self.program.longest_target = longest
-        self.positions = Positions(longest, self.width)
+        self.positions = Positions(longest, self.width, self.width - 2 if is_marian else None)
         self.writers = Writers.of(parts, self.program)
         encoder, decoder, head = TIED[1:]
         others = TIED if is_shared else ()
-        source_table = parts.vector(parts.tied(encoder, *others), vocabulary, self.width)
-        target_table = parts.vector(parts.tied(decoder, *others or (head,)), targets, self.width)
+        source_table = parts.table(parts.tied(encoder, *others), vocabulary, self.width)
+        target_table = parts.table(parts.tied(decoder, *others or (head,)), targets, self.width)
 
         words, _, step, _ = self.writers
         hidden = self._embed(words, source_table, "encoder")
@@ -91,9 +98,7 @@ class _Marian:
     def _decoder_layer(self, below: int, number: int, memory: int) -> int:
         step, layer, heads = self.writers.step, f"model.decoder.layers.{number}", self._heads("decoder")
         hidden = step.copy(below)
-        joined = step.apply(hidden, *(f"{layer}.self_attn.{one}_proj" for one in "qkv"), outputs=self.width)
-        attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=number)
-        self._project_heads(step, hidden, attended, f"{layer}.self_attn", "decoder_self", number)
+        self.look_back(self, hidden, layer, number)
         attended = step.run(
             "ATTEND_SOURCE",
             step.new(self.width),
@@ -107,6 +112,21 @@ class _Marian:
         self._project_heads(step, hidden, attended, f"{layer}.encoder_attn", "cross", number)
         return self._feed_forward(step, hidden, layer, "decoder")
 
+    def _attend_past(self, hidden: int, layer: str, number: int) -> None:
+        step, heads = self.writers.step, self._heads("decoder")
+        joined = step.apply(hidden, *(f"{layer}.self_attn.{one}_proj" for one in "qkv"), outputs=self.width)
+        attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=number)
+        self._project_heads(step, hidden, attended, f"{layer}.self_attn", "decoder_self", number)
+
+    def _recur(self, hidden: int, layer: str, number: int) -> None:
+        """Kim et al. 2019: a recurrent unit in the place of self-attention."""
+        _, _, step, states = self.writers
+        forget = self.parts.linear(f"{layer}.self_attn.forget_gate", self.width, self.width)
+        fresh = self.parts.linear(f"{layer}.self_attn.input_map", self.width, self.width, bias=False)
+        gates = step.linear(hidden, forget, fresh)
+        output = step.run("SSRU", step.new(self.width), gates=gates, state=states.new(self.width))
+        step.normalise(hidden, output, f"{layer}.self_attn_layer_norm")
+
     def _feed_forward(self, writer: Rows, hidden: int, layer: str, side: str) -> int:
         width = self.settings.number(f"{side}_ffn_dim", 4096)
         inner = writer.apply(hidden, f"{layer}.fc1", outputs=width, activation=self.activation)
@@ -115,13 +135,17 @@ class _Marian:
 
     def _project_heads(self, writer: Rows, hidden: int, attended: int, attention: str, site: str, number: int) -> None:
         """Add the heads of an attention, mapped by W^O or routed, to the residual stream."""
-        method = self.settings.choice("head_aggregation", "concat", HEAD_AGGREGATIONS)
-        sites, layers = self.settings["head_aggregation_sites"], self.settings["head_aggregation_layers"]
-        is_routed = site in (["encoder_self"] if sites is None else sites) and (layers is None or number in layers)
-        aggregate = HEAD_AGGREGATIONS[method if is_routed else "concat"]
+        layers = self.settings["head_aggregation_layers"]
+        is_routed = self._routes_heads(site) and (layers is None or number in layers)
+        aggregate = HEAD_AGGREGATIONS[self.settings["head_aggregation"] if is_routed else "concat"]
         writer.normalise(
             hidden, aggregate(self, writer, attended, f"{attention}.out_proj", site), f"{attention}_layer_norm"
         )
+
+    def _routes_heads(self, site: str) -> bool:
+        method = self.settings.choice("head_aggregation", "concat", HEAD_AGGREGATIONS)
+        sites = self.settings["head_aggregation_sites"]
+        return method != "concat" and site in (["encoder_self"] if sites is None else sites)
 
     def _map_heads(self, writer: Rows, heads: int, name: str, site: str) -> int:
         return writer.apply(heads, name, outputs=self.width)
@@ -247,3 +271,4 @@ HEAD_AGGREGATIONS = {
     "simple_routing": _Marian._route_heads,
     "em_routing": _Marian._route_heads,
 }
+DECODER_SELVES = {"attention": _Marian._attend_past, "ssru": _Marian._recur}

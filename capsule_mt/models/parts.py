@@ -60,6 +60,14 @@ class Parts:
             self._vectors[name] = Vector(count, lambda: self.tensor(name))
         return self._vectors[name]
 
+    def table(self, name: str, rows: int, width: int) -> Vector:
+        """Return the rows of a matrix for EMBED, in the precision or the codes that they are stored in."""
+        if name not in self._vectors:
+            self.expect(name, rows, width)
+            self.keep_exact(name)
+            self._vectors[name] = Vector(rows * width, lambda: self.weights.read(name))
+        return self._vectors[name]
+
     def keep_exact(self, prefix: str) -> None:
         """Note that a program takes the numbers themselves of the tensors whose names begin so."""
         named = {name for name in self.used if name.startswith(prefix)}

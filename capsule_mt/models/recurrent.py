@@ -18,7 +18,7 @@ def even_width(settings: Settings) -> int:
 
 def lookup(rows: Rows, table: str, num_tokens: int, width: int, scale: float = 1.0) -> int:
     """Look tokens up in a table [tokens, width]."""
-    return rows.run("EMBED", rows.new(width), table=rows.parts.vector(table, num_tokens, width), scale=scale)
+    return rows.run("EMBED", rows.new(width), table=rows.parts.table(table, num_tokens, width), scale=scale)
 
 
 def maps(parts: Parts, name: str, kind: str, width: int, inputs: int, suffix: str = "_l0") -> tuple[Linear, Linear]:

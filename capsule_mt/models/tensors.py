@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from capsule_mt.engine.library import product, widened
 from capsule_mt.engine.program import DTYPES, Codes, Tensor
 
-LARGEST_CODE = 127
-
 
 def of_floats(values: Iterable[float], shape: tuple[int, ...]) -> Tensor:
     """Return numbers as a tensor in float32."""
@@ -20,20 +18,8 @@ def floats(tensor: Tensor) -> "array[float]":
 
 
 def decoded(tensor: Tensor | Codes) -> Tensor:
-    """Return the numbers that the codes of a matrix stand for; slow. A tensor is returned as it is.
-
-    Rounding them again gives the same codes and the same largest magnitudes, bit for bit.
-    """
-    if isinstance(tensor, Tensor):
-        return tensor
-    codes, values = memoryview(tensor.codes.buffer).cast("B").cast("b"), array("f")
-    width = tensor.codes.shape[1]
-    for row, most in enumerate(floats(tensor.largest)):
-        step = array("f", [most / LARGEST_CODE])[0]
-        numbers = {code: step * code for code in range(1 - LARGEST_CODE, LARGEST_CODE)}
-        numbers |= {LARGEST_CODE: most, -LARGEST_CODE: -most}
-        values.extend(map(numbers.__getitem__, codes[row * width : (row + 1) * width]))
-    return Tensor(values, "F32", tensor.codes.shape)
+    """Return the numbers that codes stand for; a tensor as it is."""
+    return widened(tensor) if isinstance(tensor, Codes) else tensor
 
 
 def scaled(tensor: Tensor | Codes, scale: float) -> Tensor | Codes:

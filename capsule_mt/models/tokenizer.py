@@ -24,14 +24,13 @@ class FileTokenizer:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         folder = os.fspath(folder)
-        config_file = os.path.join(folder, CONFIG_FILE)
-        config = read_json(config_file) if os.path.exists(config_file) else {}
+        config = read_tokenizer_config(folder)
         splits = bool(config.get("split_special_tokens", False))
         self._source = self._target = _load(os.path.join(folder, TOKENIZER_FILE), splits)
         if os.path.exists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
             self._target = _load(target, splits)
         self._cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
-        unknown = _content(config.get("unk_token"))
+        unknown = token_content(config.get("unk_token"))
         self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
         added = self._source.get_added_tokens_decoder()
         self.special_ids = frozenset(number for number, token in added.items() if token.special) - {self.unknown_id}
@@ -51,9 +50,7 @@ class FileTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         text = self._target.decode(ids, skip_special_tokens=True)
-        for apart, joined in CLEAN_UP if self._cleans_up else ():
-            text = text.replace(apart, joined)
-        return text
+        return cleaned_up(text) if self._cleans_up else text
 
     @cached_property
     def language_tokens(self) -> Sequence[str]:
@@ -73,7 +70,20 @@ def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
     return tokenizer
 
 
-def _content(token: Any) -> str | None:
+def read_tokenizer_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what tokenizer_config.json says, if it is there."""
+    file = os.path.join(folder, CONFIG_FILE)
+    return read_json(file) if os.path.exists(file) else {}
+
+
+def cleaned_up(text: str) -> str:
+    """Join what a tokenizer has put spaces between."""
+    for apart, joined in CLEAN_UP:
+        text = text.replace(apart, joined)
+    return text
+
+
+def token_content(token: Any) -> str | None:
     """Return the text of a token in tokenizer_config.json: a string, or an object with it."""
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) else None

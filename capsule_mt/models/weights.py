@@ -1,6 +1,7 @@
 """The weights of a checkpoint by name: read when they are asked for, and not kept."""
 
 import json
+import mmap
 import os
 from array import array
 from collections.abc import Iterator
@@ -79,6 +80,7 @@ class SafetensorsFile:
         self.files = [os.fspath(file) for file in files]
         self.metadata: dict[str, Any] = {}
         self._entries: dict[str, _Entry] = {}
+        self._contents: dict[str, memoryview] = {}  # of each file, once something of it is read
         for file in self.files:
             for name, entry in _entries(file, self.metadata):
                 if name in self._entries:
@@ -90,7 +92,11 @@ class SafetensorsFile:
         """Open the weights in a folder: one file, or an index and its parts."""
         file, index = os.path.join(folder, WEIGHTS_FILE), os.path.join(folder, INDEX_FILE)
         if os.path.exists(os.path.join(folder, PICKLED_FILE)) and not (os.path.exists(file) or os.path.exists(index)):
-            raise UnsupportedModelError(f"{folder}: {PICKLED_FILE} needs hf-capsule-mt, which saves {WEIGHTS_FILE}")
+            raise UnsupportedModelError(
+                f"{folder}: {PICKLED_FILE} needs torch to be read; with transformers, write {WEIGHTS_FILE} beside it: "
+                f'`python -c "from transformers import AutoModelForSeq2SeqLM as M; '
+                f"M.from_pretrained('{folder}').save_pretrained('{folder}')\"`"
+            )
         if os.path.exists(file) or not os.path.exists(index):
             return cls(file)
         weight_map = read_json(index).get("weight_map")
@@ -123,22 +129,23 @@ class SafetensorsFile:
             raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose among {wanted}")
         content = self.content(name)
         if entry.dtype == "F64":
-            tensor = tensors.of_floats(array("d", content), entry.shape)
+            tensor = tensors.of_floats(array("d", bytes(content)), entry.shape)
         else:
             tensor = Tensor(content, entry.dtype, entry.shape)
         if infinite := count_infinite(tensor):
             raise self.problem(name, f"`{name}` has {infinite} of {tensor.size} numbers that are not finite")
         return tensor
 
-    def content(self, name: str) -> bytearray:
+    def content(self, name: str) -> "bytes | memoryview":
         """Return the bytes of a tensor of any type."""
         entry = self._entries[name]
-        content = bytearray(entry.size)
-        with open(entry.file, "rb", buffering=0) as stream:
-            stream.seek(entry.start)
-            if stream.readinto(content) != entry.size:
+        with open(entry.file, "rb") as stream:
+            if os.fstat(stream.fileno()).st_size < entry.start + entry.size:
                 raise self.problem(name, "was cut off while it was read")
-        return content
+            if entry.file not in self._contents:
+                self._contents[entry.file] = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        content = self._contents[entry.file][entry.start : entry.start + entry.size]
+        return content if entry.start % 8 == 0 else bytes(content)  # the engine reads whole numbers
 
     def dtype(self, name: str) -> str:
         return self._entries[name].dtype

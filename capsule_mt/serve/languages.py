@@ -36,7 +36,7 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
     for text in checkpoints:
         given = GIVEN.fullmatch(text)
         path = path_of(text)
-        pair = LanguagePair(given["source"], given["target"]) if given else _pair_of(path)
+        pair = LanguagePair(given["source"], given["target"]) if given else pair_of(path)
         if pair is None:
             raise ValueError(f"{path}: its languages are not known; name them, as in en-de={path}")
         if pair in found:
@@ -45,7 +45,7 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
     return found
 
 
-def _pair_of(path: str) -> LanguagePair | None:
+def pair_of(path: str) -> LanguagePair | None:
     """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in its name."""
     recipe = _read(path, "train_result.json").get("recipe") or {}
     tokenizer = _read(path, "tokenizer_config.json")

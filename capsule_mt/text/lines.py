@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from capsule_mt.text.line_failures import Failure, describe, translate_lines
@@ -35,6 +35,10 @@ class LineFormat(NamedTuple):
             columns.append([line_of(number, record) for record in records])
         return columns
 
+    def described(self) -> dict[str, Any]:
+        """Return what a run states that may resume."""
+        return self._asdict()
+
     def _text(self, number: int, record: dict[str, Any]) -> str:
         text = one_line(record.get("translation_text", ""))
         if self.n_best == 1:
@@ -52,8 +56,9 @@ class WindowLines:
         translate: gives the results of some lines.
         columns: gives the lines of each output file for the number of a line, from 0, and its result or `Failure`. A
             line with a `ValueError`, as of numbers that are not finite, has failed.
-        place: what a message begins with, before the number of the line.
+        place: what a message begins with, before the line.
         strict: raise the first failure.
+        places: what to call the lines in messages, where that is no number.
         probe: a line without fault, by default a text.
     """
 
@@ -64,8 +69,10 @@ class WindowLines:
         place: str,
         strict: bool = False,
         probe: Any = None,
+        places: Sequence[str] | None = None,
     ) -> None:
         self.translate, self.columns, self.place, self.strict, self.probe = translate, columns, place, strict, probe
+        self.places = places
         self.failures: dict[int, str] = {}
 
     def __call__(self, first_line: int, lines: list[Any]) -> tuple[list[list[str]], dict[int, str]]:
@@ -85,7 +92,7 @@ class WindowLines:
     def report(self, failures: dict[int, str]) -> None:
         """Print why lines failed, once; if strict, raise it."""
         for number, reason in failures.items():
-            message = f"{self.place} {number + 1}: {reason}"
+            message = f"{self.place} {number + 1 if self.places is None else self.places[number]}: {reason}"
             if self.strict:
                 raise ValueError(message)
             if number not in self.failures:
@@ -127,14 +134,15 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
     return {**found, "repetitions": list(coverage.repetitions)}
 
 
-def coverage_json(number: int, record: dict[str, Any]) -> str:
-    """Format the coverage of a record as JSON with the number of its line; of a failed line, the reason."""
+def coverage_json(number: int | str, record: dict[str, Any]) -> str:
+    """Format the coverage of a record as JSON with its line or place; of a failed line, the reason."""
     described = {"error": record["failure"]} if "failure" in record else record["coverage"]
-    return json.dumps({"line": number, **described}, ensure_ascii=False, allow_nan=False)
+    place = {"place" if isinstance(number, str) else "line": number}
+    return json.dumps({**place, **described}, ensure_ascii=False, allow_nan=False)
 
 
-def coverage_tsv(number: int, record: dict[str, Any]) -> str:
-    """Format the number of a line from 0, its score, its untranslated words, what is repeated, and what is made up.
+def coverage_tsv(number: int | str, record: dict[str, Any]) -> str:
+    """Format the line from 0 or place, its score, its untranslated words, what is repeated, and what is made up.
 
     A failed line has the number alone.
     """

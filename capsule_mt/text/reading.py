@@ -1,22 +1,30 @@
 """Read text files, plain or gzipped, line by line: the same lines and the same errors for every command."""
 
+import codecs
 import gzip
+import itertools
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from capsule_mt.text.encodings import hint, known_encoding
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the lines of a UTF-8 stream without their ends and without a byte-order mark.
+def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
+    """Yield the lines of a stream, UTF-8 if no `encoding` is given, without their ends and without a byte-order mark.
 
     Only a line feed ends a line: `str.splitlines` also splits at form feeds, U+2028 and others, which occur inside
     sentences and would shift one side of a parallel text against the other. Raise `ValueError` with `name` and the
     line for text that is not UTF-8, and for a gzip stream that is damaged or cut off.
     """
+    if encoding is not None and codecs.lookup(known_encoding(encoding)).name != "utf-8":
+        # a line feed may be several bytes, and one of its bytes a part of something else
+        yield from _decode_otherwise(stream, name, encoding)
+        return
     number = 0
     try:
         for number, line in enumerate(stream, start=1):
@@ -24,9 +32,24 @@ def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str]) -> Itera
             try:
                 yield (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).decode("utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+                reason = f"{error.reason} at byte {error.start}"
+                raise ValueError(f"{name}, line {number}: not UTF-8 ({reason}){hint(text)}") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{name}, after line {number}: the gzip file is damaged ({error})") from None
+
+
+def _decode_otherwise(stream: Iterable[bytes], name: str | os.PathLike[str], encoding: str) -> Iterator[str]:
+    decode, number, rest = codecs.getincrementaldecoder(encoding)(), 0, ""
+    try:
+        for block in itertools.chain(stream, [b""]):
+            *lines, rest = (rest + decode.decode(block, final=not block)).split("\n")
+            for line in lines:
+                number += 1
+                yield (line.removeprefix("\ufeff") if number == 1 else line).removesuffix("\r")
+    except UnicodeError as error:
+        raise ValueError(f"{name}, after line {number}: not {encoding} ({getattr(error, 'reason', error)})") from None
+    if rest:
+        yield rest.removesuffix("\r")
 
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:

@@ -167,10 +167,13 @@ class Segmenter:
 
     def _language_of(self, text: str) -> str:
         """Return the token of the target language for the sentences of a text that have none of their own."""
-        tokens, token = self.tokenizer.language_tokens, self.language_token(text)[1] or f">>{self.tgt_lang}<<"
+        own = self.language_token(text)[1]
+        if own or self.tgt_lang is None:
+            return own
+        tokens, token = self.tokenizer.language_tokens, f">>{self.tgt_lang}<<"
         if token in tokens:
             return token
-        if tokens and self.tgt_lang is not None:
+        if tokens:
             shown = ", ".join(known.strip("<>") for known in tokens[:8])
             warn_once(f"`tgt_lang` {self.tgt_lang!r} is none of the tokenizer's: {shown}")
         return ""

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,12 +116,16 @@ class WindowedOutput:
         """Return the number of windows whose part is there, written by any process."""
         return sum(self._path(stem).exists() for stem in self.stems)
 
-    def finish(self) -> dict[int, str]:
+    def finish(self, convert: Callable[[bytes], bytes] | None = None) -> dict[int, str]:
         """Join the parts of all windows, and remove them; return why lines failed, by their number.
 
         Hold the locks of the outputs meanwhile.
+
+        Args:
+            convert: make the first output of its joined lines, which then fit into the memory.
         """
         failures: dict[int, str] = {}
+        joined: list[bytes] = []
         with contextlib.ExitStack() as stack:
             wholes = [stack.enter_context(open_output(path)) for path in self.outputs]
             for stem in self.stems:
@@ -130,9 +134,12 @@ class WindowedOutput:
                     raise ValueError(
                         f"{self._path(stem)} is missing or damaged: the same command again translates its lines again"
                     )
-                for whole, text in zip(wholes, part.texts, strict=True):
+                joined += part.texts[:1] if convert else []
+                for whole, text in list(zip(wholes, part.texts, strict=True))[1 if convert else 0 :]:
                     whole.write(text)
                 failures |= part.failures
+            if convert is not None:
+                wholes[0].write(convert(b"".join(joined)))
         self._discard()
         return failures
 

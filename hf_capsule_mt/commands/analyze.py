@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive
+from capsule_mt.commands.console import CommandParser, checkpoint_folder, positive
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
 
@@ -19,7 +19,7 @@ FEW = 16  # so many output capsules have a number each in a picture
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     parser.add_argument("--sources", type=Path, required=True, help="source sentences")
     parser.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")

@@ -8,15 +8,14 @@
 checkpoints as it needs; without them `--save_total_limit` sets how many a run keeps.
 """
 
-import argparse
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.commands.console import CommandParser
 from capsule_mt.text.outputs import check_output_folder
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("run", type=Path, nargs="?", help="the output folder of a training run")
     parser.add_argument("--last", type=int, help="how many of its last checkpoints")
     parser.add_argument("--best", type=int, help="how many of its best checkpoints")

@@ -25,7 +25,7 @@ import shutil
 from pathlib import Path
 from typing import get_args
 
-from capsule_mt.commands.console import HelpFormatter, add_languages, positive
+from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.coverage.results import CoveredBy
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
 from capsule_mt.text.outputs import check_output_folder, write_output
@@ -33,7 +33,7 @@ from hf_capsule_mt.commands.arguments import checkpoint, task_of
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint, help="any sequence-to-sequence checkpoint")
     parser.add_argument("source", type=Path, help="text that the model was not trained on, a sentence a line")
     parser.add_argument("target", type=Path, help="its translation")

@@ -2,19 +2,15 @@
 
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en \\
-        --markdown compare.md --html compare.html --output compare.json
-    capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --html compare.html \\
-        --coverage plain=plain.coverage.tsv em=em.coverage.tsv
+        --markdown compare.md --output compare.json
 
-The page of --html is one file that loads nothing: a plot of the sentences that differ, and a table that filters them
-by length, by difference of chrF and BLEU, and by coverage, as `translate --coverage` and `score --coverage` write it.
 Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is that of Collins et al. 2005.
 """
 
 import argparse
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter, at_least, positive
+from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, METRICS
@@ -26,7 +22,7 @@ def named_file(argument: str) -> tuple[str, Path]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("systems", nargs="+", type=named_file, metavar="NAME=FILE", help="the baseline comes first")
     parser.add_argument(
         "--references",
@@ -36,7 +32,7 @@ def parse_arguments() -> argparse.Namespace:
         required=True,
         help="one file or several, line by line",
     )
-    parser.add_argument("--sources", type=Path, help="source sentences to show, and for their lengths")
+    parser.add_argument("--sources", type=Path, help="source sentences to show")
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -48,18 +44,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--bootstrap", type=at_least(2), default=1000, help="samples of the paired bootstrap")
     parser.add_argument("--trials", type=positive, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
-    parser.add_argument(
-        "--coverage",
-        nargs="+",
-        action="extend",
-        type=named_file,
-        metavar="NAME=FILE",
-        default=[],
-        help="for the page, .tsv or .jsonl",
-    )
     parser.add_argument("--output", type=Path, help="a result file")
     parser.add_argument("--markdown", type=Path, help="the report as Markdown")
-    parser.add_argument("--html", type=Path, help="a page with a plot, a table and filters")
     arguments = parser.parse_args()
     if arguments.comet and not arguments.sources:
         parser.error("--comet needs --sources")
@@ -71,22 +57,16 @@ def main() -> None:
     from hf_capsule_mt.evaluation import write_result
     from hf_capsule_mt.evaluation.comet import Comet
     from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
-    from hf_capsule_mt.evaluation.comparison_page import as_html, read_coverage
 
     names = [name for name, _ in arguments.systems]
     if len(set(names)) != len(names) or len(names) < 2:
         raise ValueError(f"two systems or more are needed, each with a name of its own, got {names}")
     files = [path for _, path in arguments.systems]
-    unknown = sorted({name for name, _ in arguments.coverage} - set(names))
-    if unknown:
-        raise ValueError(f"--coverage is of {unknown[0]}, which is none of the systems {', '.join(names)}")
-    inputs = [*files, *arguments.references, arguments.sources, *(path for _, path in arguments.coverage)]
-    check_outputs([arguments.output, arguments.markdown, arguments.html], inputs)
+    check_outputs([arguments.output, arguments.markdown], [*files, *arguments.references, arguments.sources])
     extra = [arguments.sources] if arguments.sources else []
     lines = read_parallel([*files, *arguments.references, *extra])
     systems = dict(zip(names, lines, strict=False))
     references = lines[len(names) : len(names) + len(arguments.references)]
-    coverage = {name: read_coverage(path, len(lines[0])) for name, path in arguments.coverage}
     comet = [Comet(arguments.comet, lines[-1])] if arguments.comet else []
     report = build_report(
         systems,
@@ -100,7 +80,5 @@ def main() -> None:
     print(as_text(report), end="")
     if arguments.markdown:
         write_output(arguments.markdown, as_markdown(report))
-    if arguments.html:
-        write_output(arguments.html, as_html(report, coverage))
     if arguments.output:
         print(f"Result: {write_result(arguments.output, {'kind': 'comparison', **report.as_dict()})}")

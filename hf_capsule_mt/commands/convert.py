@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.commands.console import CommandParser
 from hf_capsule_mt.commands.arguments import checkpoint
 
 TARGETS = ("marian", "ctranslate2", "onnx", "int8")
@@ -34,7 +34,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint, help="a folder with a model and its tokenizer, or a hub name")
     parser.add_argument("output", type=Path, help="the folder to write")
     direction = parser.add_mutually_exclusive_group(required=True)

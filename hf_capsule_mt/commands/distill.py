@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter, positive, resumable
+from capsule_mt.commands.console import CommandParser, positive, resumable
 from capsule_mt.text.digests import checkpoint_digests
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.outputs import check_output_folder
@@ -24,7 +24,7 @@ DEFAULT_NEW_TOKENS = 256
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("recipe", help="a name or a YAML file: whose training data to translate")
     parser.add_argument("output", type=Path, help="the folder of the result")
     parser.add_argument(

@@ -2,7 +2,7 @@
 
     capsule-mt evaluate --hypotheses test.hyp --references test.de
     capsule-mt evaluate --hypotheses test.hyp --references test.de test.de2 --sources test.en \\
-        --metrics bleu chrf ter --align-with train.en train.de --output em.json --plot em.png
+        --metrics bleu chrf ter --align-with train.en train.de --output em.json
 
 With --sources it also scores by source length; with --align-with, parallel text to learn word alignment from, it
 measures how much of the source is covered (the coverage difference ratio of Zheng et al. 2019). Files may end in .gz.
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import HelpFormatter, at_least
+from capsule_mt.commands.console import CommandParser, at_least
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, DEFAULT_METRICS, LENGTH_EDGES, METRICS
@@ -25,7 +25,7 @@ def samples(text: str) -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one on a line")
     parser.add_argument(
         "--references",
@@ -61,9 +61,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="training seed of the system, for the result file")
     parser.add_argument("--recipe", help="recipe of the system, for the result file")
     parser.add_argument("--output", type=Path, help="the result file to write")
-    parser.add_argument("--plot", type=Path, help="a picture of BLEU by source length")
     arguments = parser.parse_args()
-    for option in ("comet", "align_with", "plot"):
+    for option in ("comet", "align_with"):
         if getattr(arguments, option) and not arguments.sources:
             parser.error(f"--{option.replace('_', '-')} needs --sources")
     return arguments
@@ -100,7 +99,7 @@ def main() -> None:
     from hf_capsule_mt.evaluation.metrics import Score, sacrebleu_metric, score_corpus
     from hf_capsule_mt.evaluation.significance import confidence_interval
 
-    check_outputs([arguments.output, arguments.plot], [arguments.hypotheses, *arguments.references, arguments.sources])
+    check_outputs([arguments.output], [arguments.hypotheses, *arguments.references, arguments.sources])
     files = [arguments.hypotheses, *arguments.references, *([arguments.sources] if arguments.sources else [])]
     hypotheses, *references = read_parallel(files)
     sources = references.pop() if arguments.sources else []
@@ -146,7 +145,3 @@ def main() -> None:
                 print(f"{name}: {'none' if value is None else f'{value:.4f}'}")
     if arguments.output:
         print(f"Result: {write_result(arguments.output, result)}")
-    if arguments.plot:
-        from hf_capsule_mt.analysis.pictures import draw_by_length  # matplotlib only where it is needed
-
-        print(f"Picture: {draw_by_length({result['system']: result['by_length']}, arguments.plot)}")

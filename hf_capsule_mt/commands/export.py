@@ -5,16 +5,15 @@
 The folder holds the weights, the tokenizer, the code of the model in one file, and a model card.
 """
 
-import argparse
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter, checkpoint_folder
+from capsule_mt.commands.console import CommandParser, checkpoint_folder
 from capsule_mt.text.outputs import check_output_folder
 from hf_capsule_mt.commands.push import add_card_options, export_and_check
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     parser.add_argument("output", type=Path, help="the folder to write")
     add_card_options(parser)

@@ -11,7 +11,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter, checkpoint_folder
+from capsule_mt.commands.console import CommandParser, checkpoint_folder
 from capsule_mt.text.outputs import check_output_folder
 
 TRAINING_RESULT = "train_result.json"
@@ -30,7 +30,7 @@ def add_card_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     parser.add_argument("repository", help="owner/name on the hub; made if it is not there")
     add_card_options(parser)

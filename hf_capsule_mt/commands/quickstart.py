@@ -15,11 +15,11 @@ run.
 import argparse
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.commands.console import CommandParser
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--recipe", default="em_routing", help="the capsule model: a method on the embedded corpus")
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="where its checkpoint goes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")

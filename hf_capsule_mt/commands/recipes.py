@@ -9,15 +9,14 @@ The name of a small recipe is a corpus and a method, that of a paper's row is a 
 change one, write `base: embedded/em_routing` and your changes into a YAML file, and give that to `capsule-mt train`.
 """
 
-import argparse
 import dataclasses
 import sys
 
-from capsule_mt.commands.console import HelpFormatter
+from capsule_mt.commands.console import CommandParser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("recipe", nargs="?", help="the name of a recipe or of a group of them, or a YAML file")
     wanted = parser.parse_args().recipe
     import yaml

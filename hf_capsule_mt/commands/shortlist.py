@@ -8,10 +8,9 @@ becomes; the shortlist has the most likely of them, and the most frequent tokens
 the checkpoint, in shortlist.safetensors.
 """
 
-import argparse
 from pathlib import Path
 
-from capsule_mt.commands.console import HelpFormatter, positive
+from capsule_mt.commands.console import CommandParser, positive
 from capsule_mt.models.shortlist import FILE_NAME
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
@@ -19,7 +18,7 @@ from hf_capsule_mt.commands.arguments import checkpoint
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("model", type=checkpoint, help="a checkpoint")
     parser.add_argument("source", type=Path, help="source sentences, one a line")
     parser.add_argument("target", type=Path, help="their translations")

@@ -12,16 +12,15 @@ machines, mixed precision and FSDP.
 section.name. hf_capsule_mt/training/recipes.py describes the keys.
 """
 
-import argparse
 import os
 
-from capsule_mt.commands.console import HelpFormatter, resumable
+from capsule_mt.commands.console import CommandParser, resumable
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 
 
 @resumable()
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
+    parser = CommandParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("recipe", help="a name that `capsule-mt recipes` lists, or a YAML file")
     arguments, overrides = parser.parse_known_args()
     from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe

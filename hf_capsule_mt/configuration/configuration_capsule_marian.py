@@ -1,4 +1,4 @@
-"""Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its three seams."""
+"""Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its four seams."""
 
 from dataclasses import field
 from typing import Any, Literal
@@ -92,6 +92,13 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
             of [`GuidedConfig`].
+        decoder_self (`str`, defaults to `"attention"`):
+            How a decoder layer sees its own past: by `"attention"`, or as the one state of an `"ssru"`, Marian's
+            simpler simple recurrent unit (Kim et al. 2019), which the students of Firefox Translations have. Such a
+            decoder has no heads at `"decoder_self"` to aggregate, and gives no `decoder_attentions`.
+        marian_positions (`bool`, defaults to `False`):
+            Take the positions of Marian itself, whose longest wave is 10000 times as long as its shortest, rather than
+            those of transformers' Marian. For models that were trained with Marian.
         em_lambda_final (`float`, defaults to 0.01):
             End of the schedule of inverse temperatures of EM routing.
         em_min_variance (`float`, defaults to 5e-4):
@@ -156,6 +163,9 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     head_aggregation_activation: Literal["relu", "tanh"] = "relu"
     head_aggregation_init_std: float | int | None = None
 
+    decoder_self: Literal["attention", "ssru"] = "attention"
+    marian_positions: bool = False
+
     em_lambda_final: float | int = 0.01
     em_min_variance: float | int = 5e-4
     em_input_activation: Literal["vector", "scalar", "none"] = "vector"
@@ -169,8 +179,13 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     @property
     def is_plain_marian(self) -> bool:
-        """Whether every capsule switch is off."""
-        return self.layer_aggregation == "none" and self.head_aggregation == "concat" and self.guided_routing == "none"
+        """Whether every switch is off."""
+        has_capsules = (self.layer_aggregation, self.head_aggregation, self.guided_routing) != (
+            "none",
+            "concat",
+            "none",
+        )
+        return not has_capsules and self.decoder_self == "attention" and not self.marian_positions
 
     @property
     def aggregates_encoder_layers(self) -> bool:
@@ -218,6 +233,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         if self.em_lambda_final == 0:
             raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
 
+    def validate_marian_positions(self) -> None:
+        if self.marian_positions and (self.d_model < 4 or self.d_model % 2):
+            raise ValueError(f"`marian_positions` needs an even `d_model` of at least 4, got {self.d_model}")
+
     def validate_layer_aggregation(self) -> None:
         for aggregates, layers in (
             (self.aggregates_encoder_layers, "encoder_layers"),
@@ -240,6 +259,11 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         if not self.head_aggregation_sites:
             raise ValueError(
                 f'`head_aggregation` "{self.head_aggregation}" needs at least one of `head_aggregation_sites`, got []'
+            )
+        if self.decoder_self == "ssru" and "decoder_self" in self.head_aggregation_sites:
+            raise ValueError(
+                f'`head_aggregation_sites` {self.head_aggregation_sites} has "decoder_self", where `decoder_self` '
+                '"ssru" has no heads'
             )
         if self.head_aggregation_layers is not None and not self.head_aggregation_layers:
             raise ValueError(

@@ -1,11 +1,13 @@
 """`to_fast`: a translation model that decodes in the native engine, with the interface of `generate()`."""
 
+import copy
 import json
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +25,7 @@ from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.int8 import FACTS_FILE, FORMAT, INT8_FILE
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import WEIGHTS_FILE
+from capsule_mt.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
 from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.modeling.generation import generation_settings
@@ -30,29 +33,6 @@ from hf_capsule_mt.modeling.loading import LARGEST_CODE
 
 fast_logger = logging.get_logger("hf_capsule_mt.decoding")
 
-# fields of a generation config that the engine obeys, or that do not change what is generated
-KNOWN_FIELDS = frozenset(
-    {
-        *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
-        *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "bad_words_ids", "suppress_tokens"),
-        *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
-        *("use_cache", "return_dict_in_generate", "do_sample", "transformers_version", "cache_implementation"),
-        *("temperature", "top_k", "top_p"),  # without `do_sample` they do nothing
-    }
-)
-# values that change nothing
-NEUTRAL: dict[str, Any] = {
-    "repetition_penalty": 1.0,
-    "encoder_repetition_penalty": 1.0,
-    "encoder_no_repeat_ngram_size": 0,
-    "num_beam_groups": 1,
-    "diversity_penalty": 0.0,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "guidance_scale": 1.0,
-    "output_attentions": False,
-}
 DEFAULT_NEW_TOKENS = 20  # of transformers
 
 
@@ -90,6 +70,18 @@ def takes_fast(model: PreTrainedModel) -> bool:
     return True
 
 
+class _Settings(NamedTuple):
+    """What a call of `generate()` goes by; with what `search_options` asks of a model."""
+
+    config: GenerationConfig
+    given: dict[str, Any]
+    start: int
+    end: int
+    longest_target: int | None
+    shortlist: Shortlist | None
+    generation: dict[str, Any] = {}
+
+
 class _Request(NamedTuple):
     """What the engine is asked: `start`, `end` (-1 for none) and `pad` are tokens."""
 
@@ -121,9 +113,11 @@ class FastTranslator:
         self.shortlist = listed if isinstance(listed, Shortlist) else None
         if self.shortlist is not None:
             embeddings = cast(nn.Embedding, model.get_input_embeddings())
-            self.shortlist.check(embeddings.num_embeddings, self._vocabulary)
+            self.shortlist.check(embeddings.num_embeddings, len(cast(nn.Linear, model.get_output_embeddings()).weight))
         self._engine: Engine | None = None
         self._made_of: list[tuple[int, int]] = []
+        self._asked: Any = None  # what the kept settings were made of
+        self._kept: _Settings | None = None
         self._missing = ""  # why there is no engine
         self._reported: set[str] = set()
         try:
@@ -167,9 +161,9 @@ class FastTranslator:
         """
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
-            config = self._config(generation_config, options)
-            request = self._request(inputs, attention_mask, config, limits)
-            followed = self._readings(request, coverage=return_coverage)
+            settings = self._settings(generation_config, options)
+            request = self._request(inputs, attention_mask, settings, limits)
+            followed = self._readings(request) if return_coverage else None
             found = self._search(request, followed)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
@@ -179,7 +173,7 @@ class FastTranslator:
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
-        sequences = _sequences(found, request)
+        config, sequences = settings.config, _sequences(found, request)
         if not config.return_dict_in_generate:
             if return_coverage:
                 raise ValueError("`return_coverage` needs `return_dict_in_generate=True`, got False")
@@ -203,25 +197,24 @@ class FastTranslator:
             readings = asked.readings if isinstance(asked, SearchOptions) else asked
             if readings is not None and not self._reads(readings):
                 return None
-            config = generation_settings(self.model, None)
             if self.model.training:
                 raise UnsupportedOptionError("a model in training mode")
-            end, start = _single(config.eos_token_id), config.decoder_start_token_id
-            start = self.model.config.decoder_start_token_id if start is None else start
+            settings = self._settings(None, {})
             self._refresh()
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
             return None
         self._engine.num_threads = torch.get_num_threads()
-        return EngineDecoder(self._engine, start=int(start), end=end, pad=max(end, 0))
+        return EngineDecoder(self._engine, start=settings.start, end=settings.end, pad=max(settings.end, 0))
 
     def _check_search(self, options: SearchOptions) -> None:
         """Refuse what the engine does not obey."""
         for name, value in options.further.items():
             raise UnsupportedOptionError(f"`{name}`" if name == "logits_processor" else f"`{name}={value!r}`")
         beams, returned = options.num_beams, options.num_return_sequences
-        most = cast(Engine, self._engine).longest_target
-        if returned > beams or 2 * beams > self._vocabulary:
+        engine = cast(Engine, self._engine)
+        most = engine.longest_target
+        if returned > beams or 2 * beams > engine.vocabulary:
             raise UnsupportedOptionError(f"{beams} beams and {returned} returned sequences")
         if most is not None and max(options.limits) > most:
             raise UnsupportedOptionError(f"a length beyond the model's {most} positions")
@@ -278,18 +271,14 @@ class FastTranslator:
             one.log_probs.extend([math.nan] * missing)
         return found
 
-    def _readings(self, request: _Request, *, coverage: bool | Sequence[int]) -> Readings | None:
-        """What to read to the end of this request's translations, as far as the engine can."""
-        config, engine = self.model.config, self._engine
+    def _readings(self, request: _Request) -> Readings | None:
+        """What to read of coverage to the end of this request's translations, as far as the engine can."""
+        config, engine = self.model.config, cast(Engine, self._engine)
         positions = getattr(config, "max_position_embeddings", None)
         has_position = positions is None or max(request.options.limits) < positions
-        if not coverage or engine is None or not has_position or request.end != config.eos_token_id:
+        if not has_position or request.end != config.eos_token_id or not engine.follows_past_and_future:
             return None
-        if isinstance(coverage, bool):
-            return Readings(guided=True) if engine.follows_past_and_future else None
-        layer, head = coverage
-        is_there = 0 <= layer < engine.head_shape[0] and 0 <= head < engine.head_shape[1]
-        return Readings(head=(layer, head)) if is_there else None
+        return Readings(guided=True)
 
     def _coverage(
         self, inputs: torch.Tensor, keep: torch.Tensor, sequences: torch.Tensor, found: list[Found]
@@ -326,106 +315,99 @@ class FastTranslator:
 
     def _refresh(self) -> None:
         """Pack the weights again if they have changed since. A change through `.data` is not seen."""
-        made_of = [
-            (parameter.data_ptr(), -1 if parameter.is_inference() else parameter._version)
-            for parameter in (*self.model.parameters(), *self.model.buffers())
-        ]
+        made_of = _versions_of(self.model)
         if made_of == self._made_of:
             return
         self._engine = Engine(program_of(self.model)[0], int8=self.int8)
         self._made_of = made_of
 
-    def _config(self, given: GenerationConfig | None, options: dict[str, Any]) -> GenerationConfig:
-        """The settings of this call; refuse what the engine does not obey."""
+    def _settings(self, given: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
+        """The settings of this call, which are kept for the next: making them takes longer than a short sentence."""
+        if self._engine is None:
+            raise UnsupportedOptionError(f"this model ({self._missing})")
+        asked = [vars(self.model.generation_config), {} if given is None else vars(given), options]
+        if self._kept is None or _differ(asked, self._asked):
+            self._kept = self._new_settings(given, options)
+            self._asked = copy.deepcopy(asked)
+        return self._kept
+
+    def _new_settings(self, given: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
         config = generation_settings(self.model, given)
-        unused = config.update(**{name: value for name, value in options.items() if name != "generation_config"})
-        for name, value in unused.items():
+        for name, value in config.update(**options).items():
             if value is not None and value is not False:
                 raise UnsupportedOptionError(f"`{name}`")
-        defaults = GenerationConfig().to_dict() | NEUTRAL
-        for name, value in config.to_dict().items():
-            if name.startswith("_") or name in KNOWN_FIELDS or value is None or value is False:
-                continue  # a token of 0 is a value
-            if value != defaults.get(name):
-                raise UnsupportedOptionError(f"`{name}={value!r}`")
-        if config.do_sample:
-            raise UnsupportedOptionError("`do_sample=True`")
-        return config
+        engine, own = cast(Engine, self._engine), self.model.config
+        end, start = _single(config.eos_token_id), config.decoder_start_token_id
+        start = own.decoder_start_token_id if start is None else start
+        if isinstance(start, list) or start is None:
+            raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
+        for name, tokens in (("decoder_start_token_id", [int(start)]), ("eos_token_id", [end] if end != -1 else [])):
+            self._check_targets(name, tokens)
+        defaults = GenerationConfig().to_dict() | {"return_dict_in_generate": True}
+        given_options = {
+            name: value
+            for name, value in config.to_dict().items()
+            if (name not in IGNORED or name.startswith("output_"))
+            and not name.startswith("_")
+            and not (name in defaults and type(value) is type(defaults[name]) and value == defaults[name])
+        }
+        given_options["max_new_tokens"] = self._longest(config)
+        return _Settings(config, given_options, int(start), end, engine.longest_target, self.shortlist)
 
     def _request(
         self,
         inputs: object,
         attention_mask: torch.Tensor | None,
-        config: GenerationConfig,
+        settings: _Settings,
         limits: torch.Tensor | None,
     ) -> _Request:
-        if self._engine is None:
-            raise UnsupportedOptionError(f"this model ({self._missing})")
         self._refresh()
-        settings = self.model.config
         if self.model.training:
             raise UnsupportedOptionError("a model in training mode")
         if not isinstance(inputs, torch.Tensor) or inputs.dim() != 2 or not inputs.numel():
             raise UnsupportedOptionError("an input that is not `input_ids` [batch, source]")
-        end = _single(config.eos_token_id)
-        start = config.decoder_start_token_id
-        start = settings.decoder_start_token_id if start is None else start
-        if isinstance(start, list) or start is None:
-            raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
         if limits is not None and (limits.shape != (len(inputs),) or int(limits.min()) < 1):
             raise ValueError(
                 f"`limits` must be a number of at least 1 for each of {len(inputs)} sources, got {limits}"
             )
+        config, end = settings.config, settings.end
         sources = self._sources(inputs, attention_mask, config)
-        longest = self._longest(config)
-        num_beams, returned = int(config.num_beams or 1), int(config.num_return_sequences or 1)
-        if longest < 1 or returned > num_beams or 2 * num_beams > self._vocabulary:
-            raise UnsupportedOptionError(f"{longest} tokens, {num_beams} beams and {returned} returned sequences")
+        options = search_options(settings, [len(source) for source in sources], settings.given)
+        if limits is not None:
+            longest, is_forced = options.limits[0], options.forces_end[0]
+            by_source = [min(limit, longest) for limit in limits.tolist()]
+            forces_end = [end >= 0 and (limit < longest or is_forced) for limit in by_source]
+            options = replace(options, limits=by_source, forces_end=forces_end)
+        self._check_search(options)
         if self.shortlist is not None:
             fewest = min(len(self.shortlist.of_source(source, end)) for source in sources)
-            if 2 * num_beams > fewest:
-                raise UnsupportedOptionError(f"{num_beams} beams with a shortlist of {fewest} tokens")
-        at_end = None if config.forced_eos_token_id is None else _single(config.forced_eos_token_id)
-        if at_end is not None and at_end != end:
-            raise UnsupportedOptionError(f"`forced_eos_token_id={at_end}`")
-        suppressed = _suppressed(config, end)
-        for name, tokens in (("decoder_start_token_id", [int(start)]), ("suppress_tokens", suppressed)):
-            self._check_targets(name, tokens)
-        if end != -1:
-            self._check_targets("eos_token_id", [end])
-        pad = config.pad_token_id if config.pad_token_id is not None else settings.pad_token_id
-        by_source = [longest] * len(inputs) if limits is None else [min(limit, longest) for limit in limits.tolist()]
-        options = SearchOptions(
-            limits=by_source,
-            forces_end=[end >= 0 and (limit < longest or at_end is not None) for limit in by_source],
-            num_beams=num_beams,
-            num_return_sequences=returned,
-            length_penalty=1.0 if config.length_penalty is None else float(config.length_penalty),
-            early_stopping=config.early_stopping or False,
-            no_repeat_ngram_size=int(config.no_repeat_ngram_size or 0),
-            min_new_tokens=_least_tokens(config),
-            suppress_tokens=suppressed,
-            shortlist=self.shortlist,
-        )
-        return _Request(sources, options, int(start), end, _padding(pad, end, num_beams))
+            if 2 * options.num_beams > fewest:
+                raise UnsupportedOptionError(f"{options.num_beams} beams with a shortlist of {fewest} tokens")
+        pad = config.pad_token_id if config.pad_token_id is not None else self.model.config.pad_token_id
+        return _Request(sources, options, settings.start, end, _padding(pad, end, options.num_beams))
 
     def _sources(
         self, inputs: torch.Tensor, attention_mask: torch.Tensor | None, config: GenerationConfig
     ) -> list[list[int]]:
         """The tokens of each source, without padding."""
         keep = self._keep(inputs, attention_mask, config)
-        if keep.shape != inputs.shape or not bool(keep.any(dim=1).all()):
+        if keep.shape != inputs.shape:
+            raise UnsupportedOptionError(f"a mask {list(keep.shape)} of sources {list(inputs.shape)}")
+        rows, masks, engine = inputs.tolist(), keep.tolist(), cast(Engine, self._engine)
+        sources = [list(compress(row, mask)) for row, mask in zip(rows, masks, strict=True)]
+        if not all(sources):
             raise UnsupportedOptionError("a source without a word")
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None and bool((keep[:, 1:] > keep[:, :-1]).any()):
+        if positions is not None and not all(
+            all(mask[: len(source)]) for mask, source in zip(masks, sources, strict=True)
+        ):
             raise UnsupportedOptionError("padding on the left")
-        vocabulary = self.model.get_input_embeddings().num_embeddings
-        if int(inputs.max()) >= vocabulary or int(inputs.min()) < 0:
-            raise UnsupportedOptionError(f"a token outside of the vocabulary of {vocabulary}")
-        longest = cast(Engine, self._engine).longest_source
-        if longest is not None and int(keep.sum(dim=1).max()) > longest:
+        if max(map(max, rows)) >= engine.embeddings or min(map(min, rows)) < 0:
+            raise UnsupportedOptionError(f"a token outside of the vocabulary of {engine.embeddings}")
+        longest = engine.longest_source
+        if longest is not None and max(map(len, sources)) > longest:
             raise UnsupportedOptionError(f"a source of more than {longest} tokens")
-        return [row[kept].tolist() for row, kept in zip(inputs, keep, strict=True)]
+        return sources
 
     def _longest(self, config: GenerationConfig) -> int:
         """The most tokens after the start token."""
@@ -436,8 +418,8 @@ class FastTranslator:
             longest = int(config.max_length) - 1
         else:
             longest = min(DEFAULT_NEW_TOKENS, (most or DEFAULT_NEW_TOKENS + 1) - 1)
-        if most is not None and longest > most:
-            raise UnsupportedOptionError(f"a length beyond the model's {most} positions")
+        if longest < 1:
+            raise UnsupportedOptionError(f"a translation of {longest} tokens")
         return longest
 
     def _keep(
@@ -454,13 +436,32 @@ class FastTranslator:
 
     def _check_targets(self, name: str, tokens: Sequence[int]) -> None:
         """Refuse tokens that are not in the vocabulary: the engine reads and writes at their places."""
-        outside = [token for token in tokens if not 0 <= token < self._vocabulary]
+        vocabulary = cast(Engine, self._engine).vocabulary
+        outside = [token for token in tokens if not 0 <= token < vocabulary]
         if outside:
-            raise UnsupportedOptionError(f"`{name}`: {outside[0]}, outside of the vocabulary of {self._vocabulary}")
+            raise UnsupportedOptionError(f"`{name}`: {outside[0]}, outside of the vocabulary of {vocabulary}")
 
-    @property
-    def _vocabulary(self) -> int:
-        return len(self.model.get_output_embeddings().weight)
+
+def _versions_of(model: nn.Module) -> list[tuple[int, int]]:
+    """Return where each parameter and buffer is, and how often it was changed: each call asks, so it must be quick."""
+    modules: list[nn.Module | None] = [model]
+    tensors: list[torch.Tensor | None] = []
+    for module in modules:  # grows on the way
+        if module is not None:
+            modules += module._modules.values()
+            tensors += module._parameters.values()
+            tensors += module._buffers.values()
+    try:
+        return [(tensor.data_ptr(), tensor._version) for tensor in tensors if tensor is not None]
+    except RuntimeError:  # tensors of `torch.inference_mode` have no version
+        return [(tensor.data_ptr(), -1) for tensor in tensors if tensor is not None]
+
+
+def _differ(settings: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
+    """Whether settings differ in a value or its type: True is not 1."""
+    return settings != others or any(
+        [*map(type, one.values())] != [*map(type, other.values())] for one, other in zip(settings, others, strict=True)
+    )
 
 
 def codes_of(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -484,20 +485,6 @@ def _padding(pad: int | None, end: int, num_beams: int) -> int:
     if pad is None or (num_beams > 1 and not pad):
         return max(end, 0)
     return int(pad)
-
-
-def _suppressed(config: GenerationConfig, end: int) -> list[int]:
-    """Return the tokens never to write; transformers lets no bad word keep a translation from its end."""
-    banned = [words for words in config.bad_words_ids or [] if words != [end]]
-    if any(len(words) != 1 for words in banned):
-        raise UnsupportedOptionError("`bad_words_ids` of several tokens")
-    return [*(words[0] for words in banned), *(config.suppress_tokens or [])]
-
-
-def _least_tokens(config: GenerationConfig) -> int:
-    if config.min_new_tokens is not None:
-        return int(config.min_new_tokens)
-    return max(int(config.min_length or 0) - 1, 0)
 
 
 def _sequences(found: list[Found], request: _Request) -> torch.Tensor:

@@ -73,7 +73,7 @@ class GenerateDecoder:
         copies = len(bodies) // len(sources)
         found = [
             [
-                Hypothesis(ids, 0.0, was_cut=len(ids) >= limit)
+                Hypothesis(ids, 0.0, was_cut=len(ids) >= limit or (bool(ends) and ids[-1] not in ends))
                 for ids in bodies[number * copies : (number + 1) * copies]
             ]
             for number, limit in enumerate(options.limits)
@@ -126,9 +126,11 @@ class GenerateDecoder:
             settings["max_length"] = longest + 1
         if options.num_beams > 1:
             settings |= {"length_penalty": options.length_penalty, "early_stopping": options.early_stopping}
-        for name in ("no_repeat_ngram_size", "min_new_tokens"):
+        for name in ("no_repeat_ngram_size", "min_new_tokens", "renormalize_logits"):
             if getattr(options, name):
                 settings[name] = getattr(options, name)
+        if options.max_time is not None:
+            settings["max_time"] = options.max_time
         if options.suppress_tokens:
             settings["suppress_tokens"] = list(options.suppress_tokens)
         found = self.model.generate(input_ids=input_ids, attention_mask=mask, **{**settings, **further})

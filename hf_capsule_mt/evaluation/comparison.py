@@ -1,7 +1,7 @@
 """Report on systems against a baseline: scores, significance, and the sentences that differ most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sacrebleu.metrics.base import Metric
@@ -19,11 +19,10 @@ from hf_capsule_mt.evaluation.significance import (
 
 @dataclass(frozen=True)
 class SentenceDifference:
-    """A sentence that system and baseline translate differently; gains are positive if the system is better."""
+    """A sentence that system and baseline translate differently; its gain is positive if the system is better."""
 
     number: int
     gain: float  # of chrF
-    bleu_gain: float
     source: str | None
     reference: str
     baseline: str
@@ -39,16 +38,10 @@ class Report:
     comparisons: dict[str, dict[str, Comparison]]
     differences: dict[str, list[SentenceDifference]]  # by system, the most different first; none without differences
     sentences: int
-    most_different: int = 5
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON, with the sentences that differ most alone."""
-        return asdict(replace(self, differences=self.shown()))
-
-    def shown(self) -> dict[str, list[SentenceDifference]]:
-        """Return the `most_different` sentences of each system that has some."""
-        cut = {name: found[: self.most_different] for name, found in self.differences.items()}
-        return {name: found for name, found in cut.items() if found}
+        """Return the fields for JSON."""
+        return asdict(self)
 
 
 HEADER = ("system", "metric", "score", "95 %", "difference", "p (bootstrap)", "p (randomisation)", "p (sign)", "w/t/l")
@@ -66,27 +59,17 @@ def build_report(
     """Compare every system with the first; rank sentences by the difference of their chrF."""
     comparisons = compare_systems(systems, references, metrics, bootstrap_samples, randomisation_trials)
     (baseline, baseline_lines), *others = systems.items()
-    before = {metric: sentence_scores(baseline_lines, references, metric) for metric in ("chrf", "bleu")}
+    before = sentence_scores(baseline_lines, references, "chrf")
     differences = {}
     for name, lines in others:
-        gains = {
-            metric: [new - old for new, old in zip(sentence_scores(lines, references, metric), scores, strict=True)]
-            for metric, scores in before.items()
-        }
-        chrf = gains["chrf"]
+        chrf = [new - old for new, old in zip(sentence_scores(lines, references, "chrf"), before, strict=True)]
         different = [
             SentenceDifference(
-                n + 1,
-                chrf[n],
-                gains["bleu"][n],
-                sources[n] if sources else None,
-                references[0][n],
-                baseline_lines[n],
-                lines[n],
+                n + 1, chrf[n], sources[n] if sources else None, references[0][n], baseline_lines[n], lines[n]
             )
             for n in sorted(range(len(chrf)), key=lambda n: (-abs(chrf[n]), n))
             if lines[n] != baseline_lines[n]
-        ]
+        ][:most_different]
         if different:
             differences[name] = different
     first = next(iter(comparisons.values()))
@@ -98,7 +81,7 @@ def build_report(
         )
         for name, row in first.items()
     }
-    return Report(baseline, baseline_scores, comparisons, differences, len(baseline_lines), most_different)
+    return Report(baseline, baseline_scores, comparisons, differences, len(baseline_lines))
 
 
 def table_rows(report: Report) -> list[tuple[str, ...]]:
@@ -146,7 +129,7 @@ def as_text(report: Report) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += ["", *notes(report)]
-    for name, differences in report.shown().items():
+    for name, differences in report.differences.items():
         lines += ["", f"Sentences that differ most: {name} and {report.baseline}"]
         for item in differences:
             lines += ["", f"{item.number}  ({item.gain:+.1f} chrF)"]
@@ -158,7 +141,7 @@ def as_markdown(report: Report) -> str:
     """Format the report as Markdown."""
     lines = [markdown_table(HEADER, ([_escape(cell) for cell in row] for row in table_rows(report)))]
     lines += ["", *(f"- {_escape(note)}" for note in notes(report))]
-    for name, differences in report.shown().items():
+    for name, differences in report.differences.items():
         lines += ["", f"### Sentences that differ most: {_escape(name)} and {_escape(report.baseline)}", ""]
         for item in differences:
             lines.append(f"- sentence {item.number} ({item.gain:+.1f} chrF)")

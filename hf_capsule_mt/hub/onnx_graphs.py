@@ -3,8 +3,8 @@
 A graph has no cache object, so the tensors of the cache are its inputs and outputs. Their names are those of Hugging
 Face's exports: `past_key_values.0.decoder.key` goes in and `present.0.decoder.key` comes out. "decoder" tensors change
 at every step, "encoder" tensors are made once for each sentence. A recurrent layer has its state (h, c) in the place
-of keys and values. What else a decoder keeps for each sentence takes the "encoder" places of the first layers without
-any.
+of keys and values, an SSRU keys alone. What else a decoder keeps for each sentence takes the "encoder" places of the
+first layers without any.
 
 Legend: B batch, S source positions, T target positions, P past target positions, d model width.
 """
@@ -57,7 +57,8 @@ def cache_entries(model: TranslationModel, cache: Any, states: torch.Tensor) -> 
         halves = (("decoder", cache.self_attention_cache), ("encoder", cache.cross_attention_cache))
         for side, half in halves:
             for number, layer in enumerate(cast(Any, half).layers):
-                entries[f"{number}.{side}.key"], entries[f"{number}.{side}.value"] = layer.keys, layer.values
+                pair = zip(PAIR, (layer.keys, layer.values), strict=True)
+                entries |= {f"{number}.{side}.{name}": tensor for name, tensor in pair if tensor.shape[-1]}
     else:
         for number, state in enumerate(cast(RecurrentCache, cache).states or ()):
             entries |= {f"{number}.decoder.{name}": tensor for name, tensor in zip(PAIR, state, strict=False)}
@@ -76,7 +77,8 @@ def restore_cache(model: TranslationModel, entries: Mapping[str, torch.Tensor], 
         for side in ("decoder", "encoder"):
             half = DynamicCache()
             for number in range(config.decoder_layers):
-                half.update(entries[f"{number}.{side}.key"], entries[f"{number}.{side}.value"], number)
+                keys = entries[f"{number}.{side}.key"]
+                half.update(keys, entries.get(f"{number}.{side}.value", keys[..., :0]), number)
             halves.append(half)
         cache = GuidedCache(*halves) if constants else EncoderDecoderCache(*halves)
     else:

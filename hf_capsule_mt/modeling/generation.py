@@ -1,4 +1,7 @@
-"""What the generation models of all families share: decoder inputs from labels, `generate()` with routing weights."""
+"""What the generation models of all families share: the forward pass with its losses, and `generate()`.
+
+Legend: B batch, S source positions, T target positions, d model width, V vocabulary.
+"""
 
 import copy
 from typing import Any, cast
@@ -6,10 +9,14 @@ from typing import Any, cast
 import torch
 from torch import nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
-from transformers.utils import ModelOutput
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
-from hf_capsule_mt.modeling.cache_names import rename_cache
-from hf_capsule_mt.modeling.losses import decoder_inputs_from_labels
+from hf_capsule_mt.modeling.cache_names import rename_cache, takes_both_cache_names
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses
+from hf_capsule_mt.modeling.losses import check_labels_given, decoder_inputs_from_labels, translation_loss
+from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
 
 def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) -> GenerationConfig:
@@ -20,18 +27,79 @@ def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) 
     return settings
 
 
-def generation_setting(model: PreTrainedModel, given: GenerationConfig | None, name: str) -> Any:
-    """Return one field of these settings, without making all of them."""
-    value = getattr(given, name, None)
-    return getattr(model.generation_config, name, None) if value is None else value
-
-
 class TranslationModel(PreTrainedModel, GenerationMixin):
     """Base of the generation models: a base `model` and its projection `lm_head` to the vocabulary."""
 
     model: PreTrainedModel
     lm_head: nn.Linear
+    guided_losses: GuidedLosses | None
     accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
+
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the logits [B, T, V] of the decoder's states [B, T, d]."""
+        raise NotImplementedError
+
+    @can_return_tuple
+    @takes_both_cache_names
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_routing_weights: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> CapsuleSeq2SeqLMOutput:
+        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
+
+        Args:
+            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
+                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
+                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
+            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
+                batches, on all processes, that make one step.
+            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+        """
+        has_guided_losses = self.guided_losses is not None
+        check_labels_given(labels, num_items_in_batch, has_guided_losses)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: CapsuleSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            cache=cache,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            output_routing_weights=output_routing_weights,
+            output_guided_capsules=labels is not None and has_guided_losses,
+            return_dict=True,
+        )
+        logits = self.logits_of(cast(torch.Tensor, outputs.last_hidden_state))  # [B, T, V]
+        if labels is None:
+            return translation_output(outputs, logits, None)
+        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        if self.guided_losses is None:
+            return translation_output(outputs, logits, nll_loss)
+        guided_losses = self.guided_losses(
+            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
+        )
+        return translation_output(outputs, logits, nll_loss, *guided_losses)
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         self.lm_head = cast(nn.Linear, new_embeddings)

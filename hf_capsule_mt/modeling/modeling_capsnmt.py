@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
@@ -27,20 +27,15 @@ from transformers.utils import can_return_tuple
 from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
+from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, EncoderDecoderModel, Stack
 from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.initial_std import get_initial_std
-from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
-    CapsuleSeq2SeqLMOutput,
-    CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
     SourceCapsulesOutput,
-    as_encoder_output,
-    join_stacks,
     resolve_output_flags,
-    translation_output,
 )
 from hf_capsule_mt.modeling.padding import padding_mask_or_none
 from hf_capsule_mt.modeling.recurrent import FusedLSTM, Packing, PaddedWords, ResidualLSTM, WordPacking
@@ -55,19 +50,12 @@ SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache, SourceMemory | None], torch.Tensor]
 
 
-class CapsNMTPreTrainedModel(PreTrainedModel):
-    """Base of all classes of the family: initialisation, and what transformers asks of each."""
+class CapsNMTPreTrainedModel(CapsulePreTrainedModel):
+    """Base of all classes of the family: initialisation."""
 
     config: CapsNMTConfig
     config_class = CapsNMTConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _can_compile_fullgraph = True
     _no_split_modules = ["ResidualLSTM", "SourceCapsules"]
-
-    def __init__(self, config: CapsNMTConfig) -> None:
-        config.validate()  # a field may have been set since the configuration was made
-        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -90,30 +78,21 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
             std = get_initial_std(module)
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features) if std is None else std)
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[0, 6, 10, 4, 2], [0, 8, 12, 2, 2]], device=self.device)
-        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
-
 
 def build_embedding_projection(in_features: int, out_features: int) -> nn.Module:
     """Map the width of embeddings to that of states, or back; the identity if they are the same."""
     return nn.Identity() if in_features == out_features else nn.Linear(in_features, out_features, bias=False)
 
 
-class RecurrentStack(CapsNMTPreTrainedModel):
+class RecurrentStack(CapsNMTPreTrainedModel, Stack):
     """Base of the encoder and the decoder: the embedding."""
 
-    embed_tokens: nn.Embedding
     embedding_projection: nn.Module
     gradient_checkpointing = False
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, d]."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
+        inputs_embeds = self.embeddings_of(input_ids, inputs_embeds)
         if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != self.embed_tokens.embedding_dim:
             raise ValueError(
                 f"{type(self).__name__} needs `input_ids` [B, T] or `inputs_embeds` [B, T, "
@@ -427,7 +406,7 @@ def _keep_empty_rows(
     return tuple(torch.where(has_words, new, kept) for new, kept in zip(new_state, old, strict=True))
 
 
-class CapsNMTModel(CapsNMTPreTrainedModel):
+class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):
     """Encoder and decoder without the projection to the vocabulary, which source and target share."""
 
     _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
@@ -456,58 +435,13 @@ class CapsNMTModel(CapsNMTPreTrainedModel):
             self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, *size)
         return self.encoder.embed_tokens
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-    ) -> CapsuleSeq2SeqModelOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
+    def completed(
+        self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
+    ) -> BaseModelOutput:
+        return cast(CapsNMTEncoder, self.encoder).aggregate(encoded, attention_mask, output_routing_weights)
 
-        Args:
-            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
-            encoder_outputs: of the same source, with or without its `capsules`; the encoder is then not run.
-            cache: the cache of the tokens before `decoder_input_ids`.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-        """
-        if encoder_outputs is None:
-            encoded: SourceCapsulesOutput = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                output_hidden_states=output_hidden_states,
-                output_routing_weights=output_routing_weights,
-                return_dict=True,
-            )
-        else:
-            encoded = self.encoder.aggregate(
-                as_encoder_output(encoder_outputs), attention_mask, output_routing_weights
-            )
-        decoded: CapsuleDecoderOutput = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            capsules=encoded.capsules,
-            encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            cache=cache,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-        )
-        return join_stacks(encoded, decoded, output_routing_weights)
+    def for_decoder(self, encoded: BaseModelOutput, *_: bool) -> dict[str, Any]:
+        return {"capsules": cast(SourceCapsulesOutput, encoded).capsules}
 
 
 class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneration, TranslationModel, GenerationMixin):
@@ -529,6 +463,7 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
         self._keys_to_ignore_on_save = list(self._tied_weights_keys) if config.tie_word_embeddings else []
         self.output_projection = build_embedding_projection(config.hidden_size, config.embedding_width)
         self.lm_head: nn.Linear = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
+        self.guided_losses = None
         self.post_init()
 
     def _resize_token_embeddings(
@@ -540,56 +475,5 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
             self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
         return embeddings
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: RecurrentCache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> CapsuleSeq2SeqLMOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
-
-        Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number.
-            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
-                batches, on all processes, that make one step.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-        """
-        check_labels_given(labels, num_items_in_batch)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs: CapsuleSeq2SeqModelOutput = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            cache=cache,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            return_dict=True,
-        )
-        logits = self.lm_head(self.output_projection(outputs.last_hidden_state))  # [B, T, V]
-        if labels is None:
-            return translation_output(outputs, logits, None)
-        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        return translation_output(outputs, logits, nll_loss)
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(self.output_projection(states))

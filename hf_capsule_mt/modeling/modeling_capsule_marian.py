@@ -1,9 +1,9 @@
-"""Capsule Marian: Marian's encoder-decoder with a seam after each stack of layers, one in each attention, and one
-between the decoder and the vocabulary.
+"""Capsule Marian: Marian's encoder-decoder with a seam after each stack of layers, one in each attention, one between
+the decoder and the vocabulary, and one for the decoder's own past.
 
 With every switch of its configuration off it is transformers' MarianMTModel, parameter by parameter and bit by bit.
-The seams: `layer_aggregation.py` (Dou et al. 2019), `head_aggregation.py` (Li et al. 2019) and
-`past_future_guidance.py` (Zheng et al. 2019), whose losses are in `guided_losses.py`.
+The seams: `layer_aggregation.py` (Dou et al. 2019), `head_aggregation.py` (Li et al. 2019), `past_future_guidance.py`
+(Zheng et al. 2019), whose losses are in `guided_losses.py`, and `ssru.py` (Kim et al. 2019).
 
 Legend: B batch, S source positions, T target positions, d model width, V vocabulary. In every mask `True` keeps.
 """
@@ -17,12 +17,13 @@ from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.masking_utils import create_masks_for_generate
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.coverage import PastFutureModel
+from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, Stack
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
@@ -30,18 +31,12 @@ from hf_capsule_mt.modeling.layer_aggregation import (
     ZeroGainLayerNorm,
     build_layer_aggregation,
 )
-from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
-    CapsuleSeq2SeqLMOutput,
-    CapsuleSeq2SeqModelOutput,
     IterationWeights,
     RoutingWeights,
-    as_encoder_output,
-    join_stacks,
     resolve_output_flags,
-    translation_output,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
     GuidanceOutput,
@@ -51,6 +46,7 @@ from hf_capsule_mt.modeling.past_future_guidance import (
 )
 from hf_capsule_mt.modeling.router import Router
 from hf_capsule_mt.modeling.sentence_cache import guided_cache
+from hf_capsule_mt.modeling.ssru import mask_of_new_tokens
 from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
     EncoderLayer,
@@ -67,23 +63,16 @@ from hf_capsule_mt.modeling.vocabulary import (
 from hf_capsule_mt.modeling.warm_start import warm_start
 
 
-class CapsuleMarianPreTrainedModel(PreTrainedModel):
-    """Base of all classes of the family: initialisation, and what transformers asks of each."""
+class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
+    """Base of all classes of the family: initialisation."""
 
     config: CapsuleMarianConfig
     config_class = CapsuleMarianConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = False
     _supports_flex_attn = False
-    _can_compile_fullgraph = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _keys_to_ignore_on_load_missing = [r"final_logits_bias", r"embed_positions\.weight"]
-
-    def __init__(self, config: CapsuleMarianConfig) -> None:
-        config.validate()  # a field may have been set since the configuration was made
-        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -100,16 +89,10 @@ class CapsuleMarianPreTrainedModel(PreTrainedModel):
         elif isinstance(module, (Router, ZeroGainLayerNorm)):
             module.reset_parameters()
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[0, 6, 10, 4, 2], [0, 8, 12, 2, 2]], device=self.device)
-        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
 
-
-class TransformerStack(CapsuleMarianPreTrainedModel):
+class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding, positions and LayerDrop."""
 
-    embed_tokens: nn.Embedding
     embed_positions: SinusoidalPositions
     gradient_checkpointing = False
 
@@ -117,23 +100,16 @@ class TransformerStack(CapsuleMarianPreTrainedModel):
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, start: int | torch.Tensor = 0
     ) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, d], at the positions from `start` on -> [B, T, d]."""
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        if tokens is None or (input_ids is not None and inputs_embeds is not None):
-            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
-        length = tokens.shape[1]
+        hidden = self.embeddings_of(input_ids, inputs_embeds)
+        length = hidden.shape[1]
         if isinstance(start, int) and start + length > self.embed_positions.num_embeddings:
             raise ValueError(
                 f"{type(self).__name__} got a sequence of {start + length} tokens, but `max_position_embeddings` is "
                 f"{self.embed_positions.num_embeddings}"
             )
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-            scaled = self.config.scale_embedding
-        else:
-            scaled = self.config.scale_embedding and self.scales_given_embeddings
-        if scaled:
-            inputs_embeds = inputs_embeds * math.sqrt(self.config.d_model)
-        hidden = inputs_embeds + self.embed_positions(length, start)
+        if self.config.scale_embedding and (inputs_embeds is None or self.scales_given_embeddings):
+            hidden = hidden * math.sqrt(self.config.d_model)
+        hidden = hidden + self.embed_positions(length, start)
         return nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
 
     # transformers' Marian scales the embeddings that it is given in the decoder but not in the encoder
@@ -152,7 +128,7 @@ class CapsuleMarianEncoder(TransformerStack):
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = SinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = SinusoidalPositions(config)
         self.layers = nn.ModuleList([EncoderLayer(config, layer) for layer in range(config.encoder_layers)])
         self.layer_aggregation = build_layer_aggregation(
             config, config.encoder_layers, config.aggregates_encoder_layers
@@ -198,7 +174,7 @@ class CapsuleMarianDecoder(TransformerStack):
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.target_vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = SinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = SinusoidalPositions(config)
         self.layers = nn.ModuleList([DecoderLayer(config, layer) for layer in range(config.decoder_layers)])
         self.layer_aggregation = build_layer_aggregation(
             config, config.decoder_layers, config.aggregates_decoder_layers
@@ -240,7 +216,10 @@ class CapsuleMarianDecoder(TransformerStack):
         start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
         hidden = self.embed(input_ids, inputs_embeds, start)
         implementation = "eager" if output_attentions else self.config._attn_implementation
-        mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
+        if self.config.decoder_self == "ssru":
+            mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
+        else:
+            mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
         begins = isinstance(start, int) and start == 0  # a sentence; its mask is not asked again at each step
         encoder_mask = bidirectional_mask(
             encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation, ask=begins
@@ -273,12 +252,13 @@ class CapsuleMarianDecoder(TransformerStack):
             begins,
         )
         routings["decoder.guidance"] = guided.weights
+        has_self = output_attentions and self.config.decoder_self == "attention"
         has_cross = output_attentions and encoder_hidden_states is not None
         return CapsuleDecoderOutput(
             last_hidden_state=guided.state,
             **cache_field(cache),
             hidden_states=(*states[:-1], guided.state) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
+            attentions=tuple(attentions) if has_self else None,
             cross_attentions=tuple(cross_attentions) if has_cross else None,
             routing_weights=_only_routings(routings) if output_routing_weights else None,
             guided_capsules=guided.capsules if output_guided_capsules else None,
@@ -331,61 +311,6 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         self.decoder = CapsuleMarianDecoder(config)
         self.post_init()
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        output_guided_capsules: bool = False,
-    ) -> CapsuleSeq2SeqModelOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
-
-        Args:
-            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
-            encoder_outputs: of the same source; the encoder is then not run.
-            cache: the cache of the tokens before `decoder_input_ids`.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-            output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
-        """
-        if encoder_outputs is None:
-            encoded: BaseModelOutput = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                output_attentions=output_attentions,
-                output_hidden_states=output_hidden_states,
-                output_routing_weights=output_routing_weights,
-                return_dict=True,
-            )
-        else:
-            encoded = as_encoder_output(encoder_outputs)
-        decoded: CapsuleDecoderOutput = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            cache=cache,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            output_guided_capsules=output_guided_capsules,
-            return_dict=True,
-        )
-        return join_stacks(encoded, decoded, output_routing_weights)
-
 
 class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel, GenerationMixin):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
@@ -411,67 +336,23 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationMo
         self.guided_losses: GuidedLosses | None = build_guided_losses(config, config.d_model)
         self.post_init()
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> CapsuleSeq2SeqLMOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(states) + self.final_logits_bias
 
-        Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
-                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
-            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
-                batches, on all processes, that make one step.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-        """
-        check_labels_given(labels, num_items_in_batch, self.guided_losses is not None)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs: CapsuleSeq2SeqModelOutput = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            cache=cache,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            output_guided_capsules=labels is not None and self.guided_losses is not None,
-            return_dict=True,
+    @staticmethod
+    def create_masks_for_generate(
+        *,
+        config: CapsuleMarianConfig,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the decoder's mask of the T tokens of a step, for which transformers asks if the cache is static."""
+        if config.decoder_self == "ssru":
+            return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
+        return create_masks_for_generate(
+            config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, **kwargs
         )
-        # [B, T, V]
-        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
-        if labels is None:
-            return translation_output(outputs, logits, None)
-        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        if self.guided_losses is None:
-            return translation_output(outputs, logits, nll_loss)
-        bow_loss, bca_loss = self.guided_losses(
-            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
-        )
-        return translation_output(outputs, logits, nll_loss, bow_loss, bca_loss)
 
     @classmethod
     def from_marian(

@@ -16,10 +16,9 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
@@ -27,18 +26,13 @@ from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.coverage import PastFutureModel
+from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, Stack
 from hf_capsule_mt.modeling.gru import FusedGRU, GRULayer
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
-from hf_capsule_mt.modeling.losses import check_labels_given, translation_loss
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
-    CapsuleSeq2SeqLMOutput,
-    CapsuleSeq2SeqModelOutput,
-    as_encoder_output,
-    join_stacks,
     resolve_output_flags,
-    translation_output,
 )
 from hf_capsule_mt.modeling.padding import Compaction
 from hf_capsule_mt.modeling.past_future_guidance import (
@@ -57,19 +51,12 @@ from hf_capsule_mt.modeling.vocabulary import (
 from hf_capsule_mt.routing.common import reads_are_free
 
 
-class CapsuleRNMTPreTrainedModel(PreTrainedModel):
-    """Base of all classes of the family: initialisation, and what transformers asks of each."""
+class CapsuleRNMTPreTrainedModel(CapsulePreTrainedModel):
+    """Base of all classes of the family: initialisation."""
 
     config: CapsuleRNMTConfig
     config_class = CapsuleRNMTConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _can_compile_fullgraph = True
     _no_split_modules = ["GRULayer", "ConditionalGRULayer"]
-
-    def __init__(self, config: CapsuleRNMTConfig) -> None:
-        config.validate()  # a field may have been set since the configuration was made
-        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -87,11 +74,6 @@ class CapsuleRNMTPreTrainedModel(PreTrainedModel):
         elif isinstance(module, CapsuleRNMTForConditionalGeneration) and isinstance(module.project_out, nn.Linear):
             init.xavier_uniform_(module.project_out.weight)
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[3, 6, 10, 4, 2], [5, 8, 12, 2, 2]], device=self.device)
-        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
-
 
 def _init_gates(weight: torch.Tensor, initialize: Callable[[torch.Tensor], object]) -> None:
     """Initialise the three gates of a GRU's matrix [3d, in] one by one, unless it was loaded from a checkpoint."""
@@ -100,18 +82,14 @@ def _init_gates(weight: torch.Tensor, initialize: Callable[[torch.Tensor], objec
             initialize(part)
 
 
-class RNMTStack(CapsuleRNMTPreTrainedModel):
+class RNMTStack(CapsuleRNMTPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding and mask checks."""
 
-    embed_tokens: nn.Embedding
     embed_layer_norm: nn.LayerNorm
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, e]."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
+        inputs_embeds = self.embeddings_of(input_ids, inputs_embeds)
         if inputs_embeds.shape[1] == 0:
             raise ValueError(f"{type(self).__name__} got sequences of no tokens, shape {list(inputs_embeds.shape)}")
         hidden = self.embed_layer_norm(inputs_embeds)
@@ -375,61 +353,6 @@ class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
         self.decoder = CapsuleRNMTDecoder(config)
         self.post_init()
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: RecurrentCache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        output_guided_capsules: bool = False,
-    ) -> CapsuleSeq2SeqModelOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
-
-        Args:
-            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
-            encoder_outputs: of the same source; the encoder is then not run.
-            cache: the cache of the tokens before `decoder_input_ids`.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-            output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
-        """
-        if encoder_outputs is None:
-            encoded: BaseModelOutput = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                output_attentions=output_attentions,
-                output_hidden_states=output_hidden_states,
-                output_routing_weights=output_routing_weights,
-                return_dict=True,
-            )
-        else:
-            encoded = as_encoder_output(encoder_outputs)
-        decoded: CapsuleDecoderOutput = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            cache=cache,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            output_guided_capsules=output_guided_capsules,
-            return_dict=True,
-        )
-        return join_stacks(encoded, decoded, output_routing_weights)
-
 
 class CapsuleRNMTForConditionalGeneration(
     CapsuleRNMTPreTrainedModel, RecurrentGeneration, VocabularyTranslationModel, PastFutureModel, GenerationMixin
@@ -457,63 +380,5 @@ class CapsuleRNMTForConditionalGeneration(
         )
         self.post_init()
 
-    @can_return_tuple
-    @takes_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: tuple[torch.Tensor, ...] | BaseModelOutput | None = None,
-        cache: RecurrentCache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_routing_weights: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> CapsuleSeq2SeqLMOutput:
-        """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
-
-        Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
-                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
-            num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
-                batches, on all processes, that make one step.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
-        """
-        check_labels_given(labels, num_items_in_batch, self.guided_losses is not None)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs: CapsuleSeq2SeqModelOutput = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            cache=cache,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            output_routing_weights=output_routing_weights,
-            output_guided_capsules=labels is not None and self.guided_losses is not None,
-            return_dict=True,
-        )
-        logits = self.lm_head(self.project_out(outputs.last_hidden_state))  # [B, T, V]
-        if labels is None:
-            return translation_output(outputs, logits, None)
-        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        if self.guided_losses is None:
-            return translation_output(outputs, logits, nll_loss)
-        bow_loss, bca_loss = self.guided_losses(
-            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
-        )
-        return translation_output(outputs, logits, nll_loss, bow_loss, bca_loss)
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(self.project_out(states))

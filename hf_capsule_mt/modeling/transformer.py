@@ -1,7 +1,8 @@
 """The parts of Marian's Transformer: positions, masks, multi-head attention and the two kinds of layer.
 
 The names and order of the parameters are those of transformers' Marian, so that its checkpoints load as they are. The
-head-aggregation seam is the output projection of an attention: see `head_aggregation.py`.
+head-aggregation seam is the output projection of an attention: see `head_aggregation.py`. The seam for the decoder's
+own past is the self-attention of its layers: see `ssru.py`.
 
 Legend: B batch, S source positions, T target positions, K positions attended to, H heads, d model width. In every mask
 `True` keeps.
@@ -18,25 +19,33 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
 from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.modeling.ssru import SSRU
 from hf_capsule_mt.routing.common import reads_are_free
 
 
-def sinusoids(num_positions: int, width: int, device: torch.device | None = None) -> torch.Tensor:
-    """Compute Marian's positions [positions, d] in float64: sines in the first half of the width, then cosines."""
-    exponents = 2 * (torch.arange(width, dtype=torch.float64, device=device) // 2) / width
+def sinusoids(
+    num_positions: int, width: int, device: torch.device | None = None, *, last_exponent: bool = False
+) -> torch.Tensor:
+    """Compute positions [positions, d] in float64: sines in the first half of the width, then cosines.
+
+    Wave k of d / 2 has the frequency 10000^(-k / (d / 2)), as in transformers' Marian and Vaswani et al., or, so that
+    the `last_exponent` is -1, 10000^(-k / (d / 2 - 1)), as in Marian itself.
+    """
+    exponents = 2 * (torch.arange(width, dtype=torch.float64, device=device) // 2) / (width - 2 * last_exponent)
     angles = torch.arange(num_positions, dtype=torch.float64, device=device)[:, None] / 10000**exponents
     return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1)
 
 
 class SinusoidalPositions(nn.Embedding):
-    """Marian's fixed positions: the sines in the first half of the width, the cosines in the second."""
+    """Fixed positions: those of transformers' Marian, or Marian's own."""
 
-    def __init__(self, num_positions: int, width: int) -> None:
-        super().__init__(num_positions, width, _freeze=True)
+    def __init__(self, config: CapsuleMarianConfig) -> None:
+        self.marian_positions = config.marian_positions
+        super().__init__(config.max_position_embeddings, config.d_model, _freeze=True)
 
     def create_weight(self) -> torch.Tensor:
-        """[positions, d], computed in float64 as Marian does."""
-        return sinusoids(*self.weight.shape).to(self.weight.dtype)
+        """[positions, d], computed in float64."""
+        return sinusoids(*self.weight.shape, last_exponent=self.marian_positions).to(self.weight.dtype)
 
     @torch.no_grad()
     def forward(self, length: int, start: int | torch.Tensor = 0) -> torch.Tensor:  # type: ignore[override]
@@ -234,12 +243,17 @@ DecoderLayerOutput = tuple[
 
 
 class DecoderLayer(TransformerLayer):
-    """Causal self-attention, attention to the encoder, and feed-forward, each followed as in the encoder's layer."""
+    """The layer's own past, attention to the encoder, and feed-forward, each followed as in the encoder's layer.
+
+    Its own past is causal self-attention, or an SSRU: `self_attn` in both, as its layer normalisation follows either.
+    """
 
     def __init__(self, config: CapsuleMarianConfig, layer: int) -> None:
         super().__init__()
         self.config = config
-        self.self_attn = MultiHead(config, "decoder_self", layer)
+        self.self_attn = (
+            SSRU(config, layer) if config.decoder_self == "ssru" else MultiHead(config, "decoder_self", layer)
+        )
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.encoder_attn = MultiHead(config, "cross", layer)
         self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)

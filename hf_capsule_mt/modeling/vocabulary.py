@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
+from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
 from hf_capsule_mt.modeling.generation import TranslationModel
 
 # Of one vocabulary, where the weights are those of `shared`: in a base model, and in a generation model around it
@@ -57,17 +58,9 @@ def vocabularies_of(tokenizer: Any) -> list[dict[str, int]]:
     return [tokenizer.get_vocab(), target_vocabulary(tokenizer)]
 
 
-class EmbeddingStack(Protocol):
-    """An encoder or a decoder."""
+class VocabularyModel(EncoderDecoderModel):
+    """Base of the base models with, of one vocabulary, `shared` embeddings."""
 
-    embed_tokens: nn.Embedding
-
-
-class VocabularyModel(PreTrainedModel):
-    """Base of the base models: an `encoder`, a `decoder` and, of one vocabulary, `shared` embeddings."""
-
-    encoder: EmbeddingStack
-    decoder: EmbeddingStack
     shared: nn.Embedding
 
     def get_input_embeddings(self) -> nn.Embedding:

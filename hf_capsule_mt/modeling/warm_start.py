@@ -62,14 +62,19 @@ def warm_start(
     model.generation_config = copy.deepcopy(source.generation_config)
     if isinstance(model.model.decoder.guidance, PastFutureGuidance):
         model.model.decoder.guidance.start_without_effect()
-    missing, unexpected = model.load_state_dict(source.state_dict(), strict=False)
+    state = source.state_dict()
+    if config.marian_positions != getattr(source.config, "marian_positions", False):
+        state |= {name: model.state_dict()[name] for name in state if name.endswith("embed_positions.weight")}
+    missing, unexpected = model.load_state_dict(state, strict=False)
     replaced = re.compile(r"\.(self_attn|encoder_attn)\.out_proj\.(weight|bias)$")
+    if config.decoder_self == "ssru":
+        replaced = re.compile(rf"{replaced.pattern}|\.decoder\..*\.self_attn\.[qkv]_proj\.(weight|bias)$")
     surprising = [name for name in unexpected if not replaced.search(name)]
     if surprising:
         raise ValueError(f"the settings leave no place for these weights of the model: {surprising}")
     if missing:
         warm_start_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
     if unexpected:
-        warm_start_logger.warning(f"Replaced by routing between heads, and dropped: {', '.join(unexpected)}.")
+        warm_start_logger.warning(f"Replaced, and dropped: {', '.join(unexpected)}.")
     model.train(source.training)
     return model.to(source.device), {"new_weights": missing, "dropped_weights": unexpected}

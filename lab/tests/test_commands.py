@@ -1,7 +1,6 @@
 """The laboratory's commands, run as a person runs them, on a few sentences."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -44,46 +43,6 @@ def test_align(command):
     assert all("-" in line for line in links)
 
 
-def test_probe_keeps_what_is_done(command):
-    chance = random.Random(0)
-    for part, size in (("train", 60), ("dev", 10), ("test", 10)):
-        lines = []
-        for _ in range(size):
-            words = [("the", "DET"), *[(f"word{chance.randrange(9)}", "NOUN")] * chance.randrange(4, 12)]
-            for number, (form, part_of_speech) in enumerate(words, start=1):
-                head, relation = (0, "root") if number == 2 else (2, "dep")
-                lines.append(f"{number}\t{form}\t_\t{part_of_speech}\t_\t_\t{head}\t{relation}\t_\t_")
-            lines.append("")
-        Path(f"{part}.conllu").write_text("\n".join(lines) + "\n")
-    options = "--treebank . --tasks SentLen --seeds 1 --d-model 16 --epochs 1 --output probing.json --aggregations"
-    command("probe", f"{options} concat")
-    first = json.loads(Path("probing.json").read_text())["results"]
-    printed = command("probe", f"{options} concat em_routing")
-    results = json.loads(Path("probing.json").read_text())["results"]
-    assert results[:1] == first
-    assert [entry["encoder"] for entry in results] == ["concat", "em_routing"]
-    assert "| paper: em_routing | 96.26 |" in printed
-    assert "| test sentences | 10 |" in printed
-    with pytest.raises(SystemExit, match="made with other settings"):
-        command("probe", f"{options} concat --num-capsules 8")
-
-
-WRONG = {
-    "align --text nofile test.en": "nofile: no such file",
-    "probe --treebank .": ".: no train*.conllu",
-}
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_wrong_input(line, command, capsys):
-    for name, text in (("bad.json", "{bad"), ("list.json", "[]"), ("other.json", '{"a": 1}')):
-        Path(name).write_text(text)
-    name, _, arguments = line.partition(" ")
-    with pytest.raises(SystemExit) as stopped:
-        command(name, arguments)
-    code, said = stopped.value.code, capsys.readouterr().err
-    if isinstance(code, str):  # the interpreter prints it, and exits with 1
-        said, code = said + code, 1
-    assert code in (1, 2)
-    assert WRONG[line] in said
-    assert "Traceback" not in said
+def test_wrong_input(command):
+    with pytest.raises(SystemExit, match="nofile: no such file"):
+        command("align", "--text nofile test.en")

@@ -95,7 +95,7 @@ PAGE = LAB.parent / "docs" / "does-it-help.md"
 
 
 def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypatch):
-    options = f"--report {tmp_path}/REPORT.md --page {tmp_path}/page.md --no-pictures"
+    options = f"--report {tmp_path}/REPORT.md --page {tmp_path}/page.md"
     monkeypatch.setattr("sys.argv", ["lab.report", *options.split()])
     main()
     message = "run `python -m lab.report`"
@@ -104,17 +104,6 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
         assert (tmp_path / f"page{name.suffix}").read_text("utf-8") == name.read_text("utf-8"), message
     for name in ("deployment.md", "coverage.md"):
         assert (tmp_path / name).read_text("utf-8") == PAGE.with_name(name).read_text("utf-8"), message
-
-
-@pytest.mark.slow
-def test_everything_is_drawn(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib").use("agg")
-    options = f"--report {tmp_path}/REPORT.md --page {tmp_path}/page.md --pictures {tmp_path}/pictures"
-    monkeypatch.setattr("sys.argv", ["lab.report", *options.split()])
-    main()
-    drawn = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.png") if path.stat().st_size > 5000}
-    settings = {f"pictures/{setting}/lengths.png" for setting in ("embedded", "multi30k")}
-    assert drawn >= settings | {"pictures/probing.png", "pictures/adequacy-de-en.png"}
 
 
 def test_a_result_file_gets_a_line(tmp_path, monkeypatch):
@@ -126,7 +115,7 @@ def test_a_result_file_gets_a_line(tmp_path, monkeypatch):
         (tmp_path / name).write_text("text\n")
     monkeypatch.setattr(report, "PAGES", tuple(tmp_path / name for name in names))
     options = f"--results {kept} --keep {tmp_path}/more.json --report {tmp_path}/out.md --page {tmp_path}/page.md"
-    monkeypatch.setattr("sys.argv", ["lab.report", *options.split(), "--no-pictures"])
+    monkeypatch.setattr("sys.argv", ["lab.report", *options.split()])
     main()
     assert Records(kept).named("studies")["more"]["kind"] == "more"
     assert (tmp_path / "out.md").read_text() == "text\n"

@@ -17,7 +17,6 @@ from hf_capsule_mt.analysis.past_future import (
 )
 from hf_capsule_mt.analysis.pictures import (
     draw_agreement,
-    draw_by_length,
     draw_iteration_statistics,
     draw_past_future,
     draw_word_curves,
@@ -34,7 +33,6 @@ from hf_capsule_mt.analysis.routing_statistics import (
     routings_of,
 )
 from hf_capsule_mt.data import sentence_pairs
-from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 from tests.modeling.test_past_future_guidance import make
 
@@ -244,11 +242,3 @@ def test_routing_pictures(tmp_path):
     assert all(colours(path) > 10 for path in paths)
     with pytest.raises(ValueError, match="`words` must be as many as the 3 rows"):
         draw_word_map(torch.rand(3, 4), words[:2], tmp_path / "map.png")
-
-
-def test_scores_by_length(tmp_path):
-    lines = ["a b c d e", "a b c d e f g h"]
-    buckets = [bucket.as_dict() for bucket in score_by_length(lines, lines, [lines], edges=[6])]
-    assert colours(draw_by_length({"plain": buckets, "em": buckets}, tmp_path / "lengths.png")) > 10
-    with pytest.raises(ValueError, match="must have the same buckets, but em has"):
-        draw_by_length({"plain": buckets, "em": buckets[:1]}, tmp_path / "lengths.png")

@@ -30,6 +30,8 @@ SWITCHED_ON = {
     "guided_bow_weight": 0.5,
     "guided_bca_weight": 2.0,
     "guided_bow_bags": "exclusive",
+    "decoder_self": "ssru",
+    "marian_positions": True,
 }
 
 
@@ -156,6 +158,15 @@ def test_tuples_are_welcome_as_lists():
         ({"decoder_start_token_id": 10**6}, r"`decoder_start_token_id` \(1000000\) must be a token"),
         ({"vocab_size": 100, "pad_token_id": 0}, r"`decoder_start_token_id` \(58100\) must be a token .*, 0 to 99"),
         ({"head_aggregation_sites": ["nowhere"]}, "has 'nowhere', choose among encoder_self, decoder_self, cross"),
+        ({"decoder_self": "gru"}, r"'decoder_self' expected one of .*'ssru'.* got gru"),
+        (
+            {"decoder_self": "ssru", "head_aggregation": "em_routing", "head_aggregation_sites": ["decoder_self"]},
+            r"`head_aggregation_sites` \['decoder_self'\] has \"decoder_self\", where `decoder_self` \"ssru\" has no",
+        ),
+        (
+            {"marian_positions": True, "d_model": 15, "encoder_attention_heads": 1, "decoder_attention_heads": 1},
+            "`marian_positions` needs an even `d_model` of at least 4, got 15",
+        ),
         ({"activation_function": "nonsense"}, "`activation_function` is 'nonsense', choose among .*gelu.*relu"),
         ({"guided_bow_bags": "all"}, "'guided_bow_bags' expected one of"),
     ],

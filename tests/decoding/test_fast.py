@@ -24,6 +24,7 @@ SEARCHES = {
     "long": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": "never"},
     "early": {"num_beams": 3, "early_stopping": True, "min_new_tokens": 4},
     "ngrams": {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [3, 4]},
+    "renormalized": {"num_beams": 3, "renormalize_logits": True, "suppress_tokens": [3, 4], "min_new_tokens": 3},
     "forced": {"forced_eos_token_id": END, "max_new_tokens": 5},
 }
 FAMILIES_AND_SEAMS = ["plain", "em", "guided", "capsules", "rnmt_guided"]

@@ -85,7 +85,7 @@ def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, f
     assert (light.backend, fast.backend, slow.backend) == ("native", "native", "transformers")
     expected = slow(TEXTS, batch_size=4, **options)
     with monkeypatch.context() as patched:  # the engine makes no second pass
-        patched.delattr(type(fast.model.model), "forward")
+        patched.setattr(type(fast.model.model), "forward", None)
         for one, other, third in zip(
             fast(TEXTS, batch_size=4, **options), light(TEXTS, **options), expected, strict=True
         ):
@@ -438,3 +438,14 @@ def test_vocabularies_of_unequal_size(unequal, start):
 
 def test_it_is_public():
     assert {"Translator", "CoverageOptions"} <= set(hf_capsule_mt.__all__)
+
+
+def test_max_time_ends_a_translation(fast):
+    """By `generate()` and by the engine, under both of their names."""
+    end = [fast.model.generation_config.eos_token_id]
+    given = {"max_time": 1e-9, "max_new_tokens": 60, "suppress_tokens": end}
+    for translator in (fast, Translator(fast.model, fast.tokenizer, backend="transformers")):
+        found = translator(TEXTS[0], **given)
+        assert (found.was_cut, len(found.token_ids) < 60) == (True, True)
+    sequences = hf_capsule_mt.to_fast(fast.model).generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"), **given)
+    assert sequences.shape[1] < 60

@@ -2,15 +2,13 @@
 
 import itertools
 import random
-import stat
-import sys
 
 import numpy as np
 import pytest
 
 from hf_capsule_mt.data.embedded_corpus import sentence_pairs
 from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
-from hf_capsule_mt.evaluation.words import align_by_command, grow_diag_final_and, split_words, word_stem
+from hf_capsule_mt.evaluation.words import split_words, word_stem
 
 
 def made_up_text(sentences: int, seed: int = 0):
@@ -156,34 +154,6 @@ def test_longest_sentences_are_left_out():
         WordAligner().fit([([], ["a"])])
     with pytest.raises(ValueError, match="none of the 1 pairs"):
         fit_aligner(["a b c"], ["x y z"], longest=2)
-
-
-def test_grow_diag_final_and_by_hand():
-    ahead = frozenset({(0, 0), (1, 1), (3, 3), (5, 0)})
-    back = frozenset({(0, 0), (2, 2), (1, 2), (4, 6)})
-    # the intersection is (0, 0); it grows along the diagonal to (1, 1) and from there to (1, 2), whose target is new,
-    # and to (2, 2), whose source is new, and to (3, 3); of the rest (5, 0) has a target that is taken, (4, 6) is free
-    assert grow_diag_final_and(ahead, back) == {(0, 0), (1, 1), (1, 2), (2, 2), (3, 3), (4, 6)}
-    assert grow_diag_final_and(frozenset({(0, 1)}), frozenset()) == {(0, 1)}
-
-
-def test_an_external_command(tmp_path):
-    program = tmp_path / "diagonal"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import sys\n"
-        "options = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
-        "lines = [line.split() for line in open(options['-s'], encoding='utf-8')]\n"
-        "for name in ('-f', '-r'):\n"
-        "    with open(options[name], 'w') as file:\n"
-        "        for words in lines:\n"
-        "            print(*(f'{n}-{n}' for n in range(len(words))), file=file)\n"
-    )
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    links = align_by_command([(["ä", "b"], ["x", "y"]), (["a"], ["x"])], str(program))
-    assert links == [frozenset({(0, 0), (1, 1)}), frozenset({(0, 0)})]
-    with pytest.raises(ValueError, match="'no-such-aligner' is not on this machine"):
-        align_by_command([(["a"], ["x"])], "no-such-aligner")
 
 
 def test_words():

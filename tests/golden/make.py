@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline, set_seed
 
 from capsule_mt import Translator
+from capsule_mt.engine.search import Hypothesis, Readings
 from hf_capsule_mt import (
     CapsNMTConfig,
     CapsNMTForConditionalGeneration,
@@ -32,6 +33,8 @@ from hf_capsule_mt import (
 )
 from hf_capsule_mt.configuration.common import CapsuleConfig
 from hf_capsule_mt.data import sentence_pairs, train_tokenizer
+from hf_capsule_mt.decoding.generate import GenerateDecoder
+from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
 from tests.fixtures.word_for_word import count_marks
 from tests.golden.train_word_for_word import train_word_for_word
 
@@ -113,6 +116,9 @@ FAMILIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "capsule_rnmt": capsule_rnmt,
     "capsnmt": capsnmt,
 }
+
+
+WITH_HEADS = ("capsule_marian",)  # whose attention marks what was left out
 
 
 class Schedule(NamedTuple):
@@ -225,6 +231,7 @@ def measure(folder: Path, pairs: list[dict[str, str]]) -> dict[str, Any]:
     return {
         "translations": [measure_translations(folder, pairs, num_beams) for num_beams in (1, 4)],
         "coverage": measure_coverage(model, tokenizer, pairs) if getattr(model, "has_coverage", False) else None,
+        "titles and cells": measure_titles_and_cells(model, tokenizer) if folder.name in WITH_HEADS else None,
         **measure_forward(model, tokenizer, UNSEEN),
     }
 
@@ -264,6 +271,19 @@ def measure_coverage(model: Any, tokenizer: Any, pairs: list[dict[str, str]]) ->
             assert not of_words[~mask].any(), f"{key} of padding"
             measured[name][key] = [rounded(row[own]) for row, own in zip(of_words, mask, strict=True)]
     return measured
+
+
+def measure_titles_and_cells(model: Any, tokenizer: Any) -> list[list[float]]:
+    """Return what their tokens receive of the last layer's last head, whose reading includes the end token's step."""
+    german, english = zip(*TITLES_AND_CELLS, strict=True)
+    sources, targets = tokenizer(list(english)).input_ids, tokenizer(text_target=list(german)).input_ids
+    readings = Readings(head=(model.config.decoder_layers - 1, model.config.decoder_attention_heads - 1))
+    found = []
+    for target, forced in zip(targets, GenerateDecoder(model).force(sources, targets, readings), strict=True):
+        hypothesis = Hypothesis(target, 0.0, was_cut=False)
+        hypothesis.read(forced, tokenizer.eos_token_id)
+        found.append(rounded(hypothesis.received))
+    return found
 
 
 def measure_forward(model: Any, tokenizer: Any, pairs: list[dict[str, str]]) -> dict[str, Any]:

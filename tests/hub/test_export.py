@@ -53,7 +53,9 @@ def run_without_the_package(program, *arguments, **environment):
 def exported(tmp_path_factory):
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer()
-    model = tiny_model(tokenizer, layer_aggregation="em_routing", head_aggregation="simple_routing")
+    model = tiny_model(
+        tokenizer, layer_aggregation="em_routing", head_aggregation="simple_routing", decoder_self="ssru"
+    )
     return export(model.eval(), tokenizer, tmp_path_factory.mktemp("export"))
 
 

@@ -347,6 +347,74 @@ def test_input_that_is_not_utf8_is_named(run, tmp_path):
         run("--input", "bad", "--output", "out")
 
 
+# ---- files of formats
+def subtitles(lines):
+    times = (f"00:00:{2 * n:02},000 --> 00:00:{2 * n + 1:02},500" for n in range(len(lines)))
+    return "".join(f"{n}\n{time}\n{line}.\n\n" for n, (time, line) in enumerate(zip(times, lines, strict=True), 1))
+
+
+def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, monkeypatch, tmp_path):
+    (tmp_path / "film.srt").write_text(subtitles(LINES))
+    whole = run("film.srt")[1]
+    arguments = ("film.srt", "--output", "out.srt", "--coverage", "c.tsv", "--window", 3)
+    run(*arguments, killed_in="finish")
+    with monkeypatch.context() as patched:
+        patched.delattr(WindowedOutput, "write")  # everything is there
+        code, _, complaints = run(*arguments)
+    assert (code, lines_of(tmp_path / "out.srt")) == (0, whole)
+    assert [line.upper() for line in whole[1::4]] == [line.upper() for line in subtitles(LINES).split("\n")[1::4]]
+    rows = [row.split("\t") for row in lines_of(tmp_path / "c.tsv")]
+    assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
+    marked = [row[0] for row in rows if row[2] or row[3]]
+    assert marked
+    assert f"{len(marked)} of {len(LINES)} passages may leave something out ({'; '.join(marked[:5])}" in complaints
+    assert complaints.rstrip().endswith("see c.tsv")
+    records = run("film.srt", "--output", "out.srt", "--coverage", "c.jsonl")
+    assert records[0] == 0
+    assert [json.loads(row)["place"] for row in lines_of(tmp_path / "c.jsonl")] == [row[0] for row in rows]
+
+
+def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
+    (tmp_path / "page.html").write_text(f"<p>{LINES[0]}</p><p>{TOO_LONG}</p>")
+    code, printed, complaints = run("page.html", "--output", "out.html")
+    assert (code, printed) == (3, [])
+    page = (tmp_path / "out.html").read_text()
+    assert page.endswith(f"<p>{TOO_LONG}</p>")
+    assert not page.startswith(f"<p>{LINES[0]}")
+    assert f"page.html, line 1: {REASON}" in complaints
+    assert "1 texts could not be translated: they are as they were in the output" in complaints
+
+
+def test_a_column_and_an_encoding(run, expected, tmp_path):
+    rows = "".join(f"schön\t{line}\n" for line in LINES)
+    (tmp_path / "t.tsv").write_bytes(rows.encode("cp1252"))
+    with pytest.raises(
+        ValueError, match=r"t\.tsv, line 1: not UTF-8 .*; it looks like cp1252: `--encoding cp1252` reads it"
+    ):
+        run("t.tsv", "--column", 2)
+    assert run("t.tsv", "--column", 2, "--encoding", "cp1252")[1] == [f"schön\t{line}" for line in expected]
+    (tmp_path / "in").write_text("".join(f"{line}\r\n" for line in LINES), encoding="utf-16")
+    assert run("--input", "in", "--encoding", "utf-16")[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a.srt", "b.srt"), "one file is translated at a time, got a.srt, b.srt"),
+        (("a.srt", "--column", 2), "`column` is for tables (tsv, csv), this is srt"),
+        (("a.txt", "--column", 2), "--column is for .tsv and .csv (or with --format tsv), got a.txt"),
+        (("a.srt", "--target-prefix"), "--target-prefix is for lines of text, the input is srt"),
+        (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
+        (("nothing.srt",), "nothing.srt: no such file"),
+    ],
+)
+def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments, message):
+    (tmp_path / "a.srt").write_text(subtitles(LINES))
+    with pytest.raises((SystemExit, ValueError)) as stopped:
+        run(*arguments)
+    assert message in str(stopped.value) + capfdbinary.readouterr().err.decode()
+
+
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
     with pytest.raises(ValueError, match="--backend native cannot do it: Helsinki/opus is no folder here, and a name"):
         run("--backend", "native", model="Helsinki/opus")

@@ -188,7 +188,7 @@ def test_a_prefix_is_of_its_text():
 def test_a_translation_at_its_limit_is_told(caplog):
     found = translator()(["one two three", "four"], max_new_tokens=3, batch_size=2)
     assert [one.was_cut for one in found] == [True, False]
-    assert "1 of 2 translations reached the limit of their length" in caplog.text
+    assert "1 of 2 translations reached a limit" in caplog.text
 
 
 def test_logits_that_are_not_finite_are_an_error(monkeypatch):

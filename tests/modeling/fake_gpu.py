@@ -20,7 +20,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hf_capsule_mt.modeling import conditional_gru, matrices
+from hf_capsule_mt.modeling import matrices
 from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
 from tests.modeling.model_checks import QUICK_MIXES
 
@@ -41,8 +41,7 @@ def register() -> None:
     library.impl("_thnn_fused_gru_cell_backward", gru_cell_backward, "Meta")
     register.library = library  # type: ignore[attr-defined]  # it is undone with the object
     torch.tensor = tensor  # type: ignore[assignment]
-    for module in (matrices, conditional_gru):  # a fake parameter has another type than a parameter
-        module.is_plain = lambda linear: True
+    matrices.is_plain = lambda linear: True  # a fake parameter has another type than a parameter
 
 
 def gru_cell(from_input: Any, from_state: Any, state: Any, *biases: Any) -> Any:

@@ -31,6 +31,7 @@ QUICK_MIXES = (
     "everything",  # Capsule Marian: layers and heads, by EM routing
     "guided",  # Capsule Marian and RNMT: PAST and FUTURE, and their losses
     "guided without losses, layers and heads",  # Capsule Marian: three seams at once, heads by simple routing
+    "ssru and everything",  # Capsule Marian: all four
     "capsules",  # CapsNMT: a source in capsules
     "hybrid",  # CapsNMT: and attention beside them
 )
@@ -306,11 +307,17 @@ class ModelChecks:
         """What transformers' `_check_past_key_values_for_generate` asserts of the cache of an encoder-decoder."""
         config = model.config
         heads = config.decoder_attention_heads
+        width = config.d_model // heads
         assert isinstance(cache, EncoderDecoderCache)
-        for half, length in ((cache.self_attention_cache, past_length), (cache.cross_attention_cache, 7)):
+        halves = (
+            (cache.self_attention_cache, past_length, width if config.decoder_self == "attention" else 0),
+            (cache.cross_attention_cache, 7, width),
+        )
+        for half, length, value_width in halves:
             assert len(half) == config.decoder_layers
             for layer in half.layers:
-                assert layer.keys.shape == layer.values.shape == (batch_size, heads, length, config.d_model // heads)
+                assert layer.keys.shape == (batch_size, heads, length, width)
+                assert layer.values.shape == (batch_size, heads, length, value_width)
 
     def test_the_cache_has_the_format_of_transformers(self, mix):
         """As `test_past_key_values_format` and the tests `test_*_generate_dict_outputs_use_cache` of transformers."""

@@ -77,6 +77,8 @@ def test_body(sizes):
         (BASE, layers("em_routing", capsule_input="own"), 40_910_848),
         (BASE, layers("dynamic_routing", vote_input="own"), 22_028_288),
         (BASE, layers("em_routing", vote_input="own"), 25_182_208),
+        # two matrices and a bias in the place of four matrices and four biases, in six layers
+        (BASE, {"decoder_self": "ssru", "marian_positions": True}, 6 * (2 * 512**2 + 512 - 4 * (512**2 + 512))),
         # a residual costs nothing
         (BASE, layers("em_routing", residual=True), 56_639_488),
         # of a capsule only its activations and betas cost anything: 6 x (3072 + 1) + 2 on each side

@@ -26,6 +26,7 @@ from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, loa
 from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.malformed import MALFORMED, damaged
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
 from tests.fixtures.word_for_word import sentences
 from tests.hub.test_push import run
 
@@ -41,21 +42,6 @@ translator = transformers.pipeline(task="translation", model=folder, trust_remot
 assert translator.model.dtype == torch.float32
 print(json.dumps([record["translation_text"] for record in translator(texts, num_beams=num_beams)]))
 """
-# titles, table cells, list items
-WITHOUT_FULL_STOP = [
-    ("Meine neue Schule", "My new school"),
-    ("Der alte Mann und das Meer", "The old man and the sea"),
-    ("Das Leben meiner Mutter", "My mother's life"),
-    ("Die Geschichte des Buches", "The history of the book"),
-    ("Ein Brief an meinen Vater", "A letter to my father"),
-    ("Deutsche Musik", "German music"),
-    ("Kaltes Wasser", "Cold water"),
-    ("Rote Schuhe", "Red shoes"),
-    ("Montag", "Monday"),
-    ("Sommer", "Summer"),
-    ("kleines Haus", "small house"),
-    ("zwei Kinder", "two children"),
-]
 released = pytest.mark.skipif(not FOLDERS, reason="nothing is released yet: checkpoints/ has no folder")
 
 
@@ -138,7 +124,7 @@ def test_the_last_word_of_titles_and_cells_is_not_marked(release):
     translator = Translator.from_pretrained(folder)
     if "attention" not in (translator.model.config.coverage_calibration or {}):
         pytest.skip("no head aligns words")
-    pairs = [pair if folder.name.endswith("de-en") else pair[::-1] for pair in WITHOUT_FULL_STOP]
+    pairs = [pair if folder.name.endswith("de-en") else pair[::-1] for pair in TITLES_AND_CELLS]
     given = translator.cover(*map(list, zip(*pairs, strict=True)))
     own = [found.coverage for found in translator([source for source, _ in pairs], coverage=CoverageOptions())]
     for coverages in (given, own):

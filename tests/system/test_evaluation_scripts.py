@@ -37,12 +37,12 @@ def command(script, monkeypatch, capsys):
     return run
 
 
-def test_evaluate(pictures, script):
+def test_evaluate(script):
     printed = script(
         "evaluate",
         "--hypotheses worse.hyp --references test.de test.de --sources test.en --metrics bleu chrf ter "
         "--length-edges 5 8 --align-with train.en train.de --seed 3 --recipe plain.yaml --bootstrap 50 "
-        "--output out/result.json --plot out/lengths.png",
+        "--output out/result.json",
     )
     result = json.loads(Path("out/result.json").read_text())
     assert (result["seed"], result["recipe"], result["sentences"]) == (3, "plain.yaml", 40)
@@ -53,7 +53,6 @@ def test_evaluate(pictures, script):
         assert said in printed
     assert sum(bucket["sentences"] for bucket in result["by_length"]) == 40
     assert 0.5 < result["adequacy"]["coverage_difference_ratio"] < 1
-    assert Path("out/lengths.png").stat().st_size > 5000
 
 
 def test_evaluate_reads_each_file_once(script):
@@ -82,7 +81,6 @@ def test_evaluate_counts_all_bleu_by_one_tokenizer(script):
     ("options", "message"),
     [
         ("--bootstrap 1", "--bootstrap: must be a whole number of at least 2, got 1"),
-        ("--plot x.png", "--plot needs --sources"),
     ],
 )
 def test_evaluate_refuses_what_it_cannot_do(script, capsys, options, message):
@@ -95,7 +93,7 @@ def test_compare(script):
     printed = script(
         "compare",
         "good=good.hyp worse=worse.hyp --references test.de --sources test.en --bootstrap 50 --trials 50 "
-        "--sentences 2 --markdown report.md --html report.html --output report.json",
+        "--sentences 2 --markdown report.md --output report.json",
     )
     report = json.loads(Path("report.json").read_text())
     row = report["comparisons"]["worse"]["bleu"]
@@ -103,27 +101,10 @@ def test_compare(script):
     assert row["sign_test"]["losses"] > row["sign_test"]["wins"] == 0
     assert "Sentences that differ most: worse and good" in printed
     assert Path("report.md").read_text().startswith("| system | metric |")
-    assert Path("report.html").read_text().startswith("<!doctype html>")
     with pytest.raises(SystemExit):
         script("compare", "good=good.hyp worse=worse.hyp --references test.de --comet")
     with pytest.raises(SystemExit, match="two systems or more"):
         script("compare", "good.hyp --references test.de")
-
-
-def test_compare_with_coverage(script):
-    records = [{"line": n, "score": 0.25, "words": [{"word": "x", "untranslated": n == 1}]} for n in range(40)]
-    scored = [{"line": r["line"], "coverage": r} if r["line"] else {"line": 0, "error": "long"} for r in records]
-    Path("good.tsv").write_text("0\t\t\t\n" + "".join(f"{n}\t0.7500\tx\t\n" for n in range(1, 40)))
-    Path("worse.jsonl").write_text("".join(json.dumps(record) + "\n" for record in scored))
-    line = "good=good.hyp worse=worse.hyp --references test.de --bootstrap 9 --trials 9 --html page.html"
-    script("compare", f"{line} --metrics bleu --coverage good=good.tsv worse=worse.jsonl")
-    page = Path("page.html").read_text()
-    assert 'data-coverage0="0.75" data-coverage1="0.25"' in page
-    assert page.count("left out by worse") == 1
-    with pytest.raises(SystemExit, match="--coverage is of other, which is none of the systems good, worse"):
-        script("compare", f"{line} --coverage other=good.tsv")
-    with pytest.raises(SystemExit, match=r"worse\.hyp, line 1: no coverage as `translate --coverage` writes it"):
-        script("compare", f"{line} --coverage good=worse.hyp")
 
 
 def test_analyze(pictures, command, tmp_path):

@@ -147,6 +147,8 @@ int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, cons
                      (long long)(first + outputs), linear->outputs);
     if (type == FLOAT32) {
         model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
+    } else if (type == CODES && linear->int8) {
+        model->kernels->pack_codes(linear, weight, largest, (long)first, (long)(first + outputs));
     } else {
         float *row = malloc((size_t)inputs * 4 + 64);
         if (!row) return NO_MEMORY;
@@ -193,12 +195,12 @@ int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t w
     return model->num_vectors - 1;
 }
 
-int engine_add_positions(model_t *model, int64_t count, int64_t width) {
+int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span) {
     vector_t *vector = new_vector(model, count * width, FLOAT32);
     if (!vector) return NO_MEMORY;
     float *values = vector->values;
     for (int64_t i = 0; i < width; i++) {
-        double power = pow(10000, 2 * (double)(i / 2) / (double)width);
+        double power = pow(10000, 2 * (double)(i / 2) / (double)span);
         int64_t column = i % 2 ? (width + 1) / 2 + i / 2 : i / 2;
         for (int64_t p = 0; p < count; p++)
             values[p * width + column] = (float)(i % 2 ? cos((double)p / power) : sin((double)p / power));
@@ -211,15 +213,24 @@ void engine_widen(const void *from, int type, float *to, int64_t count) {
     else choose_kernels(NULL)->widen(from, type == BFLOAT16, to, (long)count);
 }
 
+void engine_widen_codes(const int8_t *codes, const float *largest, float *to, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++) widen_codes(codes + r * width, largest[r], to + r * width, width);
+}
+
 int64_t engine_count_infinite(const void *values, int type, int64_t count) {
     int64_t found = 0;
     const uint32_t *words = values;
     const uint16_t *halves = values;
     uint16_t exponent = type == BFLOAT16 ? 0x7f80 : 0x7c00;
-    if (type == FLOAT32)
-        for (int64_t i = 0; i < count; i++) found += (words[i] & 0x7f800000) == 0x7f800000;
-    else
-        for (int64_t i = 0; i < count; i++) found += (halves[i] & exponent) == exponent;
+    for (int64_t first = 0; first < count; first += 4096) { /* a short sum goes into narrow lanes */
+        int64_t end = count - first < 4096 ? count : first + 4096;
+        uint16_t infinite = 0;
+        if (type == FLOAT32)
+            for (int64_t i = first; i < end; i++) infinite += (words[i] & 0x7f800000) == 0x7f800000;
+        else
+            for (int64_t i = first; i < end; i++) infinite += (halves[i] & exponent) == exponent;
+        found += infinite;
+    }
     return found;
 }
 
@@ -280,7 +291,7 @@ static void translate(run_t *run) {
     const request_t *request = run->request;
     const model_t *model = run->model;
     int64_t most_rows = request->num_sources * request->num_beams, most_positions = 0;
-    int at_once = request->targets && !model->has_states;
+    int at_once = request->targets && !model->goes_by_steps;
     for (int64_t i = 0; request->targets && i < request->num_sources; i++)
         most_positions += request->target_lengths[i] + 1;
     if (at_once) {
@@ -341,7 +352,7 @@ chunk_t *more_memory(run_t *run, int64_t bytes) {
     if (run->chunks && size < run->chunks->size) size = run->chunks->size; /* at least as much again */
 #endif
     chunk_t *chunk = bytes < 0 ? NULL : allocate_pages(size);
-    if (!chunk) longjmp(run->out_of_memory, 1);
+    if (!chunk) longjmp(run->failed, NO_MEMORY);
     *chunk = (chunk_t){.next = run->chunks, .used = sizeof(chunk_t), .size = size};
     return run->chunks = chunk;
 }
@@ -380,9 +391,9 @@ int engine_translate(model_t *model, const request_t *request) {
     if (check_request(model, request)) return IS_WRONG;
     run.chunks = take_arena(model);
     run.team = team_new(request->num_threads);
-    int failed = setjmp(run.out_of_memory);
+    int failed = setjmp(run.failed);
     if (!failed) translate(&run);
     team_free(run.team);
     keep_arena(model, run.chunks);
-    return failed ? NO_MEMORY : 0;
+    return failed;
 }

@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 8
+#define ENGINE_VERSION 9
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -22,6 +22,9 @@ enum space { OF_WORDS, OF_SOURCES, OF_HYPOTHESES, OF_STATES };
 
 /* How weights are given; CODES of int8 with the largest magnitude of each row. */
 enum type { FLOAT32, FLOAT16, BFLOAT16, CODES };
+
+/* What `stop` of a request asks: to end with the translations found so far, or with nothing. */
+enum stop { GO_ON, FINISH, GIVE_UP };
 
 /* The kinds of operations, and the places of their slots, such as EMBED_table. */
 #define OPERATION(name, help, ...) name,
@@ -76,6 +79,7 @@ typedef struct {
     const int32_t *suppressed; /* tokens that are never written */
     int64_t num_suppressed;
     int64_t num_beams, num_returned, least_tokens, no_repeat_ngram;
+    int64_t renormalizes; /* 1: a score is the probability among the tokens that may be written */
     int64_t start_token, end_token, pad_token;
     float length_penalty;
     int32_t early_stopping; /* 0 no, 1 yes, 2 never */
@@ -109,6 +113,8 @@ typedef struct {
      * been read, by how much FUTURE fell on the way, and how much of that the model agreed to
      * [num_sources, num_returned, 4, longest_source]. */
     float *guided;
+    /* NULL, or an `enum stop` that another thread may change: read before each operation. */
+    const int32_t *stop;
 } request_t;
 
 EXPORTED int engine_version(void);
@@ -122,6 +128,8 @@ EXPORTED const void *engine_kernels(const char *tier);
 EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 /* count numbers of a type, but for CODES, as floats. */
 EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
+/* CODES [rows, width], as floats. */
+EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *to, int64_t rows, int64_t width);
 /* How many of count numbers of a type, but for INT8, are infinite or none. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
@@ -136,13 +144,14 @@ EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count
 /* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for CODES. */
 EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
                               const float *largest);
-/* Marian's positions: sines in the first half of the width, then cosines. */
-EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width);
+/* Marian's positions: sines in the first half of the width, then cosines; number k of either has the frequency
+ * 10000^(-2 k / span). */
+EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span);
 EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
-/* Threads may call it with one model at the same time. */
+/* Threads may call it with one model at the same time. Returns -3 if it gave up, as `stop` asked. */
 EXPORTED int engine_translate(model_t *model, const request_t *request);
 
 #endif

@@ -1,5 +1,5 @@
-/* The log-probabilities of given translations. All positions of all translations are rows of one step; a model that
- * keeps states goes from one token to the next. */
+/* The log-probabilities of given translations. All positions of all translations are rows of one step; a model whose
+ * states another operation than SSRU writes goes from one token to the next. */
 #include "run.h"
 
 #include <math.h>

@@ -105,6 +105,15 @@ static void gru(const float *from_input, const float *from_state, const float *s
     }
 }
 
+static void ssru(const float *gates, const float *before, float *state, float *output, long width) {
+    FOR_VECTORS(i, width) {
+        vf forget = sigmoid_of(GET(gates, i, width, 0.f));
+        vf next = forget * GET(before, i, width, 0.f) + (all(1.f) - forget) * GET(gates + width, i, width, 0.f);
+        PUT(state, i, width, next);
+        PUT(output, i, width, max_of(next, all(0.f)));
+    }
+}
+
 /* ---- search */
 
 static float log_sum_exp(const float *values, long count) {
@@ -194,9 +203,9 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TEXT(a) TEXT_(a)
 #define TABLE(name, product) \
     { \
-        name, packed_bytes, lay_out, pack, widen, select_outputs, scratch, round_inputs, num_blocks, product, \
+        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, scratch, round_inputs, num_blocks, product, \
         add_norm, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
-        gru, apply, log_sum_exp, top, squash, softmax, \
+        gru, ssru, apply, log_sum_exp, top, squash, softmax, \
     }
 const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply);
 #if defined(HAS_TILES)

@@ -28,6 +28,8 @@ typedef struct {
     void (*lay_out)(linear_t *linear, char *memory);
     /* Packs the weights of outputs `first` to `end`. */
     void (*pack)(linear_t *linear, const float *weight, long first, long end);
+    /* The same of codes [outputs, inputs], for an int8 map; `largest` of each output is what 127 stands for. */
+    void (*pack_codes)(linear_t *linear, const int8_t *codes, const float *largest, long first, long end);
     /* Half precision to float, bfloat16 if `bfloat`. */
     void (*widen)(const uint16_t *from, int bfloat, float *to, long count);
     /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `pack`. */
@@ -65,6 +67,8 @@ typedef struct {
     void (*lstm)(const float *gates, float *hidden, float *cell, long width);
     /* Parts [3, width] of a GRU (reset, update, new) from the input and from the state -> its next state. */
     void (*gru)(const float *from_input, const float *from_state, const float *state, float *next, long width);
+    /* Gates [2, width] of an SSRU (forget, new) and its state before -> its next state, and the relu of that. */
+    void (*ssru)(const float *gates, const float *before, float *state, float *output, long width);
     void (*apply)(float *values, long count, int activation);
     /* log(sum(exp(values))) */
     float (*log_sum_exp)(const float *values, long count);

@@ -325,6 +325,16 @@ static void recur_over_words(run_t *run, int out, int input_gates, const linear_
     }
 }
 
+/* Of given targets, the state before a row's is that of the row before; of a target's first token, zeros. */
+static void ssru(run_t *run, const operation_t *op) {
+    int gates = op->slots[SSRU_gates], state = op->slots[SSRU_state];
+    for (int64_t row = 0; row < run->rows; row++) {
+        int64_t before = run->row_position && run->row_position[row] ? row - 1 : row;
+        run->model->kernels->ssru(row_of(run, gates, row), row_of(run, state, before), row_of(run, state, row),
+                                  row_of(run, OUT_OF(op), row), (long)width_of(run, state));
+    }
+}
+
 static void additive_attention(run_t *run, const operation_t *op) {
     const kernels_t *kernels = run->model->kernels;
     int query = op->slots[ADDITIVE_query], keys = op->slots[ADDITIVE_keys], values = op->slots[ADDITIVE_values];
@@ -501,6 +511,7 @@ static void execute(run_t *run, const operation_t *op) {
                              row_of(run, slots[GRU_STEP_from_state], row), row_of(run, slots[GRU_STEP_state], row),
                              out + row * width, (long)width);
             break;
+        case SSRU: ssru(run, op); break;
         case ADDITIVE: additive_attention(run, op); break;
         case MEAN_WORDS: pool_words(run, OUT_OF(op), slots[MEAN_WORDS_words], 1); break;
         case POOL_WORDS: pool_words(run, OUT_OF(op), slots[POOL_WORDS_words], 0); break;
@@ -522,7 +533,10 @@ static void execute(run_t *run, const operation_t *op) {
 }
 
 void run_program(run_t *run, int which) {
-    for (int64_t i = 0; i < run->model->num_operations[which]; i++) execute(run, run->model->programs[which] + i);
+    for (int64_t i = 0; i < run->model->num_operations[which]; i++) {
+        must_finish(run);
+        execute(run, run->model->programs[which] + i);
+    }
 }
 
 void score_rows(run_t *run, int64_t first, int64_t count) {

@@ -191,6 +191,10 @@ static int check_sizes(model_t *model, const operation_t *op, int which) {
             WANT(WIDTH(GRU_STEP_from_input) == 3 * width && WIDTH(GRU_STEP_from_state) == 3 * width);
             WANT(WIDTH(GRU_STEP_state) == width);
             break;
+        case SSRU:
+            WANT(space == OF_HYPOTHESES && SAME_ROWS(SSRU_gates) && SPACE(SSRU_state) == OF_STATES);
+            WANT(WIDTH(SSRU_gates) == 2 * width && WIDTH(SSRU_state) == width);
+            break;
         case ADDITIVE:
             WANT(of_step && SAME_ROWS(ADDITIVE_query));
             WANT(SPACE(ADDITIVE_keys) == OF_WORDS && SPACE(ADDITIVE_values) == OF_WORDS);
@@ -286,7 +290,6 @@ int plan_memory(model_t *model) {
 
 int check_programs(model_t *model) {
     const operation_t *head = NULL;
-    for (int i = 0; i < model->num_buffers; i++) model->has_states |= model->buffers[i].space == OF_STATES;
     model->source_vocabulary = model->longest_source = model->longest_target = INT64_MAX;
     for (int which = 0; which < 2; which++)
         for (int64_t i = 0; i < model->num_operations[which]; i++) {
@@ -294,6 +297,7 @@ int check_programs(model_t *model) {
             if (op->kind < 0 || op->kind >= NUM_KINDS) return wrong("there is no operation %d", op->kind);
             if (check_slots(model, op) || check_sizes(model, op, which)) return IS_WRONG;
             if (which == 1 && OUT_OF(op) == model->logits) head = op;
+            model->goes_by_steps |= model->buffers[OUT_OF(op)].space == OF_STATES;
         }
     if (!head || head->kind != LINEAR || head->slots[LINEAR_fold] != 1)
         return wrong("no linear map of the decoder writes the logits");

@@ -43,13 +43,14 @@ struct model {
     operation_t *programs[2];
     int64_t num_operations[2];
     const operation_t *head; /* of the decoder's program: writes the logits */
-    int has_states;
+    int goes_by_steps; /* through given targets, too: its states are those of the step before */
     int64_t source_vocabulary, longest_source, longest_target; /* programs.c: the limits of tables and positions */
 };
 
 #define OUT_OF(op) ((op)->slots[0])
 #define NO_MEMORY (-1)
 #define IS_WRONG (-2)
+#define IS_STOPPED (-3)
 /* programs.c: keeps a message for `engine_error`; returns IS_WRONG. */
 int wrong(const char *format, ...);
 /* programs.c: checks the programs of a model, and finds its limits; returns 0 or IS_WRONG. */
@@ -97,7 +98,7 @@ typedef struct {
     const request_t *request;
     team_t *team;
     chunk_t *chunks;
-    jmp_buf out_of_memory;
+    jmp_buf failed; /* with NO_MEMORY or IS_STOPPED */
 
     int64_t num_words, *first_word, *word_source, *word_position;
     float **values, **spare; /* of each buffer; `spare` of states, which beams reorder */
@@ -184,6 +185,13 @@ static inline int64_t rows_of(const run_t *run, int space) {
 static inline int64_t source_of(const run_t *run, int space, int64_t row) {
     if (space == OF_WORDS) return run->word_source[row];
     return space == OF_SOURCES ? row : run->row_source[row];
+}
+
+/* Whether the translations are to end here; does not return if the request was given up. */
+static inline int must_finish(run_t *run) {
+    int asked = run->request->stop ? __atomic_load_n(run->request->stop, __ATOMIC_RELAXED) : GO_ON;
+    if (asked == GIVE_UP) longjmp(run->failed, IS_STOPPED);
+    return asked == FINISH;
 }
 
 /* operations.c: runs the encoder's program (0) or the decoder's (1) on the current rows. */

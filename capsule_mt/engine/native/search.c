@@ -158,6 +158,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             unscored = log_prob_of(list, request->end_token, logits, total);
         } else {
             forbid(request, list, hypothesis, logits);
+            if (request->renormalizes) total = kernels->log_sum_exp(logits, count);
             found = kernels->top(logits, count, (long)wanted, values, indices);
         }
         for (int64_t i = 0; i < found; i++) {
@@ -207,13 +208,13 @@ static void finish(const run_t *run, search_t *search, int64_t first_row, candid
     finished[place] = slot;
 }
 
-/* Advances one source by a token. Fills `parents`, the rows of its next hypotheses; returns
- * whether it goes on. These are the rules of transformers' beam search. */
+/* Advances one source by a token, its last one if it `finishes`. Fills `parents`, the rows of its next hypotheses;
+ * returns whether it goes on. These are the rules of transformers' beam search. */
 static int advance(run_t *run, search_t *search, int64_t first_row, const candidate_t *best, int64_t count,
-                   int64_t *parents) {
+                   int finishes, int64_t *parents) {
     const request_t *request = run->request;
     int64_t num_beams = request->num_beams, length = run->step + 1, kept = 0;
-    int at_limit = length == request->limits[search->source];
+    int at_limit = finishes || length == request->limits[search->source];
     int full = search->num_finished == num_beams && request->early_stopping == 1;
     float divisor = powf((float)length, request->length_penalty);
     for (int64_t i = 0; i < count; i++) {
@@ -396,6 +397,7 @@ void decode(run_t *run) {
             memcpy(request->first_logits, run->values[run->model->logits],
                    (size_t)(num_sources * run->model->vocabulary) * 4);
         if (run->team) sum_exponentials(run, searches);
+        int finishes = must_finish(run);
         int64_t active = 0, rows = 0;
         for (int64_t i = 0; i * run->beams < run->rows; i++) {
             search_t search = searches[i];
@@ -403,7 +405,7 @@ void decode(run_t *run) {
             int goes_on = 0, was_read = search.only_reads;
             if (!was_read) {
                 int64_t count = continuations(run, &search, first_row, best, values, indices);
-                goes_on = advance(run, &search, first_row, best, count, parents + rows);
+                goes_on = advance(run, &search, first_row, best, count, finishes, parents + rows);
                 if (!goes_on && run->curves)
                     search.only_reads = must_read(run, &search, first_row, rows, parents + rows);
             }

@@ -102,8 +102,8 @@ class EmulatedLibrary:
         written = _call("e", rows, width, kind) + _some(values, SIZES[kind] * rows * width) + _some(largest, 4 * rows)
         return self._add(model, written)
 
-    def engine_add_positions(self, model: int, count: int, width: int) -> int:
-        return self._add(model, _call("s", count, width, 0))
+    def engine_add_positions(self, model: int, count: int, width: int, span: int) -> int:
+        return self._add(model, _call("s", count, width, span))
 
     def engine_add_buffer(self, model: int, space: int, width: int) -> int:
         return self._add(model, _call("b", space, width, 0))
@@ -131,6 +131,7 @@ class EmulatedLibrary:
             "prefix_lengths": 8 * number,
             "targets": 8 * _sum(request.target_lengths, number),
             "target_lengths": 8 * number,
+            "stop": 4,
         }
         received = number * returned if request.targets is None else _sum(request.target_lengths, number)
         vocabulary = int.from_bytes(self.models[model - 1][1:9], sys.byteorder)

@@ -10,13 +10,13 @@ from capsule_mt.engine.program import ACTIVATIONS, Operation, Positions, Program
 Row = list[float]
 
 
-def positions_of(count: int, width: int) -> list[Row]:
+def positions_of(count: int, width: int, span: int) -> list[Row]:
     """Return the sinusoids of Marian: sines, then cosines."""
     half = (width + 1) // 2
     rows = [[0.0] * width for _ in range(count)]
     for place, row in enumerate(rows):
         for i in range(width):
-            angle = place / 10000 ** (2 * (i // 2) / width)
+            angle = place / 10000 ** (2 * (i // 2) / span)
             row[half + i // 2 if i % 2 else i // 2] = math.cos(angle) if i % 2 else math.sin(angle)
     return rows
 
@@ -142,7 +142,7 @@ class Plain:
         self.vectors = []
         for vector in program.vectors:
             if isinstance(vector, Positions):
-                self.vectors.append(joined(positions_of(vector.count // vector.width, vector.width)))
+                self.vectors.append(joined(positions_of(vector.count // vector.width, vector.width, vector.span)))
             else:
                 self.vectors.append(list(vector.read().buffer))
         for operation in program.encoder:
@@ -292,6 +292,12 @@ class Plain:
             fresh = math.tanh(from_input[2 * width + i] + reset * from_state[2 * width + i])
             found.append((1 - update) * fresh + update * state[i])
         return found
+
+    def ssru(self, out: list[Row], gates: int, state: int) -> None:
+        for to, kept, row in zip(out, self.values[state], self.values[gates], strict=True):
+            forget, new = split(row, len(to))
+            kept[:] = [sigmoid(f) * c + (1 - sigmoid(f)) * x for f, c, x in zip(forget, kept, new, strict=True)]
+            to[:] = [max(value, 0.0) for value in kept]
 
     def words_backwards(self, backwards: int) -> list[int]:
         places = list(range(len(self.source)))

@@ -38,13 +38,13 @@ class Weights:
         return writer.norm(hidden, residual, self.vector(width, around=1.0), self.vector(width), 1e-5)
 
 
-def attention(seed: int = 1, *, routed: bool = False, guided: bool = False) -> Program:
-    """A transformer of two layers; with routing of heads and layers, or with PAST and FUTURE."""
+def attention(seed: int = 1, *, routed: bool = False, guided: bool = False, recurs: bool = False) -> Program:
+    """A transformer of two layers; with routing of heads and layers, with PAST and FUTURE, or an SSRU for its past."""
     weights = Weights(seed)
     program = Program(VOCABULARY, VOCABULARY, num_caches=2, longest_source=POSITIONS, longest_target=POSITIONS)
     words = Writer(program, program.encoder, Space.WORDS)
     step = Writer(program, program.decoder, Space.HYPOTHESES)
-    table, places = weights.vector(VOCABULARY * WIDTH), Positions(POSITIONS, WIDTH)
+    table, places = weights.vector(VOCABULARY * WIDTH), Positions(POSITIONS, WIDTH, WIDTH - 2 * recurs)
     hidden = words.run("EMBED", words.new(WIDTH), table=table, positions=places, scale=WIDTH**0.5)
     for _ in range(2):
         joined = words.linear(hidden, *(weights.linear(WIDTH, WIDTH) for _ in range(3)))
@@ -56,8 +56,12 @@ def attention(seed: int = 1, *, routed: bool = False, guided: bool = False) -> P
     source, states = hidden, []
     hidden = step.run("EMBED", step.new(WIDTH), table=table, positions=places, scale=WIDTH**0.5)
     for layer in range(2):
-        joined = step.linear(hidden, *(weights.linear(WIDTH, WIDTH) for _ in range(3)))
-        attended = step.run("ATTEND_PAST", step.new(WIDTH), joined=joined, heads=HEADS, cache=layer)
+        joined = step.linear(hidden, *(weights.linear(WIDTH, WIDTH) for _ in range(2 if recurs else 3)))
+        if recurs:
+            state = program.buffer(Space.STATES, WIDTH)
+            attended = step.run("SSRU", step.new(WIDTH), gates=joined, state=state)
+        else:
+            attended = step.run("ATTEND_PAST", step.new(WIDTH), joined=joined, heads=HEADS, cache=layer)
         if routed:
             votes = step.linear(attended, weights.linear(WIDTH, WIDTH), weights.linear(WIDTH, WIDTH))
             attended = step.new(WIDTH)
@@ -185,6 +189,7 @@ PROGRAMS = {
     "attention": attention(),
     "routed": attention(3, routed=True),
     "guided": attention(4, guided=True),
+    "ssru": attention(6, recurs=True),
     "recurrent": recurrent(),
     "capsules": recurrent(5, capsules=True),
 }

@@ -1,5 +1,6 @@
 """Programs: operations.def, the writer, and what the engine refuses."""
 
+import math
 import re
 import struct
 import subprocess
@@ -257,7 +258,13 @@ def test_a_tensor_of_another_size_is_refused():
 
 
 def test_positions_of_plain_loops_begin_with_sines():
-    assert positions_of(2, 4)[1] == pytest.approx([0.841471, 0.01, 0.540302, 0.99995], abs=1e-5)
+    assert positions_of(2, 4, 4)[1] == pytest.approx([0.841471, 0.01, 0.540302, 0.99995], abs=1e-5)
+
+
+def test_positions_with_the_span_of_marian():
+    """sin(p * exp(-k * log(10000) / (d / 2 - 1))), then the cosines."""
+    for k, sine in enumerate(positions_of(4, 8, 8 - 2)[3][:4]):
+        assert sine == pytest.approx(math.sin(3 * math.exp(-k * math.log(10000) / 3)))
 
 
 def test_the_engine_needs_no_package():

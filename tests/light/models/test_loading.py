@@ -142,7 +142,12 @@ def test_a_shortlist(tmp_path):
         ("capsule_marian", {"layer_aggregation_vote_input": "some"}, "`layer_aggregation_vote_input` 'some'"),
         ("capsule_marian", {"em_input_activation": "matrix"}, "`em_input_activation` 'matrix' has no fast form"),
         ("capsule_marian", {"head_aggregation": "mean"}, "`head_aggregation` 'mean' has no fast form, only concat"),
-        ("capsule_marian", {"decoder_self": "ssru"}, "`decoder_self` 'ssru' has no fast form, only attention"),
+        ("capsule_marian", {"decoder_self": "aan"}, "`decoder_self` 'aan' has no fast form, only attention, ssru"),
+        (
+            "capsule_marian",
+            {"decoder_self": "ssru", "head_aggregation": "em_routing", "head_aggregation_sites": ["decoder_self"]},
+            "`head_aggregation` on \"decoder_self\" has no heads with `decoder_self` 'ssru'",
+        ),
         ("capsule_marian", {"activation_function": "mish"}, "`activation_function` 'mish' has no fast form"),
         ("capsule_marian", {"decoder_attention_heads": 5}, "`decoder_attention_heads` 5 has no fast form"),
         ("capsule_marian", {"eos_token_id": [1, 2]}, r"`eos_token_id` \[1, 2\] has no fast form, only one"),

@@ -22,9 +22,11 @@ from capsule_mt.serve.languages import LanguagePair, describe_languages, languag
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import TranslationRequest, read_request, unless_gone
 from capsule_mt.text.lines import coverage_record
+from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
 from tests.light.serve.fakes import Upper
 
 GOLDEN = Path(__file__).parents[2] / "golden"
+RELEASED = Path(__file__).parents[3] / "checkpoints" / "capsule-marian-en-de"
 EN_DE, WORDS = LanguagePair("en", "de"), LanguagePair("xa", "xb")
 
 
@@ -95,6 +97,16 @@ def test_a_checkpoint(make_client):
     checked = client.post("/cover", q=texts[0], translation=short).json()
     (expected,) = translator.cover([texts[0]], [short])
     assert checked == json.loads(json.dumps({"coverage": coverage_record(expected)}))
+
+
+def test_the_last_word_of_titles_and_cells_is_not_marked(make_client):
+    client = make_client(translators={EN_DE: Translator.from_pretrained(RELEASED)})
+    german, english = (list(side) for side in zip(*TITLES_AND_CELLS, strict=True))
+    given = client.post("/cover", q=english, translation=german).json()["coverage"]
+    own = client.translate(q=english, coverage=True).json()["coverage"]
+    for records in (given, own):
+        marked = [record["words"][-1]["word"] for record in records if record["words"][-1]["untranslated"]]
+        assert len(marked) <= 2, marked
 
 
 def test_a_text_gives_a_text_and_a_list_a_list(client):

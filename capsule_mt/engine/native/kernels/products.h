@@ -101,6 +101,18 @@ static void pack(linear_t *l, const float *weight, long first, long end) {
     }
 }
 
+static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, long first, long end) {
+    for (long o = first; o < end; o++, codes += l->inputs) {
+        char *to = weights_of(l, o);
+        int32_t sum = 0;
+        for (long i = 0; i < l->inputs; i += DEPTH)
+            memcpy(to + i * BLOCK, codes + i, (size_t)(l->inputs - i < DEPTH ? l->inputs - i : DEPTH));
+        for (long i = 0; i < l->inputs; i++) sum += codes[i];
+        l->scales[o] = largest[o - first] / (127.f * 127.f);
+        l->sums[o] = ZERO_POINT * sum;
+    }
+}
+
 static long scratch(const linear_t *l, long rows) {
     return l->int8 ? rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + rows * 4 + 128 : 0;
 }

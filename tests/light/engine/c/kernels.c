@@ -93,7 +93,8 @@ static double activated(double x, int activation) {
     }
 }
 
-/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127. */
+/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; if `int8`
+ * is 2, the weights are given as codes, and no row has a 127. */
 static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
     float *bias = (rows + outputs) % 3 ? random_floats(outputs, 2) : NULL;
@@ -104,6 +105,8 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
             x[i] = largest || i % inputs == inputs - 1 ? copysignf(127, x[i]) : rintf(127 * x[i]);
         for (long i = 0; i < inputs && rows > 2; i++) x[2 * inputs + i] = 0; /* a row of zeros */
     }
+    int8_t *codes = guarded(inputs * outputs);
+    for (long i = 0; i < inputs * outputs && int8 == 2; i++) weight[i] = codes[i] = (int8_t)(weight[i] * 0.7f);
     float *y = floats(rows * outputs), *wanted = floats(rows * outputs);
     for (long r = 0; r < rows; r++)
         for (long o = 0; o < outputs; o++) {
@@ -114,8 +117,15 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
     tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
-    tier->pack(&linear, weight + outputs / 2 * inputs, outputs / 2, outputs); /* in two parts */
-    tier->pack(&linear, weight, 0, outputs / 2);
+    if (int8 == 2) {
+        float *most = floats(outputs);
+        for (long o = 0; o < outputs; o++) most[o] = 127;
+        tier->pack_codes(&linear, codes + outputs / 2 * inputs, most, outputs / 2, outputs);
+        tier->pack_codes(&linear, codes, most, 0, outputs / 2);
+    } else {
+        tier->pack(&linear, weight + outputs / 2 * inputs, outputs / 2, outputs); /* in two parts */
+        tier->pack(&linear, weight, 0, outputs / 2);
+    }
     if (bias) memcpy(linear.bias, bias, 4 * (size_t)outputs);
     memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
     void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
@@ -123,7 +133,7 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
     tier->round_inputs(&linear, x, rows, scratch);
     tier->multiply(&linear, x, rows, y, activation, scratch, middle, blocks);
     tier->multiply(&linear, x, rows, y, activation, scratch, 0, middle);
-    check(int8 ? "int8 product" : "product", rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
+    check(int8 == 2 ? "product of codes" : int8 ? "int8 product" : "product", rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
     if (rows > 1) { /* a row gets the same numbers alone */
         float *alone = floats(outputs);
         tier->round_inputs(&linear, x + (rows - 1) * inputs, 1, scratch);
@@ -162,7 +172,7 @@ static void all_products(void) {
     for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
     tiles(33, 2048, 65, NO_ACTIVATION);
-    for (int int8 = 0; int8 < 2; int8++) {
+    for (int int8 = 0; int8 < 3; int8++) {
         for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
         for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, int8, 0, NO_ACTIVATION); /* several chunks */
         for (int i = 0; i < COUNT(few); i++)
@@ -285,6 +295,15 @@ static void recurrence(long width, double scale) {
     }
     tier->gru(input, from_state, before, next, width);
     check("gru", width, 0, (long)scale, next, wanted_hidden, width, 1e-5);
+    float *output = floats(width);
+    for (long i = 0; i < width; i++) {
+        double forget = activated(input[i], SIGMOID);
+        wanted_cell[i] = (float)(forget * before[i] + (1 - forget) * input[width + i]);
+        wanted_hidden[i] = fmaxf(wanted_cell[i], 0);
+    }
+    tier->ssru(copy_of(input, 2 * width), before, next, output, width);
+    check("ssru state", width, 0, (long)scale, next, wanted_cell, width, 1e-5);
+    check("ssru", width, 0, (long)scale, output, wanted_hidden, width, 1e-5);
     release();
 }
 

@@ -1,0 +1,136 @@
+"""Files of formats, in `capsule-mt translate`: which one is given, how it is read, and what is written of it."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
+from capsule_mt.formats.units import Parsed, Translated
+from capsule_mt.text.encodings import known_encoding
+from capsule_mt.text.line_failures import Failure
+from capsule_mt.text.lines import coverage_json, coverage_tsv
+from capsule_mt.text.reading import open_text
+
+LINES = "lines"
+ENDS_OF_TEXTS = (".txt", ".gz", *(suffix for suffixes in FORMATS.values() for suffix in suffixes))
+MOST_SHOWN = 5  # places that are to be reviewed
+
+
+def encoding(text: str) -> str:
+    """An `argparse` type: the name of an encoding."""
+    try:
+        return known_encoding(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).replace("`encoding`", "")) from None
+
+
+def add_files(group: "argparse._ActionsContainer") -> None:
+    """Add the options of files that are read."""
+    group.add_argument(
+        "--format",
+        choices=(LINES, *FORMATS),
+        help="what the input is (default: by the end of its name, a table only with --column; else lines of text)",
+    )
+    group.add_argument("--column", metavar="N", help="of a .tsv or .csv: translate this column, a number or a name")
+    group.add_argument("--encoding", type=encoding, help="of the input (default: what the file states, or UTF-8)")
+
+
+def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Make a file among the positional arguments the input, and say what the format is."""
+    files = [text for text in arguments.model if text.lower().endswith(ENDS_OF_TEXTS)]
+    if len(files) + (arguments.input is not None) > 1:
+        parser.error(f"one file is translated at a time, got {', '.join([*files, str(arguments.input or '')])}")
+    arguments.model = [text for text in arguments.model if text not in files]
+    if not arguments.model:
+        parser.error(f"a model stands before the file, got only {files[0]}")
+    if files:
+        arguments.input = Path(files[0])
+    found = format_of(arguments.input)
+    if arguments.format is None:
+        is_table = found in NEEDS_COLUMN
+        arguments.format = LINES if found is None or (is_table and arguments.column is None) else found
+    if arguments.format == LINES:
+        if arguments.column is not None:
+            parser.error(f"--column is for .tsv and .csv (or with --format tsv), got {arguments.input or 'stdin'}")
+        return
+    for option in ("target_prefix", "speed_result"):
+        if getattr(arguments, option):
+            parser.error(f"--{option.replace('_', '-')} is for lines of text, the input is {arguments.format}")
+    if arguments.n_best > 1:
+        parser.error(f"--n-best {arguments.n_best} is for lines of text, the input is {arguments.format}")
+    if arguments.format == "docx" and arguments.output is None and sys.stdout is not None and sys.stdout.isatty():
+        parser.error("--output FILE is needed: a .docx is nothing to look at in a terminal")
+
+
+def read_file(arguments: argparse.Namespace) -> Parsed | None:
+    """Read the input; `None` if it is lines of text, which are read one by one."""
+    if arguments.format == LINES:
+        return None
+    from capsule_mt.formats.reading import parse
+
+    stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
+    with stream:
+        content = stream.read()
+    return parse(
+        content,
+        arguments.format,
+        name=arguments.input or "stdin",
+        encoding=arguments.encoding,
+        column=arguments.column,
+        language=arguments.tgt_lang or _language_of(arguments.model[0]),
+    )
+
+
+def _language_of(model: str) -> str | None:
+    from capsule_mt.serve.languages import pair_of  # late: lines of text do without
+
+    pair = pair_of(model)
+    return None if pair is None else pair.target
+
+
+class UnitFormat(NamedTuple):
+    """The lines that are kept of each unit of a file: its translation as JSON, and its coverage with its place."""
+
+    places: list[str]
+    coverage: str | None = None
+
+    def columns(self, number: int, result: Any) -> list[list[str]]:
+        """Return the lines for a unit and its result, as `LineFormat` does for a line."""
+        record = {"failure": result.reason} if isinstance(result, Failure) else result[0]
+        translated = Translated(record.get("translation_text"), needs_review(record))
+        columns = [[json.dumps(translated, ensure_ascii=False)]]
+        if self.coverage is not None:
+            line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
+            columns.append([line_of(self.places[number], record)])
+        return columns
+
+    def described(self) -> dict[str, Any]:
+        return {"coverage": self.coverage}
+
+
+def needs_review(record: dict[str, Any]) -> bool:
+    """Return whether something seems to be left out of a translation, or said twice."""
+    coverage = record.get("coverage")
+    if coverage is None:
+        return False
+    return bool(coverage["repetitions"]) or any(word["untranslated"] for word in coverage["words"])
+
+
+def translated_of(lines: bytes) -> list[Translated]:
+    """Return the translations that `UnitFormat` has written."""
+    return [Translated(*json.loads(line)) for line in lines.split(b"\n") if line]
+
+
+def report(parsed: Parsed, translations: list[Translated], coverage: Path | None) -> None:
+    """Say on stderr which passages are to be reviewed."""
+    places = [unit.place for unit, one in zip(parsed.units, translations, strict=True) if one.needs_review]
+    if places:
+        more = f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""
+        where = f": see {coverage}" if coverage is not None else ""
+        print(
+            f"{len(places)} of {len(translations)} passages may leave something out "
+            f"({'; '.join(places[:MOST_SHOWN])}{more}){where}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,114 @@
+"""Stop calls of the engine: from another thread, at Ctrl-C, and when their time is over."""
+
+import math
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from threading import Event, Thread, current_thread, main_thread
+
+GO_ON, FINISH, GIVE_UP = 0, 1, 2  # `enum stop` of native/engine.h
+LOOK_SECONDS = 0.1  # waiting for a thread: no signal ends a longer wait on Windows
+
+_current: ContextVar["Stop | None"] = ContextVar("stop", default=None)
+
+
+class StoppedError(RuntimeError):
+    """A call of a decoder was stopped by `Stop.set`."""
+
+    def __init__(self) -> None:
+        super().__init__("the translation was stopped")
+
+
+class Stop:
+    """Lets any thread stop the decoders that a `with` block calls.
+
+    stop = Stop()
+    with stop:
+        translator(texts)  # raises StoppedError soon after `stop.set()`
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._flags: list[array[int]] = []
+        self._tokens: list[Token[Stop | None]] = []
+
+    def set(self) -> None:
+        self.is_set = True
+        for flag in list(self._flags):
+            flag[0] = GIVE_UP
+
+    def __enter__(self) -> "Stop":
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._tokens.pop())
+
+
+def raise_if_stopped() -> None:
+    """Raise a `StoppedError` if the `Stop` of this `with` block is set."""
+    stop = _current.get()
+    if stop is not None and stop.is_set:
+        raise StoppedError
+
+
+@contextmanager
+def stoppable() -> Iterator["array[int]"]:
+    """Yield the flag that the engine looks at in this call."""
+    flag, stop = array("i", [GO_ON]), _current.get()
+    if stop is None:
+        yield flag
+        return
+    stop._flags.append(flag)  # before `is_set` is read: whoever sets it now finds the flag
+    try:
+        raise_if_stopped()
+        yield flag
+        raise_if_stopped()
+    finally:
+        stop._flags.remove(flag)
+
+
+def run_all(work: Callable[[int], None], count: int, flag: "array[int]", seconds: float | None = None) -> None:
+    """Call `work` with 0 to `count` - 1, each in a thread of its own, and wait for all.
+
+    An exception of a signal's handler, such as Ctrl-C, makes them give up; after `seconds` they finish.
+    """
+    if count == 1 and seconds is None and current_thread() is not main_thread():
+        work(0)
+        return
+    ended: list[BaseException | None] = []
+    changed = Event()
+
+    def run(number: int) -> None:
+        error: BaseException | None = None
+        try:
+            work(number)
+        except BaseException as raised:
+            error = raised
+        ended.append(error)
+        changed.set()
+
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+
+    def wait() -> None:
+        while len(ended) < count:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                flag[0] = flag[0] or FINISH
+            changed.wait(LOOK_SECONDS if left <= 0 else min(left, LOOK_SECONDS))
+            changed.clear()
+
+    flag[0] = FINISH if seconds is not None and seconds <= 0 else flag[0]
+    for number in range(count):
+        Thread(target=run, args=(number,), daemon=True).start()
+    try:
+        wait()
+    except BaseException:
+        flag[0] = GIVE_UP
+        wait()
+        raise
+    for error in ended:
+        if error is not None:
+            raise error

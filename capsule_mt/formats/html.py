@@ -1,0 +1,266 @@
+"""HTML: blocks of text with inline elements. Everything else of the page stays as it is, byte for byte."""
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.units import Translated, Unit
+
+# the phrasing elements of the HTML standard, which stand inside a sentence; `br` ends one
+INLINE = frozenset(
+    {
+        *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "img"),
+        *("ins", "label", "mark", "meter", "q", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt"),
+        *("u", "wbr"),
+    }
+)
+VOID = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
+)
+INLINE_FIXED = frozenset({"code", "kbd", "samp", "var"})  # in a sentence like a word
+NOT_TRANSLATED = INLINE_FIXED | {"math", "pre", "script", "style", "svg", "textarea"}
+ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
+META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
+DECLARED = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.I)
+DECLARED_WITHIN = 1024  # bytes, by the standard
+
+
+@dataclass
+class Event:
+    """A part of the page: its characters from `start` on, up to the next one."""
+
+    kind: str  # "start", "end", "text" or "other"
+    start: int
+    name: str = ""
+    attributes: dict[str, str] = field(default_factory=dict)
+    raw: str = ""
+
+
+class _Reader(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.events: list[Event] = []
+        self._lines = [0]
+        for match in re.finditer("\n", text):
+            self._lines.append(match.end())
+        self.feed(text)
+        self.close()
+        ends = [event.start for event in self.events[1:]] + [len(text)]
+        for event, end in zip(self.events, ends, strict=True):
+            event.raw = text[event.start : end]
+
+    def _add(self, kind: str, name: str = "", attributes: dict[str, str] | None = None) -> None:
+        line, column = self.getpos()
+        self.events.append(Event(kind, self._lines[line - 1] + column, name, attributes or {}))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._add("start", tag, {name: value or "" for name, value in attrs})
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)  # "/>" means nothing in HTML but for void elements
+
+    def handle_endtag(self, tag: str) -> None:
+        self._add("end", tag)
+
+    def handle_data(self, data: str) -> None:
+        self._add("text")
+
+    def handle_entityref(self, name: str) -> None:
+        self._add("text")
+
+    def handle_charref(self, name: str) -> None:
+        self._add("text")
+
+    def handle_comment(self, data: str) -> None:
+        self._add("other")
+
+    def handle_decl(self, decl: str) -> None:
+        self._add("other")
+
+    def handle_pi(self, data: str) -> None:
+        self._add("other")
+
+    def unknown_decl(self, data: str) -> None:
+        self._add("other")
+
+
+@dataclass
+class _Hole:
+    """A place of the page that a translation fills: a run of text, or the value of an attribute."""
+
+    before: str
+    markup: Markup
+    raw: str
+    after: str = ""
+    quotes: bool = False
+
+    def filled(self, translated: Translated) -> str:
+        if translated.text is None:
+            return self.raw
+        escape = _attribute if self.quotes else _escaped
+        return self.before + self.markup.filled(translated.text, escape) + self.after
+
+
+class HtmlFile:
+    """An HTML page, or a fragment of one."""
+
+    keep = MARKUP
+
+    def __init__(self, text: str, encoding: str = "utf-8", language: str | None = None) -> None:
+        self.encoding, self._language = encoding, language
+        self.units: list[Unit] = []
+        self._parts: list[str | _Hole] = []
+        self._line = 1
+        self._run: list[Event] = []
+        fixed: list[str] = []  # elements that are open and not translated, with what is in them
+        for event in _Reader(text).events:
+            if fixed:
+                is_void = event.name in VOID
+                if event.kind == "start" and event.name == fixed[0] and not is_void:
+                    fixed.append(event.name)
+                elif event.kind == "end" and event.name == fixed[0]:
+                    fixed.pop()
+                if self._run and self._run[-1].kind == "fixed":
+                    self._run[-1].raw += event.raw
+                else:
+                    self._parts.append(event.raw)
+                    self._line += event.raw.count("\n")
+                continue
+            if event.kind == "start" and event.name not in VOID and _is_fixed(event):
+                fixed.append(event.name)
+                if event.name in INLINE_FIXED or event.name in INLINE:
+                    event.kind = "fixed"
+                    self._run.append(event)
+                    continue
+            inline = event.kind == "text" or (event.kind in ("start", "end") and event.name in INLINE)
+            if inline or (event.kind == "other" and self._run):
+                self._run.append(event)
+                continue
+            self._end_run()
+            self._add_block(event)
+        self._end_run()
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        waiting = iter(translations)
+        written = "".join(part.filled(next(waiting)) if isinstance(part, _Hole) else part for part in self._parts)
+        return written.encode(self.encoding, "xmlcharrefreplace")
+
+    def _add(self, part: "str | _Hole", unit: str = "") -> None:
+        self._parts.append(part)
+        if isinstance(part, _Hole):
+            self.units.append(Unit(unit, f"line {self._line}"))
+        self._line += (part if isinstance(part, str) else part.raw).count("\n")
+
+    def _end_run(self) -> None:
+        """Make the inline content since the last block a hole, without the space and the markup at its ends."""
+        run, self._run = self._run, []
+        first, last = 0, len(run)
+        while first < last and not _has_text(run[first]):
+            first += 1
+        while last > first and not _has_text(run[last - 1]):
+            last -= 1
+        first, last = _with_partners(run, first, last)
+        for event in run[:first]:
+            self._add_inline(event)
+        if first < last:
+            self._add_hole(run[first:last])
+        for event in run[last:]:
+            self._add_inline(event)
+
+    def _add_hole(self, run: list[Event]) -> None:
+        markup, raw, texts = Markup(), "".join(event.raw for event in run), list[str]()
+
+        def flush() -> None:
+            if texts:
+                markup.add_text(re.sub(r"[ \t\r\n\f]+", " ", html.unescape("".join(texts))))
+                texts.clear()
+
+        for event in run:
+            if event.kind == "text":
+                texts.append(event.raw)  # a reference may have been cut from what is beside it
+                continue
+            flush()
+            if event.kind == "fixed":
+                markup.add_fixed(event.raw)
+            elif event.kind == "start" and event.name not in VOID:
+                markup.open(event.raw, event.name)
+            elif event.kind == "end":
+                markup.close(event.raw, event.name)
+            else:
+                markup.add_point(event.raw)
+        flush()
+        if not markup.has_words:
+            self._add(raw)
+            return
+        before, after = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
+        self._add(_Hole(before, markup, raw, after), markup.text.strip())
+
+    def _add_inline(self, event: Event) -> None:
+        if event.kind == "start":
+            self._add_block(event)
+        else:
+            self._add(event.raw)
+
+    def _add_block(self, event: Event) -> None:
+        """Add a part of the page in which only values of attributes are translated."""
+        raw = event.raw
+        if event.kind == "start" and event.name == "html" and self._language:
+            raw = re.sub(r"""(\slang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""", rf'\g<1>"{self._language}"', raw)
+        names = [name for name in ATTRIBUTES if event.attributes.get(name)] if event.kind == "start" else []
+        if event.kind == "start" and event.name == "meta":
+            kind = event.attributes.get("name") or event.attributes.get("property") or ""
+            names = ["content"] if META.fullmatch(kind) and event.attributes.get("content") else []
+        for name in names:
+            value = re.search(rf"""(?is)\s{name}\s*=\s*("[^"]*"|'[^']*')""", raw)
+            markup = Markup()
+            markup.add_text(event.attributes[name])
+            if value is None or not markup.has_words:
+                continue
+            self._add(raw[: value.start(1)])
+            self._add(_Hole('"', markup, value[1], '"', quotes=True), markup.text)
+            raw = raw[value.end(1) :]
+        self._add(raw)
+
+
+def _is_fixed(event: Event) -> bool:
+    classes = event.attributes.get("class", "").split()
+    return event.name in NOT_TRANSLATED or event.attributes.get("translate") == "no" or "notranslate" in classes
+
+
+def _has_text(event: Event) -> bool:
+    return event.kind == "fixed" or (event.kind == "text" and not event.raw.isspace())
+
+
+def _with_partners(run: list[Event], first: int, last: int) -> tuple[int, int]:
+    """Widen a part of a run until no element begins in it and ends outside, or the other way round."""
+    opened: list[int] = []
+    partners = {}
+    for place, event in enumerate(run):
+        if event.kind == "start" and event.name not in VOID:
+            opened.append(place)
+        elif event.kind == "end" and opened and run[opened[-1]].name == event.name:
+            start = opened.pop()
+            partners[start], partners[place] = place, start
+    while True:
+        inside = [partners[place] for place in range(first, last) if place in partners]
+        wider = min([first, *inside]), max([last, *(place + 1 for place in inside)])
+        if wider == (first, last):
+            return first, last
+        first, last = wider
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False).replace("\xa0", "&nbsp;")
+
+
+def _attribute(text: str) -> str:
+    return html.escape(text, quote=False).replace('"', "&quot;")
+
+
+def declared_encoding(content: bytes) -> str | None:
+    """Return the encoding that a page declares in its head."""
+    found = DECLARED.search(content[:DECLARED_WITHIN])
+    return found[1].decode("ascii") if found else None

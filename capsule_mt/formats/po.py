@@ -1,0 +1,169 @@
+"""Catalogs of gettext (.po, .pot): entries without a translation, or with a fuzzy one, are translated.
+
+Where coverage finds something left out, the entry is `fuzzy`, which asks for a review; any other loses that flag.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.languages import PLURAL_FORMS
+
+FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
+MORE = re.compile(r"\s*(\"(?:[^\"\\]|\\.)*\")\s*")
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
+
+
+@dataclass
+class Entry:
+    """A message: its lines as they are in the file, and the values of its fields."""
+
+    line: int
+    lines: list[str] = field(default_factory=list)
+    fields: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_fuzzy(self) -> bool:
+        return any(line.startswith("#,") and "fuzzy" in _flags(line) for line in self.lines)
+
+    @property
+    def msgstrs(self) -> list[str]:
+        return [name for name in self.fields if name.startswith("msgstr")]
+
+
+class PoFile:
+    """A catalog. What is translated already, comments and obsolete entries stay as they are."""
+
+    keep = ("placeholders", "tags", "urls")
+
+    def __init__(self, text: str, name: str = "the catalog", language: str | None = None) -> None:
+        self._ending = "\r\n" if "\r\n" in text else "\n"
+        self._entries = _entries(text.replace("\r\n", "\n"), name)
+        self._language = language
+        header = next((one for one in self._entries if one.fields.get("msgid") == ""), None)
+        self._header = header
+        stated = NUMBER_OF_PLURALS.search(header.fields.get("msgstr", "")) if header else None
+        known = PLURAL_FORMS.get((language or "").partition("_")[0].lower())
+        self._plural_forms = None if stated else known
+        self._plurals = int((stated or NUMBER_OF_PLURALS.search(known or "nplurals=2;") or [0, 2])[1])
+        self.units: list[Unit] = []
+        self._todo: list[tuple[Entry, list[str]]] = []  # and the fields that are translated
+        for entry in self._entries:
+            if not entry.fields.get("msgid") or not entry.msgstrs:
+                continue
+            if all(entry.fields[name] for name in entry.msgstrs) and not entry.is_fuzzy:
+                continue
+            sources: list[str] = [name for name in ("msgid", "msgid_plural") if name in entry.fields]
+            if all(is_no_sentence(entry.fields[name]) for name in sources):
+                continue
+            self._todo.append((entry, sources))
+            self.units += [Unit(entry.fields[name], f"line {entry.line}") for name in sources]
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        waiting = iter(translations)
+        for entry, sources in self._todo:
+            found = [next(waiting) for _ in sources]
+            texts = [one.text for one in found if one.text is not None]
+            if len(texts) < len(found):
+                continue
+            texts = [_like(entry.fields[name], text) for name, text in zip(sources, texts, strict=True)]
+            if len(sources) == 2:
+                forms = texts[-1:] if self._plurals == 1 else [texts[0], *[texts[1]] * (self._plurals - 1)]
+                values = {f"msgstr[{number}]": text for number, text in enumerate(forms)}
+            else:
+                values = {"msgstr": texts[0]}
+            _rewrite(entry, values, any(one.needs_review for one in found))
+        if self._header is not None and any(one.text is not None for one in translations):
+            self._complete_header(self._header)
+        written = "\n".join(line for entry in self._entries for line in entry.lines)
+        return written.replace("\n", self._ending).encode("utf-8")
+
+    def _complete_header(self, header: Entry) -> None:
+        """State what is written: UTF-8, and the language and its plural forms where nobody has stated them."""
+        value = re.sub(r"(charset=)[\w.:-]+", r"\g<1>UTF-8", header.fields["msgstr"])
+        lines = value.split("\n")
+        wanted = {"Language": self._language, "Plural-Forms": self._plural_forms}
+        for name, new in wanted.items():
+            places = [place for place, line in enumerate(lines) if line.startswith(f"{name}:")]
+            for place in places:
+                if new and (name == "Plural-Forms" or lines[place] == f"{name}:" or lines[place] == f"{name}: "):
+                    lines[place] = f"{name}: {new}"
+            if new and not places:
+                lines.insert(len(lines) - 1, f"{name}: {new}")
+        if "\n".join(lines) != header.fields["msgstr"]:
+            _rewrite(header, {"msgstr": "\n".join(lines)}, header.is_fuzzy)
+
+
+def _entries(text: str, name: str) -> list[Entry]:
+    """Cut a catalog at its blank lines, and before a `msgid` or a comment that follows a `msgstr`."""
+    entries = [Entry(1)]
+    last = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        begins = line.startswith(("#", "msgctxt", "msgid ", 'msgid"')) and entries[-1].msgstrs
+        if begins or not line.strip():
+            entries.append(Entry(number))
+            last = ""
+        entry = entries[-1]
+        if not entry.fields:
+            entry.line = number
+        entry.lines.append(line)
+        if not line.strip() or line.startswith("#"):
+            continue
+        start, more = FIELD.fullmatch(line), MORE.fullmatch(line)
+        if start is not None:
+            last = start[1]
+            entry.fields[last] = _unquoted(start[3])
+        elif more is not None and last:
+            entry.fields[last] += _unquoted(more[1])
+        else:
+            raise ValueError(f'{name}, line {number}: a catalog has `msgid "..."` and `msgstr "..."`, got {line!r}')
+    return entries
+
+
+def _rewrite(entry: Entry, values: dict[str, str], is_fuzzy: bool) -> None:
+    """Put values in the place of the `msgstr`s of an entry, with or without the flag `fuzzy`."""
+    begin = next(place for place, line in enumerate(entry.lines) if line.startswith("msgstr"))
+    end = max(place for place, line in enumerate(entry.lines) if line.startswith(("msgstr", '"'))) + 1
+    head = [line for line in entry.lines[:begin] if is_fuzzy or not line.startswith("#|")]
+    flags = [place for place, line in enumerate(head) if line.startswith("#,")]
+    for place in reversed(flags):
+        left = [flag for flag in _flags(head[place]) if flag != "fuzzy"]
+        head[place : place + 1] = [f"#, {', '.join(left)}"] if left else []
+    if is_fuzzy:
+        places = [place for place, line in enumerate(head) if line.startswith(("msg", "#|", "#~"))]
+        flagged = next((place for place, line in enumerate(head) if line.startswith("#,")), None)
+        if flagged is not None:
+            head[flagged] = f"#, fuzzy, {head[flagged][2:].strip()}"
+        else:
+            head.insert(places[0], "#, fuzzy")
+    written = [line for name, text in values.items() for line in _quoted(name, text)]
+    entry.lines = [*head, *written, *entry.lines[end:]]
+
+
+def _flags(line: str) -> list[str]:
+    return [flag.strip() for flag in line[2:].split(",") if flag.strip()]
+
+
+def _like(source: str, text: str) -> str:
+    """Return a translation that begins and ends with a line break if its source does, as gettext demands."""
+    text = text.strip("\n")
+    return "\n" * source.startswith("\n") + text + "\n" * source.endswith("\n")
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: ESCAPES.get(match[1], match[1]), text[1:-1])
+
+
+def _quoted(name: str, text: str) -> list[str]:
+    """Return the lines of a field; a value of several lines begins below its name."""
+    names = {character: name for name, character in ESCAPES.items()}
+    lines = [
+        '"' + re.sub(r'[\\"\n\t\r\a\b\f\v]', lambda match: "\\" + names.get(match[0], match[0]), line) + '"'
+        for line in text.splitlines(keepends=True)
+    ]
+    if len(lines) <= 1:
+        return [f"{name} {(lines or [chr(34) * 2])[0]}"]
+    return [f'{name} ""', *lines]

@@ -1,0 +1,112 @@
+"""From the name and the bytes of a file to a `Parsed` one."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from capsule_mt.formats.units import Parsed, Translated
+from capsule_mt.text.encodings import decoded, encoding_of_mark, known_encoding
+
+# the formats, and the ends of the names of their files
+FORMATS = {
+    "html": (".html", ".htm", ".xhtml"),
+    "srt": (".srt",),
+    "vtt": (".vtt",),
+    "po": (".po", ".pot"),
+    "xliff": (".xliff", ".xlf", ".sdlxliff", ".mxliff"),
+    "markdown": (".md", ".markdown"),
+    "docx": (".docx",),
+    "tsv": (".tsv",),
+    "csv": (".csv",),
+}
+NEEDS_COLUMN = ("tsv", "csv")
+
+
+def format_of(name: object) -> str | None:
+    """Return the format of a file by its name; `None` for one of lines of text."""
+    suffix = PurePath(str(name)).suffix.lower()
+    return next((format for format, suffixes in FORMATS.items() if suffix in suffixes), None)
+
+
+def parse(
+    content: bytes,
+    format: str,
+    *,
+    name: object = "the file",
+    encoding: str | None = None,
+    column: str | None = None,
+    language: str | None = None,
+) -> Parsed:
+    """Read a file.
+
+    Args:
+        format: one of `FORMATS`.
+        name: how messages call the file.
+        encoding: by default what the file states, or UTF-8.
+        column: of a table, its number from 1 or its name: which one is translated.
+        language: the code of the language of the translations, which some files state.
+    """
+    shown = str(name)
+    if format not in FORMATS:
+        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
+    if format in NEEDS_COLUMN and column is None:
+        raise ValueError(f"{shown}: a table needs the column to translate (`--column 2`)")
+    if format not in NEEDS_COLUMN and column is not None:
+        raise ValueError(f"{shown}: `column` is for tables ({', '.join(NEEDS_COLUMN)}), this is {format}")
+    if format == "docx":
+        from capsule_mt.formats.docx import DocxFile
+
+        return DocxFile(content, shown)
+    stated = encoding or encoding_of_mark(content)
+    if format == "html":
+        from capsule_mt.formats.html import HtmlFile, declared_encoding
+
+        stated = stated or declared_encoding(content)
+        return HtmlFile(decoded(content, shown, stated), stated or "utf-8", language)
+    if format == "po" and stated is None:
+        stated = _declared(content, rb"charset=([\w.:-]+)")
+    if format == "xliff" and stated is None:
+        stated = _declared(content, rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)""")
+    text = decoded(content, shown, stated)
+    if format in ("srt", "vtt"):
+        from capsule_mt.formats.subtitles import SubtitleFile
+
+        return SubtitleFile(text, format == "vtt", shown)
+    if format == "po":
+        from capsule_mt.formats.po import PoFile
+
+        return PoFile(text, shown, language)
+    if format == "xliff":
+        from capsule_mt.formats.xliff import XliffFile
+
+        return XliffFile(text, shown, language)
+    if format == "markdown":
+        from capsule_mt.formats.markdown import MarkdownFile
+
+        return MarkdownFile(text)
+    from capsule_mt.formats.table import TableFile
+
+    return TableFile(text, str(column), is_csv=format == "csv", name=shown)
+
+
+def translate_file(content: bytes, format: str, translate: Callable[..., Sequence[Any]], **options: Any) -> bytes:
+    """Return a file of the same kind with its texts translated.
+
+        translate_file(page, "html", translator, name="page.html")
+
+    Args:
+        translate: a `Translator`, or what is called like one: with a list of texts, and `keep`.
+        options: those of `parse`.
+    """
+    parsed = parse(content, format, **options)
+    found = translate([unit.text for unit in parsed.units], keep=parsed.keep)
+    return parsed.write([Translated(one.text) for one in found])
+
+
+def _declared(content: bytes, pattern: bytes) -> str | None:
+    """Return the encoding that the beginning of a file declares, if Python knows it."""
+    found = re.search(pattern, content[:4096])
+    if found is None or found[1] == b"CHARSET":  # of a template
+        return None
+    return known_encoding(found[1].decode("ascii"))

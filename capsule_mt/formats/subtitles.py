@@ -1,0 +1,237 @@
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt): a sentence over several cues is one unit, cut again by their times."""
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.units import Translated, Unit
+
+TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})"
+TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(.*)")
+TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>)|(<[\d:.]+>|\{\\[^{}]*\})")
+DASH = re.compile(r"\s*[-\u2010-\u2014]\s*(?=\w)")
+END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:;\u266a][\"'\u201d\u2019\u00bb)\]]*$")
+LONGEST_PAUSE = 2.0  # seconds inside a sentence
+LONGEST_SENTENCE = 8  # cues
+LONGEST_LINE = 42  # characters, as most guides for subtitles have it
+NEAR = 0.12  # of a translation: how far a cut moves to the end of a clause
+
+
+@dataclass
+class Line:
+    """What one speaker says in a cue, in a line or several; what is `before` and `after` it stays, such as a dash."""
+
+    text: str
+    before: str = ""
+    after: str = ""
+    lines: int = 1
+
+
+@dataclass
+class Cue:
+    """What is shown from `start` to `end`, in seconds. `head` is everything above its text."""
+
+    head: str
+    number: int
+    start: float
+    end: float
+    raw: str
+    said: list[Line] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return max(self.end - self.start, 0.001)
+
+
+@dataclass
+class _Sentence:
+    markup: Markup
+    parts: list[tuple[Cue, Line]]
+
+
+class SubtitleFile:
+    """A film's subtitles. Numbers, times, settings, notes and styles stay as they are."""
+
+    keep = MARKUP
+
+    def __init__(self, text: str, is_vtt: bool, name: str = "subtitles") -> None:
+        self.is_vtt = is_vtt
+        self._ending = "\r\n" if "\r\n" in text else "\n"
+        self._blocks = [_block(part, place) for place, part in enumerate(_parts(text.replace("\r\n", "\n")))]
+        cues = [block for block in self._blocks if isinstance(block, Cue)]
+        if not cues and text.strip():
+            raise ValueError(f"{name}: no line has times such as `00:00:01,000 --> 00:00:02,500`")
+        for number, cue in enumerate(cues, start=1):
+            cue.number = number
+            cue.said = _said(cue.raw)
+        self._sentences = list(_sentences(cues, is_vtt))
+        self.units = [Unit(one.markup.text, _place(one.parts)) for one in self._sentences]
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        changed: set[int] = set()
+        for sentence, translated in zip(self._sentences, translations, strict=True):
+            if translated.text is None:
+                continue
+            changed |= {cue.number for cue, _ in sentence.parts}
+            texts = [sentence.markup.filled(translated.text, _escaped if self.is_vtt else str)]
+            if len(sentence.parts) > 1:
+                texts = _closed(cut(texts[0], [cue.seconds for cue, _ in sentence.parts]))
+            for (_, line), text in zip(sentence.parts, texts, strict=True):
+                line.text = wrapped(text, line.lines)
+        written = []
+        for block in self._blocks:
+            if isinstance(block, Cue):
+                lines = [line.before + line.text + line.after for line in block.said]
+                end = block.raw[len(block.raw.rstrip()) :]
+                written.append(block.head + ("\n".join(lines) + end if block.number in changed else block.raw))
+            else:
+                written.append(block)
+        return "".join(written).replace("\n", self._ending).encode("utf-8")
+
+
+def _parts(text: str) -> list[str]:
+    """Return the blocks of a file and the blank lines between them, in turns."""
+    return re.split(r"((?:^|\n)[ \t]*(?:\n[ \t]*)*\n)", text)
+
+
+def _block(part: str, place: int) -> "str | Cue":
+    lines = part.split("\n")
+    for number, line in enumerate(lines[:2]):
+        times = TIMES.match(line)
+        if times is not None and place % 2 == 0:
+            start, end = (_seconds(times.groups()[at : at + 4]) for at in (0, 4))
+            head = "\n".join(lines[: number + 1])
+            raw = "\n".join(lines[number + 1 :])
+            return Cue(head + ("\n" if len(lines) > number + 1 else ""), 0, start, end, raw)
+    return part
+
+
+def _seconds(groups: Sequence[str | None]) -> float:
+    hours, minutes, seconds, fraction = (group or "0" for group in groups)
+    return int(hours) * 3600 + int(minutes) * 60 + int(seconds) + int(fraction.ljust(3, "0")) / 1000
+
+
+def _said(raw: str) -> list[Line]:
+    """Cut the lines of a cue at the dashes of speakers."""
+    said: list[Line] = []
+    lines = [line.strip() for line in raw.split("\n") if line.strip()]
+    speakers = [line for line in lines if DASH.match(TAG.sub("", line))]
+    for line in lines:
+        dash = DASH.match(line) if speakers else None
+        if said and dash is None:
+            said[-1].text += f" {line}"
+            said[-1].lines += 1
+        else:
+            mark = dash[0] if dash else ""
+            said.append(Line(line[len(mark) :], mark))
+    for one in said:
+        _set_apart(one)
+    return said
+
+
+def _set_apart(line: Line) -> None:
+    """Take the tags off that enclose all of a line, or stand before it."""
+    while (tag := TAG.match(line.text)) is not None:
+        name = re.match(r"<([A-Za-z]+)", tag[0])
+        rest, end = line.text[tag.end() :], ""
+        if name is not None:
+            ends = list(re.finditer(rf"</{name[1]}[^>]*>", rest))
+            if len(ends) > 1 or (ends and rest[ends[0].end() :].strip()):
+                return
+            end = ends[0][0] if ends else ""
+            rest = rest[: ends[0].start()] if ends else rest
+        line.before, line.text, line.after = line.before + tag[0], rest, end + line.after
+
+
+def _sentences(cues: list[Cue], is_vtt: bool) -> "list[_Sentence]":
+    """Join what is said in cues that follow each other until a sentence ends."""
+    found: list[_Sentence] = []
+    group: list[tuple[Cue, Line]] = []
+
+    def flush() -> None:
+        markup = Markup()
+        for place, (_, line) in enumerate(group):
+            _add(markup, line.text if place == 0 else f" {line.text}", is_vtt)
+        if group and markup.has_words:
+            found.append(_Sentence(markup, list(group)))
+        group.clear()
+
+    for cue in cues:
+        if group and (cue.start - group[-1][0].end > LONGEST_PAUSE or len(group) >= LONGEST_SENTENCE):
+            flush()
+        for line in cue.said:
+            if group and (DASH.match(line.before) or group[-1][0] is cue):
+                flush()
+            group.append((cue, line))
+            if END.search(TAG.sub("", line.text).rstrip()):
+                flush()
+    flush()
+    return found
+
+
+def _add(markup: Markup, text: str, is_vtt: bool) -> None:
+    place = 0
+    for match in TAG.finditer(text):
+        markup.add_text(html.unescape(text[place : match.start()]) if is_vtt else text[place : match.start()])
+        name = re.match(r"</?([A-Za-z]+)", match[0])
+        if name is None:
+            markup.add_point(match[0])
+        elif match[0].startswith("</"):
+            markup.close(match[0], name[1].lower())
+        else:
+            markup.open(match[0], name[1].lower())
+        place = match.end()
+    markup.add_text(html.unescape(text[place:]) if is_vtt else text[place:])
+
+
+def cut(text: str, weights: Sequence[float]) -> list[str]:
+    """Cut a text at spaces into parts that are about as long as these weights, rather at the end of a clause."""
+    spaces = [match.start() for match in re.finditer(r"\s+(?![^<]*>)", text)] or [
+        place for place in range(1, len(text)) if text[place - 1] in "\u3001\u3002\uff0c"
+    ]
+    total, reached, cuts = sum(weights), 0.0, [0]
+    for number, weight in enumerate(weights[:-1], start=1):
+        reached += weight
+        aim = len(text) * reached / total
+        free = [place for place in spaces if place > cuts[-1]]
+        free = free[: len(free) - (len(weights) - 1 - number)] or free[:1]  # leave one for each cut to come
+        if not free:
+            cuts.append(len(text))
+            continue
+        clause = NEAR * len(text)
+        cuts.append(min(free, key=lambda place: abs(place - aim) - clause * (text[place - 1] in ".,;:!?\u3002\u3001")))
+    return [text[start:end].strip() for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def wrapped(text: str, lines: int) -> str:
+    """Break a text into so many lines, or into two where it is too long for one."""
+    length = len(TAG.sub("", text))
+    if lines == 1 and length <= LONGEST_LINE:
+        return text
+    return "\n".join(line for line in cut(text, [1.0] * max(lines, 2)) if line)
+
+
+def _closed(parts: list[str]) -> list[str]:
+    """Close in each part the tags that it leaves open, and open them again in the next."""
+    closed, opened = [], list[str]()
+    for part in parts:
+        before = "".join(opened)
+        for match in TAG.finditer(part):
+            if match[0].startswith("</"):
+                del opened[-1:]
+            elif match[1]:
+                opened.append(match[0])
+        after = "".join(f"</{re.split(r'[ .<>]', tag[1:])[0]}>" for tag in reversed(opened))
+        closed.append(f"{before}{part}{after}")
+    return closed
+
+
+def _place(parts: list[tuple[Cue, Line]]) -> str:
+    first, last = parts[0][0].number, parts[-1][0].number
+    return f"cue {first}" if first == last else f"cues {first}-{last}"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)

@@ -1,0 +1,120 @@
+"""XML as a tree whose parts are the bytes of the file: what is not changed is written as it was.
+
+`xml.etree` would rename prefixes, which Word refuses. A document type declaration is refused: by its entities, 1 KB
+becomes gigabytes, or reads other files.
+"""
+
+from dataclasses import dataclass, field
+from xml.parsers import expat
+from xml.sax.saxutils import escape
+
+LONGEST = 256 << 20  # bytes
+DEEPEST = 200  # elements inside each other
+
+
+@dataclass
+class Text:
+    """Characters, a comment or a processing instruction; only characters have a `text`."""
+
+    raw: bytes
+    text: str = ""
+
+
+@dataclass
+class Element:
+    """An element by its name with its prefix, as it is written; `raw` are its start tag and its end tag."""
+
+    name: str
+    attributes: dict[str, str]
+    line: int
+    start: bytes = b""
+    children: "list[Element | Text]" = field(default_factory=list)
+    end: bytes = b""
+
+    @property
+    def local(self) -> str:
+        return self.name.rpartition(":")[2]
+
+    @property
+    def raw(self) -> bytes:
+        return self.start + b"".join(child.raw for child in self.children) + self.end
+
+    @property
+    def elements(self) -> "list[Element]":
+        return [child for child in self.children if isinstance(child, Element)]
+
+    @property
+    def text(self) -> str:
+        return "".join(child.text for child in self.children)
+
+    def find(self, name: str) -> "Element | None":
+        return next((child for child in self.elements if child.local == name), None)
+
+    def walk(self) -> "list[Element]":
+        """Return this and all elements in it, in the order of the file."""
+        return [self, *(found for child in self.elements for found in child.walk())]
+
+
+def parse(content: bytes, name: str) -> Element:
+    """Return the tree of a file below an element without a name, which also holds what is beside the root."""
+    if len(content) > LONGEST:
+        raise ValueError(f"{name}: {len(content)} bytes of XML are more than the {LONGEST} that are read")
+    parser = expat.ParserCreate()
+    top = Element("", {}, 0)
+    opened, starts, parts = [top], list[int](), list["Element | Text | None"]()
+
+    def begin(part: "Element | Text | None") -> None:
+        starts.append(parser.CurrentByteIndex)
+        parts.append(part)
+
+    def refuse(*_: object) -> None:
+        raise ValueError(f"{name}, line {parser.CurrentLineNumber}: a DOCTYPE is refused, its entities are not safe")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = Element(tag, attributes, parser.CurrentLineNumber)
+        begin(element)
+        if len(opened) > DEEPEST:
+            raise ValueError(f"{name}, line {element.line}: elements are nested more than {DEEPEST} deep")
+        opened[-1].children.append(element)
+        opened.append(element)
+
+    def end(tag: str) -> None:
+        begin(None)
+        parts[-1] = opened.pop()
+
+    def text(data: str) -> None:
+        begin(Text(b"", data))
+        opened[-1].children.append(parts[-1])  # type: ignore[arg-type]
+
+    def other(*_: object) -> None:
+        text("")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = text
+    parser.CommentHandler = parser.ProcessingInstructionHandler = parser.StartCdataSectionHandler = other
+    parser.EndCdataSectionHandler = other
+    parser.XmlDeclHandler = other
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise ValueError(f"{name}, line {error.lineno}: no XML ({expat.ErrorString(error.code)})") from None
+    seen: set[int] = set()
+    for part, first, last in zip(parts, starts, [*starts[1:], len(content)], strict=True):
+        raw = content[first:last]
+        if isinstance(part, Text):
+            part.raw = raw
+        elif isinstance(part, Element):
+            if id(part) in seen:
+                part.end = raw
+            else:
+                part.start = raw
+                seen.add(id(part))
+    if starts and starts[0] > 0:  # a byte-order mark
+        top.children.insert(0, Text(content[: starts[0]]))
+    return top
+
+
+def escaped(text: str) -> str:
+    """Escape a text, and leave out the characters that XML has not."""
+    return escape("".join(character for character in text if character >= " " or character in "\t\n\r"))

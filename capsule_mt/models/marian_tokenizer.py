@@ -1,0 +1,121 @@
+"""The tokenizer of a stock Marian checkpoint such as OPUS-MT's: source.spm, target.spm and vocab.json.
+
+Text is cut into pieces by the SentencePiece model of its language, and vocab.json has the ids of both languages; or it
+has those of the source, and target_vocab.json those of the target.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.sentencepiece import Offset, SentencePieceEncoder, joined_pieces, read_sentencepiece
+from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
+from capsule_mt.models.weights import CheckpointError, read_json
+from capsule_mt.text.tokenizer import Encoded
+
+SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
+VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
+DEFAULT_TOKENS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
+LANGUAGE = re.compile(r">>(?s:.*?)<<")
+
+
+class MarianTokenizer:
+    """The same ids and texts as `MarianTokenizer` of transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = os.fspath(folder)
+        config = read_tokenizer_config(folder)
+        self._vocabulary = _vocabulary(os.path.join(folder, VOCABULARY_FILE))
+        self._target_vocabulary = self._vocabulary
+        if config.get("separate_vocabs", False):
+            self._target_vocabulary = _vocabulary(os.path.join(folder, TARGET_VOCABULARY_FILE))
+        names = {name: token_content(config.get(name)) or default for name, default in DEFAULT_TOKENS.items()}
+        for token in names.values():
+            for vocabulary in (self._vocabulary, self._target_vocabulary):
+                if token not in vocabulary:
+                    raise CheckpointError(f"{os.path.join(folder, VOCABULARY_FILE)}: lacks the token {token!r}")
+        self._unknown, self._end = names["unk_token"], names["eos_token"]
+        self._special = set(names.values())
+        added = config.get("added_tokens_decoder")
+        for further in map(token_content, added.values() if isinstance(added, dict) else ()):
+            if further not in self._special:
+                raise UnsupportedModelError(
+                    f"{self._folder}: {further!r} was added to the tokenizer: needs transformers"
+                )
+        self._splits_special = bool(config.get("split_special_tokens", False))
+        self._special_in_text = re.compile("|".join(map(re.escape, sorted(self._special, key=len, reverse=True))))
+        self._cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
+        self._source = SentencePieceEncoder(read_sentencepiece(os.path.join(folder, SOURCE_FILE)))
+        self.unknown_id: int | None = self._vocabulary[self._unknown]
+        self.special_ids = frozenset(self._vocabulary[token] for token in self._special) - {self.unknown_id}
+
+    @property
+    def vocabulary_sizes(self) -> tuple[int, int]:
+        """How many tokens the source has, and the target."""
+        return len(self._vocabulary), len(self._target_vocabulary)
+
+    @cached_property
+    def _target(self) -> SentencePieceEncoder:
+        return SentencePieceEncoder(read_sentencepiece(os.path.join(self._folder, TARGET_FILE)))
+
+    @cached_property
+    def _target_tokens(self) -> dict[int, str]:
+        return {number: token for token, number in self._target_vocabulary.items()}
+
+    @cached_property
+    def language_tokens(self) -> Sequence[str]:
+        return [token for token in self._vocabulary if token.startswith(">>") and token.endswith("<<")]
+
+    def encode(self, text: str) -> Encoded:
+        pieces, offsets = self._pieces(text, self._source)
+        unknown = self._vocabulary[self._unknown]
+        ids = [self._vocabulary.get(piece, unknown) for piece in pieces]
+        places = [place if place[0] < place[1] else None for place in offsets]
+        return Encoded([*ids, self._vocabulary[self._end]], [*places, None])
+
+    def encode_target(self, text: str) -> list[int]:
+        pieces, _ = self._pieces(text, self._target)
+        unknown = self._target_vocabulary[self._unknown]
+        return [self._target_vocabulary.get(piece, unknown) for piece in [*pieces, self._end]]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        tokens = (self._target_tokens.get(number, self._unknown) for number in ids)
+        text = joined_pieces([token for token in tokens if token not in self._special])
+        return cleaned_up(text) if self._cleans_up else text
+
+    def _pieces(self, text: str, encoder: SentencePieceEncoder) -> tuple[list[str], list[Offset]]:
+        """Cut a text into the pieces of a language, special tokens in it, and a language at its start."""
+        pieces: list[str] = []
+        offsets: list[Offset] = []
+        place = 0
+
+        def add(start: int, end: int) -> None:
+            language = LANGUAGE.match(text, start, end)
+            if language:
+                pieces.append(language[0])
+                offsets.append(language.span())
+                start = language.end()
+            found, places = encoder.encode(text[start:end])
+            pieces.extend(found)
+            offsets.extend((start + first, start + last) for first, last in places)
+
+        for special in () if self._splits_special else self._special_in_text.finditer(text):
+            add(place, special.start())
+            pieces.append(special[0])
+            offsets.append(special.span())
+            place = special.end()
+        add(place, len(text))
+        return pieces, offsets
+
+
+def _vocabulary(file: str) -> dict[str, int]:
+    """Read the ids of tokens."""
+    if not os.path.isfile(file):
+        raise CheckpointError(f"{file}: no such file")
+    vocabulary = read_json(file)
+    for token, number in vocabulary.items():
+        if type(number) is not int or number < 0:
+            raise CheckpointError(f"{file}: the id of {token!r} must be a number from 0 on, got {number!r}")
+    return vocabulary

@@ -1,0 +1,149 @@
+"""Models of OPUS-MT's form in the light translator, against those of transformers."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, MarianMTModel
+
+from capsule_mt import Translator
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.marian_tokenizer import MarianTokenizer
+from capsule_mt.models.weights import CheckpointError
+from hf_capsule_mt.data import sentence_pairs
+from tests.fixtures.opus_mt import save_opus_mt
+from tests.light.models.files import edit_json
+from tests.light.test_commands import ALONE
+
+ODD = [
+    "",
+    " ",
+    "  two  spaces ",
+    "ﬁ ² ½ é e\u0301 Ĳ",
+    "日本語 😀",
+    "a</s> b<pad><unk> ▁",
+    "a\nb\tc\u00a0d",
+    "ß ß",
+    "<s>",
+    ">>x<< no",
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("opus")
+    return {
+        "opus-mt-en-de": save_opus_mt(folder / "opus-mt-en-de"),
+        "opus-mt-en-gmw": save_opus_mt(folder / "opus-mt-en-gmw", ("deu", "nld")),
+    }
+
+
+def texts(number):
+    generator = random.Random(3)
+    characters = [
+        chr(code) for code in (*range(32, 600), *range(0x300, 0x330), *range(0x2000, 0x2070), 0x3000, 0xFB01)
+    ]
+    odd = ("".join(generator.choices(characters, k=generator.randint(1, 9))) for _ in range(number))
+    pairs = zip(sentence_pairs(), range(number), strict=False)
+    return [*ODD, *odd, *(text for pair, _ in pairs for text in pair)]
+
+
+@pytest.mark.parametrize("name", ["opus-mt-en-de", "opus-mt-en-gmw"])
+def test_the_tokenizer_is_that_of_transformers(folders, name):
+    light, heavy = MarianTokenizer(folders[name]), AutoTokenizer.from_pretrained(folders[name])
+    assert type(heavy).__name__ == "MarianTokenizer"
+    assert light.unknown_id == heavy.unk_token_id
+    assert light.special_ids == set(heavy.all_special_ids) - {heavy.unk_token_id}
+    assert list(light.language_tokens) == heavy.supported_language_codes
+    begins = ["", ">>deu<< ", ">>nld<<", ">>xyz<< "]
+    for number, text in enumerate(texts(1000)):
+        text = begins[number % 4] + text
+        encoded = light.encode(text)
+        assert encoded.ids == heavy(text)["input_ids"]
+        assert all(place is None or 0 <= place[0] < place[1] <= len(text) for place in encoded.offsets)
+        targets = light.encode_target(text)
+        assert targets == heavy(text_target=text)["input_ids"]
+        assert light.decode(targets) == heavy.decode(targets, skip_special_tokens=True)
+
+
+def test_places_of_pieces(folders):
+    tokenizer = MarianTokenizer(folders["opus-mt-en-gmw"])
+    text = ">>deu<<  The ﬁsh½ ,e\u0301  鱼鱼</s>no"
+    ids, places = tokenizer.encode(text)
+    assert len(ids) == len(places)
+    shown = [text[slice(*place)] for place in places if place]
+    assert shown[0] == ">>deu<<"
+    covered = {at for start, end in filter(None, places) for at in range(start, end)}
+    assert [character for at, character in enumerate(text) if at not in covered and character != " "] == []
+    assert "e\u0301" in shown
+    assert places[-1] is None
+
+
+@pytest.mark.parametrize("name", ["opus-mt-en-de", "opus-mt-en-gmw"])
+def test_translations_are_those_of_generate(folders, name):
+    """The beams of the checkpoint's own settings, without its padding."""
+    light, model = Translator.from_pretrained(folders[name]), MarianMTModel.from_pretrained(folders[name]).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folders[name])
+    begins = ">>nld<< " if light.loaded.tokenizer.language_tokens else ""
+    for pair, _ in zip(sentence_pairs(), range(12), strict=False):
+        text = begins + pair[0]
+        generated = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=30)[0]
+        found = light(text, max_new_tokens=30, split_sentences=False, copy=False)
+        assert found.segments[0].target_ids == tuple(generated.tolist())
+        assert found.text == tokenizer.decode(generated, skip_special_tokens=True)
+    if begins:
+        assert (
+            light("A fish.", tgt_lang="nld").segments[0].source_ids[0]
+            == light.loaded.tokenizer.encode(">>nld<<").ids[0]
+        )
+
+
+def test_it_takes_neither_torch_nor_sentencepiece(folders, tmp_path):
+    code = ALONE.replace("('torch',", "('sentencepiece', 'torch',")
+    assert code != ALONE
+    done = subprocess.run(
+        [sys.executable, "-c", code, "translate", folders["opus-mt-en-de"]],
+        input="The old man buys a red hat.\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    text = Translator.from_pretrained(folders["opus-mt-en-de"])("The old man buys a red hat.").text
+    assert done.stdout == f"{text}\n"
+
+
+def test_vocabularies_of_their_own(folders, tmp_path):
+    """`separate_vocabs`, as of the later models: other ids on the target side."""
+    for name in ("source.spm", "target.spm", "vocab.json"):
+        (tmp_path / name).write_bytes((folders["opus-mt-en-de"] / name).read_bytes())
+    tokens = list(json.loads((tmp_path / "vocab.json").read_text()))
+    target = [*tokens[:2], *reversed(tokens[2:-1]), "<pad>"]
+    (tmp_path / "target_vocab.json").write_text(json.dumps({token: number for number, token in enumerate(target)}))
+    (tmp_path / "tokenizer_config.json").write_text('{"separate_vocabs": true, "tokenizer_class": "MarianTokenizer"}')
+    (tmp_path / "config.json").write_text('{"model_type": "marian"}')
+    light, heavy = MarianTokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("Der alte Mann.", "鱼 </s>"):
+        assert light.encode(text).ids == heavy(text)["input_ids"]
+        assert light.encode_target(text) == heavy(text_target=text)["input_ids"]
+    assert light.decode(light.encode_target("Der alte Mann.")) == "Der alte Mann."
+
+
+def test_folders_that_lack_something(folders, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in folders["opus-mt-en-de"].iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    edit_json(folder / "tokenizer_config.json", added_tokens_decoder={"999": {"content": "<ent>"}})
+    with pytest.raises(UnsupportedModelError, match="'<ent>' was added to the tokenizer"):
+        MarianTokenizer(folder)
+    edit_json(folder / "tokenizer_config.json", added_tokens_decoder={}, pad_token="<none>")
+    with pytest.raises(CheckpointError, match=r"vocab\.json: lacks the token '<none>'"):
+        MarianTokenizer(folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UnsupportedModelError, match=r"pytorch_model\.bin.*save_pretrained"):
+        Translator.from_pretrained(folder)

@@ -1,0 +1,103 @@
+"""Calls of the engine that end early: at Ctrl-C, from another thread, and after a time."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.engine.stopping import Stop, StoppedError
+from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES
+from tests.light.engine.test_search import decoder_of
+
+LONG = 300_000  # tokens: many seconds of work
+SOON = 1.0  # seconds; 0.02 on a machine that does nothing else
+
+
+def search(decoder: EngineDecoder, **further):
+    options = SearchOptions(limits=[LONG] * len(SOURCES), suppress_tokens=[PAD, END], **further)
+    return decoder.translate(SOURCES, options)
+
+
+def force(decoder: EngineDecoder):
+    return decoder.force(SOURCES[:1], [[33] * LONG], Readings())
+
+
+calls = pytest.mark.parametrize("call", [search, force])
+threads = pytest.mark.parametrize("num_threads", [1, 3])
+
+
+@pytest.fixture
+def decoder(num_threads):
+    return decoder_of(PROGRAMS["recurrent"], num_threads=num_threads)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the test needs a signal at a time")
+@threads
+@calls
+def test_ctrl_c_ends_a_call(decoder, call):
+    due = time.monotonic() + 0.3
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call(decoder)
+        assert time.monotonic() < due + SOON
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+@threads
+@calls
+def test_another_thread_ends_a_call(decoder, call):
+    stop, ended = Stop(), []
+
+    def work():
+        with stop, pytest.raises(StoppedError):
+            call(decoder)
+        ended.append(time.monotonic())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    time.sleep(0.1)
+    assert not ended
+    due = time.monotonic()
+    stop.set()
+    worker.join()
+    assert ended[0] < due + SOON
+    with stop, pytest.raises(StoppedError):
+        call(decoder)  # it stays set
+    assert decoder.force(SOURCES[:1], [[33]], Readings())  # outside of the block nothing is stopped
+
+
+@threads
+def test_a_search_has_so_much_time(decoder):
+    began = time.monotonic()
+    found = search(decoder, max_time=0.2, num_beams=2)
+    assert 0.2 <= time.monotonic() - began < 0.2 + SOON
+    for (best,) in found:
+        assert best.was_cut
+        assert 0 < len(best.ids) < LONG
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_found_until_then_has_all_its_readings(name):
+    """Without any time there is one step: the translations are those of a limit of one token."""
+    decoder = decoder_of(PROGRAMS[name])
+    engine = decoder.engine
+    readings = Readings(head=(1, 1) if engine.head_shape[0] else None, guided=engine.follows_past_and_future)
+    at_limit, at_time = (
+        decoder.translate(
+            SOURCES,
+            SearchOptions([limit] * len(SOURCES), num_beams=3, max_time=seconds, readings=readings),
+        )
+        for limit, seconds in ((1, None), (12, 0.0))
+    )
+    assert at_time == at_limit

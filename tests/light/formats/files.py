@@ -1,0 +1,205 @@
+"""One file of each format, as people have them."""
+
+import io
+import zipfile
+
+HTML = """<!DOCTYPE html>
+<html lang="de">
+<head><meta charset="utf-8"><title>Der Mann &amp; das Meer</title>
+<meta name="description" content="Eine Geschichte."><meta name="generator" content="Hugo">
+<style>p > b { color: red }</style>
+<script>if (a < b && c > d) { alert("Hallo"); }</script></head>
+<body><!-- ein Kommentar -->
+<h1>Willkommen</h1>
+<p>Der <b>alte</b> Mann kauft einen <a href="hut.html">roten&nbsp;Hut</a>. Er schläft.
+<img src="a.png" alt="Ein Hut"></p>
+<ul><li>Erster Punkt<li>Zweiter Punkt</ul>
+<p>Rufe <code>ls -l</code> auf.<br>Danach 3 &lt; 4.</p>
+<p translate="no">Bleibt</p><pre>
+  Roh <b>bleibt</b></pre>
+<td>42</td><input placeholder='Dein Name'>
+</body></html>
+"""
+SRT = """1
+00:00:01,000 --> 00:00:03,000
+Der alte Mann, der gestern
+einen roten Hut gekauft hat,
+
+2
+00:00:03,100 --> 00:00:05,500
+schläft heute sehr lange.
+
+3
+00:00:06,000 --> 00:00:08,000
+- Wo ist dein Bruder?
+- Er schläft.
+
+4
+00:00:09,000 --> 00:00:10,000
+{\\an8}<i>Das Wetter ist gut.</i>
+
+5
+00:00:11,000 --> 00:00:12,000
+♪
+"""
+VTT = """WEBVTT - Film
+
+NOTE Der Kommentar bleibt
+
+STYLE
+::cue { color: white }
+
+intro
+00:01.000 --> 00:03.000 align:start
+<v Roger>Der alte Mann kauft</v>
+
+00:03.100 --> 00:05.500
+<v Roger>einen roten &amp; großen Hut.</v>
+"""
+PO = """# Kopf
+msgid ""
+msgstr ""
+"Project-Id-Version: x\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\\n"
+
+#: a.c:1
+#, c-format
+msgid "%d Datei ist \\"weg\\".\\n"
+msgid_plural "%d Dateien sind \\"weg\\".\\n"
+msgstr[0] ""
+msgstr[1] ""
+
+#, fuzzy, python-format
+#| msgid "alt"
+msgid "Der Benutzer %(name)s schläft."
+msgstr "Old guess"
+
+msgctxt "Menü"
+msgid ""
+"Eine lange Zeile, "
+"die geteilt ist."
+msgstr ""
+
+msgid "Fertig"
+msgstr "Done"
+
+#~ msgid "Alt"
+#~ msgstr "Old"
+"""
+XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2">
+  <!-- Kommentar -->
+  <file original="a" source-language="de" datatype="plaintext">
+    <body>
+      <trans-unit id="1">
+        <source>Der <g id="1">alte</g> Mann kauft <x id="INTERPOLATION"/> &amp; einen Hut.</source>
+        <note>Ein Hinweis</note>
+      </trans-unit>
+      <trans-unit id="2"><source>Er schläft.</source><target state="new"></target></trans-unit>
+      <trans-unit id="3"><source>Fertig</source><target>Done</target></trans-unit>
+      <trans-unit id="4" translate="no"><source>Bleibt</source></trans-unit>
+    </body>
+  </file>
+</xliff>
+"""
+XLIFF_2 = (
+    '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="de"><file id="f"><unit id="u">'
+    '<segment><source>Der <pc id="1">alte</pc> Mann.</source></segment></unit></file></xliff>'
+)
+MARKDOWN = """---
+title: Bleibt
+---
+
+# Der alte Mann
+
+Der **alte** Mann kauft einen [roten Hut](https://example.org/a_(b) "T").
+Rufe `ls -l` auf, und *warte*
+auf ihn.
+
+* Erster Punkt
+* Zweiter Punkt mit snake_case_name und 2 * 3 * 4
+
+1. Eins
+
+   ```python
+   print("Bleibt")
+   ```
+
+> Ein Zitat
+> über zwei Zeilen.
+
+    eingerückter Code bleibt
+
+| Name | Wert |
+|------|:----:|
+| Ein Hut | 42 |
+
+<div align="center">
+  <p>Das bleibt</p>
+</div>
+
+Ein Bild: ![ein roter Hut](hut.png) und <https://example.org>. Das ist 5\\* gut.
+
+[ref]: https://example.org
+
+Titel
+=====
+"""
+TSV = "id\ttext\tn\r\n1\tEr schläft.\t3\r\n2\tDer alte Mann.\t4\r\n"
+CSV = 'id;text\n1;"Er sagt: ""Gut""; ja."\n'
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+LINK = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+CONTENT_TYPES = (
+    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels" '
+    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override PartName="/word/document.xml" '
+    'ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+)
+RELATIONS = (
+    '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
+    f'Type="{LINK}/officeDocument" Target="word/document.xml"/></Relationships>'
+)
+BODY = (
+    '<w:p><w:pPr><w:jc w:val="both"/></w:pPr><w:r><w:rPr><w:lang w:val="de-DE"/></w:rPr><w:t xml:space="preserve">Der '
+    '</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>al</w:t></w:r><w:proofErr w:type="spellEnd"/><w:r><w:rPr><w:b/>'
+    '<w:lang w:val="de-DE"/></w:rPr><w:t>te</w:t></w:r><w:bookmarkStart w:id="0" w:name="b"/><w:bookmarkEnd w:id="0"/>'
+    '<w:r><w:t xml:space="preserve"> Mann kauft </w:t></w:r><w:hyperlink w:anchor="b"><w:r><w:rPr><w:i/></w:rPr>'
+    "<w:t>einen Hut</w:t></w:r></w:hyperlink><w:r><w:t>.</w:t><w:br/><w:t>Er schläft &amp; träumt.</w:t></w:r></w:p>"
+    '<w:p><w:r><w:t xml:space="preserve">Seite </w:t></w:r><w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r>'
+    '<w:instrText>PAGE</w:instrText></w:r><w:r><w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>1</w:t></w:r>'
+    '<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>'
+    "<w:tbl><w:tblPr/><w:tblGrid><w:gridCol/></w:tblGrid><w:tr><w:tc><w:tcPr/><w:p><w:r><w:t>Das Wetter</w:t></w:r>"
+    "</w:p></w:tc></w:tr></w:tbl><w:p><w:r><w:pict><w:txbxContent><w:p><w:r><w:t>Im Kasten</w:t></w:r></w:p>"
+    "</w:txbxContent></w:pict></w:r><w:r><w:t>Neben dem Kasten</w:t></w:r></w:p><w:sectPr/>"
+)
+
+
+def docx(body: str = BODY, head: str = "") -> bytes:
+    """Return a Word document with this body."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", CONTENT_TYPES)
+        archive.writestr("_rels/.rels", RELATIONS)
+        document = f"<w:document {WORD}><w:body>{body}</w:body></w:document>"
+        archive.writestr("word/document.xml", f'<?xml version="1.0" encoding="UTF-8"?>{head}{document}')
+    return stream.getvalue()
+
+
+FILES = {
+    "page.html": HTML,
+    "film.srt": SRT,
+    "film.vtt": VTT,
+    "messages.po": PO,
+    "file.xliff": XLIFF,
+    "two.xlf": XLIFF_2,
+    "page.md": MARKDOWN,
+    "table.tsv": TSV,
+    "table.csv": CSV,
+    "report.docx": docx(),
+}
+
+
+def content_of(name: str) -> bytes:
+    content = FILES[name]
+    return content if isinstance(content, bytes) else content.encode()

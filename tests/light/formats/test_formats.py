@@ -1,0 +1,335 @@
+"""Files of each format: what is translated of them, and that the format's own library reads what is written."""
+
+import io
+import re
+import time
+
+import pytest
+
+from capsule_mt.formats.markup import Markup
+from capsule_mt.formats.reading import format_of, parse, translate_file
+from capsule_mt.formats.subtitles import cut
+from capsule_mt.formats.units import Translated
+from capsule_mt.text.encodings import likely_encoding
+from tests.light.formats.files import BODY, CSV, FILES, HTML, MARKDOWN, PO, SRT, VTT, XLIFF, XLIFF_2, content_of, docx
+
+COLUMNS = {"tsv": "2", "csv": "text"}
+KEPT_OR_WORD = re.compile(r"<[^>]*>|\{\d+\}|%\S+|[^\W\d_]+")
+
+
+def shout(text):
+    """A translation: every word in capitals, what is kept as it is."""
+    return KEPT_OR_WORD.sub(lambda match: match[0].upper() if match[0].isalpha() else match[0], text)
+
+
+def read(name, content=None, **options):
+    format = format_of(name)
+    options = {"column": COLUMNS.get(format), "language": "en"} | options
+    return parse(content_of(name) if content is None else content, format, name=name, **options)
+
+
+def translated(name, content=None, translate=shout, needs_review=False, **options):
+    parsed = read(name, content, **options)
+    return parsed.write([Translated(translate(unit.text), needs_review) for unit in parsed.units])
+
+
+def texts(name, content=None, **options):
+    return [unit.text for unit in read(name, content, **options).units]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_not_translated_stays_byte_for_byte(name):
+    parsed = read(name, language="de")
+    assert parsed.units
+    written = parsed.write([Translated(None)] * len(parsed.units))
+    if name == "report.docx":
+        written, expected = word(written), word(content_of(name))
+    else:
+        expected = content_of(name).decode()
+        written = written.decode()
+    if name == "page.md":  # lines of a paragraph are joined
+        written, expected = written.split(), re.sub(r"\n> über", " über", expected).split()
+    assert written == expected
+
+
+def word(content):
+    import zipfile
+
+    return zipfile.ZipFile(io.BytesIO(content)).read("word/document.xml").decode()
+
+
+def test_html():
+    assert texts("page.html") == [
+        "Der Mann & das Meer",
+        "Eine Geschichte.",
+        "Willkommen",
+        "Der <g1>alte</g1> Mann kauft einen <g2>roten\xa0Hut</g2>. Er schläft.",
+        "Ein Hut",
+        "Erster Punkt",
+        "Zweiter Punkt",
+        "Rufe {1} auf.",
+        "Danach 3 < 4.",
+        "Dein Name",
+    ]
+    assert [unit.place for unit in read("page.html").units][:4] == ["line 3", "line 4", "line 8", "line 9"]
+    html5lib = pytest.importorskip("html5lib")
+
+    def shape(page):
+        found = []
+        for element in html5lib.parse(page, namespaceHTMLElements=False).iter():
+            found.append(
+                (element.tag, element.get("href"), element.text if element.tag in ("script", "pre") else None)
+            )
+        return found
+
+    page = translated("page.html").decode()
+    assert shape(page) == shape(HTML)
+    paragraph = 'DER <b>ALTE</b> MANN KAUFT EINEN <a href="hut.html">ROTEN&nbsp;HUT</a>. ER SCHLÄFT.'
+    for part in (paragraph, 'alt="EIN HUT"', "RUFE <code>ls -l</code> AUF.<br>DANACH 3 &lt; 4.", '<html lang="en">'):
+        assert part in page
+
+
+def test_html_of_another_encoding_keeps_it():
+    page = '<meta charset="iso-8859-1"><p>Er schläft.'.encode("latin-1")
+    written = translated("page.html", page, lambda text: "Он é")
+    assert written == b'<meta charset="iso-8859-1"><p>&#1054;&#1085; \xe9'
+
+
+def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
+    units = read("film.srt").units
+    assert [(unit.place, unit.text) for unit in units] == [
+        ("cues 1-2", "Der alte Mann, der gestern einen roten Hut gekauft hat, schläft heute sehr lange."),
+        ("cue 3", "Wo ist dein Bruder?"),
+        ("cue 3", "Er schläft."),
+        ("cue 4", "Das Wetter ist gut."),
+    ]
+    srt = pytest.importorskip("srt")
+    before, after = list(srt.parse(SRT)), list(srt.parse(translated("film.srt").decode()))
+    assert [(one.index, one.start, one.end) for one in after] == [(one.index, one.start, one.end) for one in before]
+    assert after[2].content == "- WO IST DEIN BRUDER?\n- ER SCHLÄFT."
+    assert after[3].content == "{\\an8}<i>DAS WETTER IST GUT.</i>"
+    assert translated("film.srt").endswith(b"\n")
+    assert f"{after[0].content} {after[1].content}".split() == shout(units[0].text).split()
+    assert max(len(line) for one in after for line in one.content.split("\n")) <= 43
+
+
+def test_a_sentence_is_cut_in_proportion_to_times_at_clauses():
+    assert cut("one two three four five six", [2, 1]) == ["one two three four", "five six"]
+    assert cut("one two, three four five", [1, 1]) == ["one two,", "three four five"]
+    assert cut("one two", [1, 1, 1]) == ["one", "two", ""]
+    assert cut("a <i>b c d</i> e f", [1, 1]) == ["a <i>b c", "d</i> e f"]
+
+
+def test_vtt():
+    webvtt = pytest.importorskip("webvtt")
+    written = translated("film.vtt").decode()
+    found = webvtt.from_string(written)
+    assert [(one.start, one.end, one.voice) for one in found] == [
+        (one.start, one.end, one.voice) for one in webvtt.from_string(VTT)
+    ]
+    assert found[0].identifier == "intro"
+    assert " ".join(one.text for one in found) == "DER ALTE MANN KAUFT EINEN ROTEN &amp; GROSSEN HUT."
+    for part in ("NOTE Der Kommentar bleibt", "::cue { color: white }", "align:start"):
+        assert part in written
+
+
+def test_tags_that_a_cut_divides_are_closed_and_opened_again():
+    content = SRT[: SRT.index("3\n")].replace("hat,", "<i>hat,").replace("schläft", "schläft</i>").encode()
+    written = translated("film.srt", content, lambda text: "one <g1>two three four five six</g1> seven").decode()
+    assert written.count("<i>") == written.count("</i>") == 2
+
+
+def test_po():
+    polib = pytest.importorskip("polib")
+    found = polib.pofile(translated("messages.po").decode())
+    by_id = {entry.msgid: entry for entry in found}
+    plural = by_id['%d Datei ist "weg".\n']
+    assert plural.msgstr_plural == {0: '%d DATEI IST "WEG".\n', 1: '%d DATEIEN SIND "WEG".\n'}
+    assert plural.flags == ["c-format"]
+    guess = by_id["Der Benutzer %(name)s schläft."]
+    assert (guess.msgstr, guess.flags) == ("DER BENUTZER %(name)s SCHLÄFT.", ["python-format"])
+    assert by_id["Eine lange Zeile, die geteilt ist."].msgctxt == "Menü"
+    assert by_id["Eine lange Zeile, die geteilt ist."].msgstr == "EINE LANGE ZEILE, DIE GETEILT IST."
+    assert by_id["Fertig"].msgstr == "Done"
+    assert [entry.msgid for entry in found.obsolete_entries()] == ["Alt"]
+    assert found.metadata["Language"] == "en"
+    po = pytest.importorskip("translate.storage.po")
+    assert po.pofile.parsestring(translated("messages.po")).units[1].target.strings[1] == '%d DATEIEN SIND "WEG".\n'
+
+
+def test_po_marks_what_needs_a_review_as_fuzzy():
+    polib = pytest.importorskip("polib")
+    found = polib.pofile(translated("messages.po", needs_review=True).decode())
+    assert [entry.fuzzy for entry in found if not entry.obsolete] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("language", "forms"),
+    [("ja", ["DATEIEN"]), ("ru", ["DATEI", "DATEIEN", "DATEIEN"]), ("en_GB", ["DATEI", "DATEIEN"])],
+)
+def test_po_has_as_many_plurals_as_the_language(language, forms):
+    polib = pytest.importorskip("polib")
+    catalog = PO.replace("nplurals=2; plural=(n != 1);", "nplurals=INTEGER; plural=EXPRESSION;").encode()
+    found = polib.pofile(translated("messages.po", catalog, language=language).decode())
+    assert [text.split()[1] for text in found[0].msgstr_plural.values()] == forms
+    assert found.metadata["Plural-Forms"].startswith(f"nplurals={len(forms)};")
+
+
+def test_xliff():
+    assert texts("file.xliff") == ["Der <g1>alte</g1> Mann kauft {2} & einen Hut.", "Er schläft."]
+    xliff = pytest.importorskip("translate.storage.xliff")
+    found = xliff.xlifffile.parsestring(translated("file.xliff"))
+    assert [str(unit.target) for unit in found.units] == [
+        "DER ALTE MANN KAUFT & EINEN HUT.",
+        "ER SCHLÄFT.",
+        "Done",
+        "None",
+    ]
+    written = translated("file.xliff").decode()
+    assert (
+        '<target state="translated">DER <g id="1">ALTE</g> MANN KAUFT <x id="INTERPOLATION"/> &amp; EINEN' in written
+    )
+    assert 'target-language="en"' in written
+    assert 'state="needs-review-translation"' in translated("file.xliff", needs_review=True).decode()
+
+
+def test_xliff_2():
+    pytest.importorskip("translate.storage.xliff")
+    written = translated("two.xlf").decode()
+    assert 'trgLang="en"' in written
+    assert '<segment state="translated">' in written
+    assert '</source><target>DER <pc id="1">ALTE</pc> MANN.</target></segment>' in written
+
+
+def test_markdown():
+    markdown_it = pytest.importorskip("markdown_it")
+    parser = markdown_it.MarkdownIt("gfm-like", {"linkify": False})
+
+    def shape(page):
+        """The blocks and the marks in them, with what is no text."""
+        found = []
+        for token in parser.parse(page):
+            children = token.children or []
+            kept = [child.content for child in children if child.type in ("code_inline", "html_inline")]
+            links = [child.attrs.get("href", child.attrs.get("src")) for child in children if child.attrs]
+            marks = [child.type for child in children if child.type not in ("text", "softbreak")]
+            body = token.content if token.type in ("fence", "code_block", "html_block") else ""
+            found.append((token.type, token.tag, body, kept, links, marks))
+        return found
+
+    written = translated("page.md").decode()
+    assert shape(written) == shape(MARKDOWN)
+    assert 'DER **ALTE** MANN KAUFT EINEN [ROTEN HUT](https://example.org/a_(b) "T"). RUFE `ls -l` AUF' in written
+    assert "| NAME | WERT |" in written
+    assert "> EIN ZITAT ÜBER ZWEI ZEILEN." in written
+    assert "![EIN ROTER HUT](hut.png) UND <https://example.org>. DAS IST 5\\* GUT." in written
+
+
+def test_docx():
+    assert texts("report.docx") == [
+        "Der <g1>alte<g2/><g3/></g1> Mann kauft <g4><g5>einen Hut</g5></g4>.",
+        "Er schläft & träumt.",
+        "Seite <g1>1</g1>",
+        "Das Wetter",
+        "<g1/>Neben dem Kasten",
+        "Im Kasten",
+    ]
+    python_docx = pytest.importorskip("docx")
+    found = python_docx.Document(io.BytesIO(translated("report.docx")))
+    first = found.paragraphs[0]
+    assert first.text == "DER ALTE MANN KAUFT EINEN HUT.\nER SCHLÄFT & TRÄUMT."
+    assert [(run.text, run.bold) for run in first.runs][:3] == [("DER ", None), ("ALTE", True), (" MANN KAUFT ", None)]
+    assert [(run.text, run.italic) for run in first.hyperlinks[0].runs] == [("EINEN HUT", True)]
+    assert found.tables[0].cell(0, 0).text == "DAS WETTER"
+    assert "IM KASTEN" in word(translated("report.docx"))
+    assert "PAGE" in found.paragraphs[1]._p.xml
+
+
+def test_tables():
+    written = translated("table.tsv").decode()
+    assert written == "id\tTEXT\tn\r\n1\tER SCHLÄFT.\t3\r\n2\tDER ALTE MANN.\t4\r\n"
+    assert translated("table.csv").decode() == 'id;text\n1;"ER SAGT: ""GUT""; JA."\n'
+
+
+def test_markup_that_a_translation_lost_or_crossed_is_put_behind_it():
+    markup = Markup()
+    markup.open("<b>")
+    markup.add_text("old <g7> ")
+    markup.close("</b>")
+    markup.add_fixed("<code>x</code>")
+    assert markup.text == "<g1>old {2} </g1>{3}"
+    assert markup.filled("{3} <g1>{2}</g1>") == "<code>x</code> <b><g7></b>"
+    for broken in ("{3} alt {2}", "</g1>{3} alt {2}<g1>"):
+        assert markup.filled(broken) == " alt <b><g7></b><code>x</code>".replace(" alt ", MARKS.sub("", broken))
+
+
+MARKS = re.compile(r"</?g\d>|\{\d\}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xliff", b'<!DOCTYPE x [<!ENTITY a "aaaa">]><xliff>&a;</xliff>', "a.xliff, line 1: a DOCTYPE is refused"),
+        ("a.xliff", b"<xliff><file>", "a.xliff, line 1: no XML (no element found)"),
+        ("a.xliff", b"<html/>", "a.xliff: the root of an XLIFF file is <xliff>"),
+        ("a.xliff", b"<xliff>" + b"<a>" * 9999, "elements are nested more than 200 deep"),
+        (
+            "a.docx",
+            docx(head='<!DOCTYPE a [<!ENTITY b "c">]>'),
+            "a.docx, word/document.xml, line 1: a DOCTYPE is refused",
+        ),
+        ("a.docx", b"PK", "a.docx: no Word document, or a damaged one (File is not a zip file)"),
+        ("a.po", b'msgid "a"\nfoo\n', "a.po, line 2: a catalog has"),
+        ("a.srt", b"Hallo\n", "a.srt: no line has times"),
+        ("a.tsv", b"a\tb\nc\n", "a.tsv, row 2: 1 columns, and column 2"),
+        ("a.csv", b"a;b\n", "a.csv: `--column` takes a number from 1 or one of a, b; got 'text'"),
+        (
+            "a.md",
+            "Er schläft.".encode("cp1252"),
+            "a.md, line 1: not UTF-8 (invalid continuation byte at byte 7); it looks",
+        ),
+    ],
+)
+def test_errors_name_the_file_the_place_and_what_is_taken(name, content, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(name, content)
+
+
+def test_a_document_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(monkeypatch):
+    monkeypatch.setattr("capsule_mt.formats.docx.LONGEST", 10_000)
+    started = time.process_time()
+    with pytest.raises(ValueError, match="more than the 10000 that are read"):
+        read("a.docx", docx(BODY + "<w:p/>" * 1_000_000))
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Der Bär frißt süße Äpfel, und größere Hüte gefallen ihm.", "cp1252"),
+        ("Żółta łódź płynie przez zieloną rzekę, a dzień jest długi.", "cp1250"),
+        ("Старый человек вчера купил красную шляпу.", "cp1251"),
+        ("Старый человек вчера купил красную шляпу.", "koi8-r"),
+        ("昨日、おじいさんは赤い帽子を買いました。", "shift_jis"),
+        ("昨日、おじいさんは赤い帽子を買いました。", "euc_jp"),
+        ("老人昨天买了一顶红色的帽子。", "gb18030"),
+        ("노인은 어제 빨간 모자를 샀습니다.", "euc_kr"),
+        ("Er schläft.", "utf-16"),
+        ("Er schläft.", "utf-16-le"),
+    ],
+)
+def test_the_encoding_that_a_file_looks_like(text, encoding):
+    assert likely_encoding(text.encode(encoding)) == encoding
+
+
+def test_a_file_is_translated_by_whatever_is_called_like_a_translator():
+    class Found(str):
+        text = property(str)
+
+    written = translate_file(XLIFF_2.encode(), "xliff", lambda texts, keep: [Found(shout(text)) for text in texts])
+    assert b"ALTE" in written
+    with pytest.raises(ValueError, match="`format` must be one of html, srt"):
+        translate_file(CSV.encode(), "pdf", print)
+    with pytest.raises(ValueError, match="a table needs the column to translate"):
+        translate_file(CSV.encode(), "csv", print)
+    assert XLIFF

@@ -1,0 +1,111 @@
+"""SentencePiece models: what a .spm file says, and text in the pieces that the library finds."""
+
+import struct
+
+import pytest
+
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.sentencepiece import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    SentencePieceEncoder,
+    joined_pieces,
+    read_sentencepiece,
+)
+from capsule_mt.models.weights import CheckpointError
+
+library = pytest.importorskip("sentencepiece", reason="the library writes the models")
+LINES = ["the old man reads a book", "a man sells the old books", "she reads __mark__ to the men", "reading 3.5 books"]
+TEXTS = [
+    *LINES,
+    "",
+    " ",
+    "the\u00a0old  \uff4d\uff41\uff4e",
+    "e\u0301 ﬁ",
+    "鱼 men",
+    "__mark__ed __mark",
+    "<s> <unk> </s>",
+    "a\tb ",
+]
+
+
+def train(file, lines=LINES, **settings):
+    settings = {"vocab_size": 60, "model_type": "unigram", "hard_vocab_limit": False} | settings
+    with open(file, "wb") as stream:
+        library.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=stream, minloglevel=2, **settings
+        )
+    return file
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"normalization_rule_name": "identity"},
+        {"normalization_rule_name": "nmt_nfkc_cf"},
+        {"byte_fallback": True, "vocab_size": 320},
+        {"user_defined_symbols": "__mark__,é"},
+        {"remove_extra_whitespaces": False},
+        {"add_dummy_prefix": False},
+        {"split_by_whitespace": False},
+    ],
+    ids=str,
+)
+def test_pieces_are_those_of_the_library(settings, tmp_path):
+    file = train(tmp_path / "one.spm", **settings)
+    encoder, processor = SentencePieceEncoder(read_sentencepiece(file)), library.SentencePieceProcessor(str(file))
+    for text in TEXTS:
+        pieces, places = encoder.encode(text)
+        assert pieces == processor.encode(text, out_type=str), text
+        assert len(places) == len(pieces)
+        assert joined_pieces(pieces) == processor.decode_pieces(pieces).strip(" ")
+
+
+def test_what_a_file_says(tmp_path):
+    file = train(tmp_path / "one.spm", byte_fallback=True, vocab_size=320, user_defined_symbols="__mark__")
+    processor = library.SentencePieceProcessor(str(file))
+    model = read_sentencepiece(file)
+    assert [piece.text for piece in model.pieces] == processor.id_to_piece(list(range(len(processor))))
+    assert [piece.score for piece in model.pieces] == processor.get_score(list(range(len(processor))))
+    assert {piece.kind for piece in model.pieces} == {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE}
+    assert (model.model_type, model.byte_fallback, model.add_dummy_prefix) == ("unigram", True, True)
+    bpe = read_sentencepiece(train(tmp_path / "bpe.spm", model_type="bpe"))
+    assert bpe.model_type == "bpe"
+    with pytest.raises(UnsupportedModelError, match="a vocabulary of type 'bpe', only 'unigram'"):
+        SentencePieceEncoder(bpe)
+    after = train(tmp_path / "after.spm", treat_whitespace_as_suffix=True)
+    with pytest.raises(UnsupportedModelError, match="the space after a word"):
+        read_sentencepiece(after)
+
+
+def test_damaged_files(tmp_path):
+    file = tmp_path / "one.spm"
+    good = train(file).read_bytes()
+    damaged = [
+        b"",
+        b"no model",
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x08" + b"\x80" * 20,
+        good[: len(good) // 2],
+    ]
+    for content in damaged:
+        file.write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"one\.spm: is no SentencePiece model"):
+            read_sentencepiece(file)
+    # a map of characters that leads beyond its end
+    place = good.index(read_sentencepiece_map(good))
+    file.write_bytes(good[: place + 4] + struct.pack("<I", 0xFFFFFC00) + good[place + 8 :])
+    with pytest.raises(CheckpointError, match="the map of its characters is damaged"):
+        SentencePieceEncoder(read_sentencepiece(file)).encode("é")
+    with pytest.raises(CheckpointError, match=r"none\.spm: no such file"):
+        read_sentencepiece(tmp_path / "none.spm")
+
+
+def read_sentencepiece_map(content: bytes) -> bytes:
+    """Return the first bytes of the map that nmt_nfkc has."""
+    begins = content.index(b"nmt_nfkc") + len(b"nmt_nfkc")
+    return content[begins + 4 : begins + 20]
