@@ -143,8 +143,8 @@ def losses_without(words: Sequence[tuple[Candidate, int]], decoder: Decoder) -> 
 
 
 # ---- made up
-SUPPORT_RULE = Rule(log_prob=0.3, loss=0.0, even=7.0)
-SUPPORT_POINTS = {"sure": 9.0, "likely": 7.0, "all": 5.0}
+SUPPORT_POINTS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
+SUPPORT_RULE = Rule(log_prob=0.3, loss=0.0, even=SUPPORT_POINTS["likely"])
 
 
 def support_doubts(

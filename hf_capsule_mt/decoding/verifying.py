@@ -38,7 +38,8 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
     if translator.reverse is not None and translator.reverse.calibration.head is not None:
         references = [*examples.whole, *examples.more]
         covered = coverage_of_examples(translator, references, "attention", marks="all", support=True)
-        optional = often_marked([word for coverage in covered for word in coverage.target_words])
+        marked = often_marked([word for coverage in covered for word in coverage.target_words])
+        optional = sorted({*marked, *translator.reverse.calibration.lists.function})
         config.coverage_calibration = config.coverage_calibration | {"support": {"optional_words": optional}}
         print(f"words that need no support: {', '.join(optional) or 'none'}")
 
