@@ -160,6 +160,12 @@ class Translator:
         """Whether there is a model of the other direction; it need not be loaded."""
         return isinstance(self._reverse, Translator) or self._reverse_folder() is not None
 
+    @property
+    def precision(self) -> dict[str, float]:
+        """The share of marks that were right, by `marks` of `CoverageOptions`: what the calibration has measured."""
+        points = self.calibration.methods.get("verified", {}).get("marks", {}) if self.has_reverse else {}
+        return {point: float(found["precision"]) for point, found in points.items()}
+
     def _reverse_folder(self) -> str | None:
         """Return the folder that was given, or the one beside this model's that the calibration names."""
         if isinstance(self._reverse, (str, os.PathLike)):

@@ -150,6 +150,7 @@ def build_app(batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics:
             "charLimit": limits.max_characters,
             "keyRequired": limits.api_key is not None,
             "maxBeams": limits.max_beams,
+            "precision": {str(pair): batcher.precision for pair, batcher in batchers.items() if batcher.precision},
         }
 
     @app.post("/detect")

@@ -26,6 +26,9 @@ class Translates(Protocol):
     @property
     def has_reverse(self) -> bool: ...
 
+    @property
+    def precision(self) -> Mapping[str, float]: ...
+
     def cover(
         self, texts: list[str], translations: list[str], *, coverage: CoverageOptions, batch_size: int
     ) -> list[Coverage]: ...
@@ -131,6 +134,11 @@ class Batcher:
             self._queue.extend(items)
             self._changed.notify()
         return [item.result for item in items]
+
+    @property
+    def precision(self) -> Mapping[str, float]:
+        """The share of marks that were right, by `marks` of `CoverageOptions`, where that was measured."""
+        return self.translator.precision
 
     def __len__(self) -> int:
         """How many texts wait."""

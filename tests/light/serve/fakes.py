@@ -4,20 +4,22 @@ import re
 import threading
 
 from capsule_mt import Coverage, Translation, Word
-from capsule_mt.coverage.results import SentenceCoverage
+from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 
 
 class Upper:
     """Translates into upper case and leaves out words with a "q", unless it has several beams.
 
-    A text with "broken" is an error. `free` holds it; `calls` are its texts, and the options that
-    tell them apart.
+    If it `verifies`, words of a translation that its text lacks are made up. A text with "broken" is an error. `free`
+    holds it; `calls` are its texts, and the options that tell them apart.
     """
 
-    has_reverse = False
+    has_reverse, precision = False, {}
 
-    def __init__(self, *, is_guided: bool = False, seconds: float = 0.0) -> None:
+    def __init__(self, *, is_guided: bool = False, seconds: float = 0.0, verifies: bool = False) -> None:
         self.is_guided, self.seconds = is_guided, seconds
+        if verifies:
+            self.has_reverse, self.precision = True, {"sure": 0.8, "likely": 0.6, "all": 0.4}
         self.calls, self.free = [], threading.Event()
         self.free.set()
 
@@ -50,4 +52,13 @@ class Upper:
             shares = (0.25, 0.75) if self.is_guided else (None, None)
             words.append(Word(match[0], *match.span(), 0.0 if is_left else 1.0, is_left, *shares))
         score = sum(word.covered for word in words) / max(len(words), 1)
-        return Coverage(score, tuple(words), (SentenceCoverage(0, len(text), score),) if words else (), ())
+        sentences = (SentenceCoverage(0, len(text), score),) if words else ()
+        if not self.has_reverse:
+            return Coverage(score, tuple(words), sentences, ())
+        found = list(re.finditer(r"\w+", translation))
+        made_up = [match[0].lower() not in text.lower() for match in found]
+        target = tuple(
+            TargetWord(match[0], *match.span(), 1.0 - marked, marked)
+            for match, marked in zip(found, made_up, strict=True)
+        )
+        return Coverage(score, tuple(words), sentences, (), 0.7, 1 - sum(made_up) / max(len(made_up), 1), target)
