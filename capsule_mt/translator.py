@@ -20,7 +20,7 @@ from capsule_mt.coverage.methods import (
     deletion_gains_by_token,
     readings_of,
 )
-from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy
+from capsule_mt.coverage.results import Adequacy, Coverage, CoverageOptions, CoveredBy
 from capsule_mt.coverage.verified import Read, offsets_of
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
@@ -36,6 +36,8 @@ from capsule_mt.text.segments import (
 )
 from capsule_mt.text.tokenizer import Tokenizer
 
+# of texts with given translations
+_GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
 # of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
 
@@ -360,20 +362,55 @@ class Translator:
             results.append(Translation(translation, score, whole, tuple(segments)))
         return results
 
+    def adequacy(
+        self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int = 16
+    ) -> list[Adequacy | None]:
+        """Return how inadequate given translations are, such as another system's; `None` for a blank text.
+
+        It takes a model of the other direction, a translation of each text, and four forced passes.
+        """
+        if self.reverse is None:
+            raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
+        covered = self.cover(texts, translations, batch_size=batch_size)
+        own = self.translate(texts, TranslationOptions(batch_size, split_sentences=False, truncation=True, copy=False))
+        shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
+        found: list[Adequacy | None] = []
+        for coverage, (mine, *_), given, (there, back) in zip(covered, own, translations, shares, strict=True):
+            if there is None:
+                found.append(None)
+                continue
+            words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
+            missing = 1 - sum(words) / max(len(words), 1)
+            shorter = 1 - min(len(given) / max(len(mine.text), 1), 1.0)
+            found.append(Adequacy((missing + shorter) / 2, 1 - (there + (back or 0.0)) / 2))
+        return found
+
+    def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
+        """Return the share of what each translation says that its text makes probable; `None` for a blank text.
+
+        It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
+        """
+        documents, pieces, targets = self._given(texts, translations, _GIVEN)
+        ids, decoder = [target for target, _ in targets], self.loaded.decoder
+        sources = [[self.loaded.end]] * len(pieces) + [piece.ids for piece in pieces]
+        totals = [sum(one.log_probs) for one in decoder.force(sources, ids * 2, Readings())] if pieces else []
+        pairs = zip(totals[: len(pieces)], totals[len(pieces) :], strict=True)
+        shares = iter([max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in pairs])
+        return [next(shares) if document.pieces else None for document in documents]
+
     def read(self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False) -> list[Read | None]:
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
         A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
         of the head that aligns words.
         """
-        options = TranslationOptions(split_sentences=False, truncation=True, copy=False)
-        documents, pieces, targets = self._given(texts, translations, options)
+        documents, pieces, targets = self._given(texts, translations, _GIVEN)
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
         readings = Readings(head=self.calibration.head if with_head else None)
         sources, ids = [piece.ids for piece in pieces], [target for target, _ in targets]
         forced = iter(self.loaded.decoder.force(sources, ids, readings) if pieces else ())
-        decode, of_piece, found = self._tokenizer(options).decode, iter(zip(pieces, ids, strict=True)), []
+        decode, of_piece, found = self._tokenizer(_GIVEN).decode, iter(zip(pieces, ids, strict=True)), []
         for document, translation in zip(documents, translations, strict=True):
             if not document.pieces:
                 found.append(None)

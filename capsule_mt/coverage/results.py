@@ -91,6 +91,19 @@ class SentenceCoverage:
 
 
 @dataclass(frozen=True)
+class Adequacy:
+    """How inadequate a given translation is, by two numbers that rank: 0 is adequate, and 1 is not at all.
+
+    `omission` is how much it left out: the mean of the share of words that is not covered, and of how much shorter it
+    is than the model's own translation. `hallucination` is how little it has to do with its source: the share of what
+    each text says that the other does not make probable, for both directions.
+    """
+
+    omission: float
+    hallucination: float
+
+
+@dataclass(frozen=True)
 class Coverage:
     """How much of a text was translated: one `score` between 0 and 1, its words and its sentences.
 

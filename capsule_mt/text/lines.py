@@ -175,5 +175,7 @@ def scored_tsv(number: int, record: dict[str, Any] | Failure) -> str:
     score = record["score"]
     if score is not None and math.isnan(score):
         raise ValueError("the score is not a number: the model's logits are not finite")
-    line = f"{number}\t{'' if score is None else f'{score:.4f}'}\t{record['tokens']}"
+    numbers = [record[name] for name in ("omission", "hallucination") if name in record]
+    score, *ranks = ("" if value is None else f"{value:.4f}" for value in (score, *numbers))
+    line = "\t".join([str(number), score, str(record["tokens"]), *ranks])
     return line + coverage_tsv(number, record).removeprefix(str(number)) if "coverage" in record else line

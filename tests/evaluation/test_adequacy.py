@@ -157,5 +157,5 @@ def test_words_in_a_row_are_cut_out():
     cut = {cut_out(text, 3, chance) for _ in range(60)}
     assert len(cut) == 6  # from each place where three words begin
     assert {"four: five six seven eight.", "One, two three four: five."} <= cut
-    assert {len(split_words(cut_out(text, 0.25, chance))) for _ in range(20)} == {8}
+    assert {sum(map(str.isalnum, split_words(cut_out(text, 0.25, chance)))) for _ in range(20)} == {6}
     assert cut_out("One two three four five six seven.", 3, chance) is None

@@ -119,3 +119,12 @@ def test_the_reverse_that_a_calibration_names(pair):
     assert alone.reverse.loaded.name.endswith("capsule-marian-de-en")
     alone.loaded.calibration = {**alone.loaded.calibration, "verified": {"reverse": "elsewhere"}}
     assert not Translator(alone.loaded).has_reverse
+
+
+def test_two_numbers_rank_given_translations(pair):
+    elsewhere = "He never eats fish in the evening."
+    whole, short, unrelated, blank = pair.adequacy([SOURCE, SOURCE, SOURCE, " "], [WHOLE, SHORT, elsewhere, "x"])
+    assert blank is None
+    assert whole.omission < 0.1 < short.omission
+    assert whole.hallucination < 0.3 < 0.9 < unrelated.hallucination
+    assert pair.information([SOURCE], [WHOLE])[0] > pair.information([SOURCE], [SHORT + " Not today."])[0]
