@@ -327,16 +327,17 @@ def verified_marks(config: Mapping[str, Any]) -> str:
     read = "read by hand" if found["labels"] == "by hand" else "labelled by a word aligner"
     rows = [
         f"| `{point}` | {one['marks']} | {one['precision']:.2f} | {one['recall']:.2f} |"
-        for point, one in found["marks"].items()
+        for point, one in sorted(found["marks"].items(), key=lambda pair: -pair[1]["precision"])
     ]
-    alarm, caught = found["alarm"], found["alarm"]["caught"]
-    catches = ", ".join(f"{share:.1%} of those without {name}" for name, share in caught.items())
+    alarm = found["alarm"]
+    by_share = sorted(alarm["caught"].items(), key=lambda pair: pair[1])
+    catches = ", ".join(f"{share:.1%} of those that lack {name}" for name, share in by_share)
     return "\n".join(
         [
             "\n\n### Alarm and marks\n",
             f"**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of its own translations of "
-            f"eight words or more, and catches {catches} (of their words, in a row). Chosen on one half of the "
-            "development text, measured on the other.\n",
+            f"eight words or more. Of the same with words cut out in a row, it catches {catches}. Chosen on one half of "
+            "the development text, measured on the other.\n",
             f"**Marks**, verified by `{found['reverse']}`, on own translations of the development text, {read}:\n",
             "| `marks` | marks | right | omissions that have one |",
             "|---|---|---|---|",
