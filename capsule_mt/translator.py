@@ -35,6 +35,7 @@ from capsule_mt.text.segments import (
     join_translations,
 )
 from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.words import moved_offsets
 
 # of texts with given translations
 _GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
@@ -410,14 +411,15 @@ class Translator:
         readings = Readings(head=self.calibration.head if with_head else None)
         sources, ids = [piece.ids for piece in pieces], [target for target, _ in targets]
         forced = iter(self.loaded.decoder.force(sources, ids, readings) if pieces else ())
-        decode, of_piece, found = self._tokenizer(_GIVEN).decode, iter(zip(pieces, ids, strict=True)), []
+        decode, of_piece = self._tokenizer(_GIVEN).decode, iter(zip(pieces, ids, strict=True))
+        found: list[Read | None] = []
         for document, translation in zip(documents, translations, strict=True):
             if not document.pieces:
                 found.append(None)
                 continue
             piece, target = next(of_piece)
             start = piece.span.start
-            source = [place and (place[0] + start, place[1] + start) for place in piece.offsets]
+            source = list(moved_offsets(piece.offsets, -start))
             found.append(Read(source, offsets_of(translation, target, decode), next(forced)))
         return found
 

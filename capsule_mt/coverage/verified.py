@@ -164,11 +164,12 @@ def support_doubts(
     found = []
     for translation, own, of_tokens, read in zip(translations, forced, offsets, reads, strict=True):
         words: list[tuple[Span, float]] = []
-        tokens = dict(words_of(translation, of_tokens))
-        for span, columns in words_of(translation, read.source) if read is not None else ():
-            attention = max((row[column] for row in read.forced.received or () for column in columns), default=0.0)
-            log_prob = sum(own.log_probs[place] for place in tokens.get(span, ()))
-            words.append((span, SUPPORT_RULE.doubt(attention, log_prob)))
+        if read is not None:
+            rows, tokens = read.forced.received or [], dict(words_of(translation, of_tokens))
+            for span, columns in words_of(translation, read.source):
+                attention = max((row[column] for row in rows for column in columns), default=0.0)
+                log_prob = sum(own.log_probs[place] for place in tokens.get(span, ()))
+                words.append((span, SUPPORT_RULE.doubt(attention, log_prob)))
         found.append(words)
     return found
 
