@@ -75,7 +75,7 @@ def examples_of(source: Path, target: Path, more: Sequence[Path] | None, num_sen
     whole = [WithOmissions(source, target, {}, 0) for source, target in every if source not in held_out]
     further = [] if more is None else list(zip(*read_parallel(more), strict=True))
     some = random.Random(1).sample(further, min(MORE_REFERENCES, len(further)))
-    references = [WithOmissions(*pair, {}, 0) for pair in some]
+    references = [WithOmissions(source, target, {}, 0) for source, target in some]
     return Examples(fitted, checked, whole, sorted(map(str.casefold, frequent)), every, references, aligner)
 
 

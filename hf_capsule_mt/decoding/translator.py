@@ -146,13 +146,13 @@ class Translator(capsule_mt.translator.Translator):
             shortlist=None if self.fast is None else self.fast.shortlist,
         )
 
-    @property
-    def _folder(self) -> str:
-        return str(self.model.name_or_path)
-
     @loaded.setter
     def loaded(self, model: LoadedModel) -> None:
         raise AttributeError("`loaded` follows `model` and `tokenizer`")
+
+    @property
+    def _folder(self) -> str:
+        return str(self.model.name_or_path)
 
     # ---- the steps of `translate`
     def _completed(self, options: TranslationOptions) -> TranslationOptions:

@@ -67,8 +67,8 @@ def read_sheet(path: str | os.PathLike[str], sources: Sequence[str]) -> list[Wit
 
 def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> list[WithOmissions]:
     sources, references = map(list, zip(*examples.text, strict=True))
-    links = [examples.aligner.align_lines(sources, lines) for lines in (references, list(translations))]
-    return omissions_of(sources, translations, *links, set(examples.function_words))
+    wanted, given = (examples.aligner.align_lines(sources, list(lines)) for lines in (references, translations))
+    return omissions_of(sources, translations, wanted, given, set(examples.function_words))
 
 
 def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> dict[str, dict[str, float]]:
