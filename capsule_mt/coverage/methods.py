@@ -266,7 +266,7 @@ def _verified(
     for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
         covered = [1.0 if word.is_mark else rule.share(one) for word, one in zip(piece.words, of_words, strict=True)]
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
-        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, has_threshold=False))
+        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False))
     return found
 
 
@@ -340,36 +340,42 @@ def _finished(
     left: float,
     curves: Mapping[str, Any] | None,
     *,
-    has_threshold: bool = True,
+    by_curve: bool = True,
 ) -> PieceCoverage:
     """Calibrate, count unknown words as missing, and average over the words that count.
 
     Marks and optional words do not count, and function words only where they are marked. A calibrated score is at most
     the share of these words that is not marked.
 
-    has_threshold: words are marked by what the curve has of them, and else by `marked`.
+    by_curve: words are marked by what the curve has of them, and their mean is that of the curve; else `marked` says
+    which are, and the mean is that of the shares as they are, which tells whole translations apart better.
     """
-    words = piece.words
+    words, shares = piece.words, covered
     if curves is not None:
         covered = [
             1.0 if word.is_mark else on_curve(curves["words"], evidence_of(value))
             for word, value in zip(words, covered, strict=True)
         ]
-        if has_threshold:
+        if by_curve:
             threshold = curves.get("threshold", CALIBRATED_THRESHOLD)
             marked = [value < threshold and not word.is_optional for word, value in zip(words, covered, strict=True)]
-    covered = [0.0 if word.is_unknown else value for word, value in zip(words, covered, strict=True)]
+    if by_curve:
+        shares = covered
+    covered, shares = (
+        [0.0 if word.is_unknown else value for word, value in zip(words, values, strict=True)]
+        for values in (covered, shares)
+    )
     marked = [mark or word.is_unknown for word, mark in zip(words, marked, strict=True)]
     counted = [
         (value, mark)
-        for word, value, mark in zip(words, covered, marked, strict=True)
+        for word, value, mark in zip(words, shares, marked, strict=True)
         if not word.is_mark and not word.is_optional and (mark or not word.is_function)
     ]
     score = 1.0
     if counted:
         score = sum(value for value, _ in counted) / len(counted)
         if curves is not None:
-            missing = sum(mark for _, mark in counted) / len(counted)
+            missing = sum(mark for _, mark in counted) / len(counted) if by_curve else 0.0
             score = min(on_curve(curves["sentences"], score), 1 - missing)
     return PieceCoverage(covered, marked, score, left)
 

@@ -189,12 +189,13 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         ]
         probabilities = read_curve(words, _evidence(found)) * [word.covered > 0 for word in found]
         is_function = np.array([word.text.casefold() in lists.function for word in found], dtype=bool)
-        marked = probabilities < threshold
+        marked, values = probabilities < threshold, probabilities
         if method == "verified":
             marked = np.array([word.marked for word in found], dtype=bool)
+            values = np.array([word.covered for word in found], dtype=float)
         counted = marked | ~is_function
-        means.append(float(probabilities[counted].mean()) if counted.any() else 1.0)
-        most.append(float(1 - marked[counted].mean()) if counted.any() else 1.0)
+        means.append(float(values[counted].mean()) if counted.any() else 1.0)
+        most.append(float(1 - marked[counted].mean()) if counted.any() and method != "verified" else 1.0)
     shares = [example.translated_share for example in examples.fitted]
     sentences = fit_sentences(means, shares, [example.amount for example in examples.fitted], most)
     fitted = {**head, "words": words, "sentences": sentences}
