@@ -172,7 +172,8 @@ def serve(arguments: argparse.Namespace) -> bool:
         }
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
-            if back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name):
+            is_known = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
+            if is_known and type(translators[back]) is type(translator):
                 translator.reverse = translators[back]  # it is not loaded twice
         return run_server(
             translators,
