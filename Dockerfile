@@ -6,7 +6,7 @@ WORKDIR /source
 COPY constraints.txt ./
 COPY capsule_mt capsule_mt
 RUN python -m venv /environment \
- && /environment/bin/pip install --no-cache-dir --constraint constraints.txt "./capsule_mt[serve]"
+ && /environment/bin/pip install --no-cache-dir --constraint constraints.txt "./capsule_mt[serve,auto]"
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 1000 capsule

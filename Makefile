@@ -49,10 +49,10 @@ clean:
 # A virtual environment for each: what it installs, and the versions that it keeps to.
 $(LIGHT_VENV)/ready: INSTALL := --constraint constraints.txt ./capsule_mt
 $(LIGHT_VENV)/ready: constraints.txt
-$(VENV)/ready: INSTALL := --constraint constraints.txt --editable "./capsule_mt[serve]" \
+$(VENV)/ready: INSTALL := --constraint constraints.txt --editable "./capsule_mt[serve,auto]" \
 	--editable ".[train,eval,analysis,test,dev,docs]"
 $(VENV)/ready: constraints.txt
-$(FLOOR_VENV)/ready: INSTALL := --constraint constraints-floor.txt --editable "./capsule_mt[serve]" \
+$(FLOOR_VENV)/ready: INSTALL := --constraint constraints-floor.txt --editable "./capsule_mt[serve,auto]" \
 	--editable ".[train,eval,analysis,test]"
 $(FLOOR_VENV)/ready: constraints-floor.txt
 

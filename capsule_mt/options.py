@@ -57,6 +57,7 @@ class TranslationOptions:
     tgt_lang: str | None = None
     copy: bool = True
     keep: Sequence[str] = ()
+    alignment: bool = False
     generate_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.messages import warn
 from capsule_mt.text.segments import (
+    MOST_UNKNOWN,
     Document,
     Piece,
     Segmenter,
@@ -41,6 +42,7 @@ from capsule_mt.text.words import moved_offsets
 _GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
 # of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
+ALIGNED_TOKENS = 2048  # at once
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,17 @@ class Translation:
     """The translation of one text.
 
     `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
-    where it was not asked for.
+    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
+    the text is probably of another language. `alignment` has pairs of words of the text and of the translation, as
+    `str.split` counts them, from 0; `None` where it was not asked for.
     """
 
     text: str
     score: float | None
     coverage: Coverage | None
     segments: tuple[Segment, ...]
+    unknown: float = 0.0
+    alignment: tuple[tuple[int, int], ...] | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -133,7 +139,10 @@ class Translator:
         shortlist: bool | str | os.PathLike[str] = False,
         reverse: "Translator | str | os.PathLike[str] | None" = None,
     ) -> "Translator":
-        """Load the checkpoint in a folder.
+        """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
+
+        A name is a pair such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub. A pair without a model
+        of its own goes through English: see `capsule_mt.pivot`.
 
         Args:
             int8: multiply in int8, which is several times as fast.
@@ -143,6 +152,17 @@ class Translator:
         """
         from capsule_mt.models.loading import load_model
 
+        if not os.path.exists(folder):
+            from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
+
+            first, *then = legs_of(folder)
+            if then:
+                from capsule_mt.pivot import PivotTranslator
+
+                return PivotTranslator(
+                    *(cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in (first, *then))
+                )
+            folder = resolve(first)
         found = cls(load_model(folder, int8=int8, shortlist=shortlist), reverse=reverse)
         found._loads_with = {"int8": int8}
         return found
@@ -209,6 +229,7 @@ class Translator:
         tgt_lang: str | None = None,
         copy: bool = True,
         keep: Sequence[str] = (),
+        alignment: bool = False,
         **generate_kwargs: Any,
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
         """Translate one string, a list of strings, or lazily any other iterable of strings.
@@ -229,6 +250,7 @@ class Translator:
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
             copy: leave what is no sentence as it is: emoji, URLs, numbers, code, list marks, white space at the ends.
             keep: of "tags", "urls", "placeholders" and "numbers": those that a translation has as its source does.
+            alignment: find which words of the translation are of which words of the text.
             generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
                 `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `max_time` (of each
                 batch), ...
@@ -249,6 +271,7 @@ class Translator:
             tgt_lang=tgt_lang,
             copy=copy,
             keep=keep,
+            alignment=alignment,
             generate_kwargs=generate_kwargs,
         )
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
@@ -264,13 +287,39 @@ class Translator:
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        method = self._method(options)
+        options = self.completed(options)
+        documents = self.documents(texts, options)
+        pieces = [piece for document in documents for piece in document.pieces]
+        return self.put_together(documents, self.translate_pieces(pieces, options), options)
+
+    # ---- the steps of `translate`, for who makes batches of the pieces of several calls
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
+        """Return the options of a call with what else is known of them."""
+        return options
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        """Cut texts into pieces that fit the model."""
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
-        pieces = [piece for document in documents for piece in document.pieces]
-        found = self._translate_pieces(pieces, options, method)
-        if options.keep:
-            self._with_stand_ins(segmenter, documents, found, options, method)
+        num_unknown = sum(document.unknown > MOST_UNKNOWN for document in documents)
+        if num_unknown:
+            warn(
+                f"{num_unknown} of {len(documents)} texts have more than {MOST_UNKNOWN:.0%} tokens that the "
+                "vocabulary lacks: are they of the source language?"
+            )
+        return documents
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
+        """Translate pieces in batches of about the same length."""
+        return self._translate_pieces(pieces, options, self._method(options))
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        """Return the best translations of each text, from what was found for its pieces."""
+        segmenter = self._segmenter(options)
+        if any(piece.masked is not None for document in documents for piece in document.pieces):
+            self._with_stand_ins(segmenter, documents, found, options, self._method(options))
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []
@@ -452,7 +501,7 @@ class Translator:
             tgt_lang=options.tgt_lang,
             copies=options.copy,
             keep=options.keep,
-            with_words=options.coverage is not None,
+            with_words=options.coverage is not None or options.alignment,
             lists=self.calibration.lists,
         )
 
@@ -589,8 +638,10 @@ class Translator:
         number = 0
         for document in documents:
             for place, piece in enumerate(document.pieces):
-                text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
-                changed = segmenter.with_stand_ins(piece, text)
+                changed = None
+                if piece.masked is not None:
+                    text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
+                    changed = segmenter.with_stand_ins(piece, text)
                 if changed is not None:
                     again[number] = (document, place, changed)
                 number += 1
@@ -599,16 +650,44 @@ class Translator:
             document.pieces[place], found[number] = piece, one
 
     def _align(self, source: Ids, target: Ids) -> list[list[float]]:
-        """Return how much each token of a translation is of each token of its source [T][S].
+        return self._align_all([(source, target)])[0]
+
+    def _align_all(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[list[float]]]:
+        """Return how much each token of translations is of each token of their sources [T][S].
 
         By the head that coverage reads, which attends to the word that the decoder has just read; where there is none,
         by how much less probable a token becomes without the source token.
         """
         if self.calibration.head is None:
-            return deletion_gains_by_token(source, target, self.loaded.decoder)
-        forced = self.loaded.decoder.force([source], [target], Readings(head=self.calibration.head))[0]
-        rows = forced.received or []
-        return [*rows[1:], *rows[-1:]]
+            return [deletion_gains_by_token(source, target, self.loaded.decoder) for source, target in pairs]
+        found: list[list[list[float]]] = [[] for _ in pairs]
+        lengths = [max(len(source), len(target)) for source, target in pairs]
+        for places in batches_of(lengths, 1, ALIGNED_TOKENS):
+            sources, targets = zip(*(pairs[place] for place in places), strict=True)
+            readings = Readings(head=self.calibration.head)
+            for place, forced in zip(places, self.loaded.decoder.force(sources, targets, readings), strict=True):
+                rows = forced.received or []
+                found[place] = [*rows[1:], *rows[-1:]]
+        return found
+
+    def _alignment(
+        self,
+        document: Document,
+        pairs: Sequence[tuple[Piece, Hypothesis]],
+        texts: Sequence[str],
+        translation: str,
+        decode: Callable[[Ids], str],
+    ) -> tuple[tuple[int, int], ...]:
+        from capsule_mt.text.alignment import links_of, numbered_links, restored_links  # late: few ask for it
+
+        links = []
+        aligned = self._align_all([(piece.ids, hypothesis.ids) for piece, hypothesis in pairs])
+        for (piece, hypothesis), text, rows in zip(pairs, texts, aligned, strict=True):
+            own = links_of(piece.words, hypothesis.ids, decode, rows)
+            if piece.masked is not None:
+                own = restored_links(piece.masked, own, decode(hypothesis.ids), text)
+            links.append(own)
+        return numbered_links(document, translation, texts, links)
 
     def _segment(self, piece: Piece, hypothesis: Hypothesis) -> Segment:
         target_ids = (self.loaded.start, *hypothesis.ids)
@@ -645,7 +724,8 @@ class Translator:
         if tokens and options.scores:
             score = sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / tokens
         segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
-        return Translation(text, score, coverage, segments)
+        alignment = self._alignment(document, pairs, texts, text, decode) if options.alignment else None
+        return Translation(text, score, coverage, segments, document.unknown, alignment)
 
     def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
         return tokenizer.encode_target(translation)

@@ -40,15 +40,16 @@ from capsule_mt.text.lines import one_line
 from capsule_mt.text.lock import OutputTakenError, lock_output
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
+from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
+from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.distillation import SUMMARY_FILE
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
-from lab.given_translations import coverage_difference
 from lab.over_seeds import bootstrap_over_seeds
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
 from lab.records import SPEEDS, Records
@@ -206,8 +207,11 @@ class Reproduction:
         training = read_result(folder / "train_result.json")
         train = load_corpus(recipe)["train"]
         some = train.select(range(min(len(train), 20_000)))
-        texts = (self.side(some, recipe, side) for side in ("source", "target"))
-        ratio = coverage_difference(next(texts), next(texts), sources, hypotheses, references)
+        # the aligner learns from the training text, and from the text that it aligns
+        known = (self.side(some, recipe, side) for side in ("source", "target"))
+        aligner = fit_aligner([*next(known), *sources, *sources], [*next(known), *hypotheses, *references])
+        links = [aligner.align_lines(sources, lines) for lines in (hypotheses, references)]
+        ratio = coverage_difference_ratio(links[0], links[1:])
         scores = score_corpus(hypotheses, [references], ["bleu", "chrf", "ter"])
         result = {
             "kind": "reproduction",

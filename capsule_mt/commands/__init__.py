@@ -11,6 +11,8 @@ COMMANDS = {
     "translate": "translate files and pipes of any size",
     "score": "score given translations by a model: log-probabilities and coverage",
     "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
+    "models": "find, download and remove models by name",
+    "convert": "turn files of Marian, such as Firefox' models, into those of transformers, and back",
     "doctor": "print versions and processor features, and what runs here",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from capsule_mt import __version__
+from capsule_mt.catalog.entries import cache_folder
+from capsule_mt.catalog.store import kept_models
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
 
@@ -71,6 +73,7 @@ def main() -> None:
         ("processor", f"{name}, {os.cpu_count()} cores"),
         ("features", flags),
         ("native engine", native_engine()),
+        ("models", f"{len(kept_models())} in {cache_folder()}"),
     ]
     for module in dict.fromkeys(module for module, _ in further_commands().values()):
         lines += importlib.import_module(module).report()

@@ -10,7 +10,7 @@ from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
 from capsule_mt.formats.units import Parsed, Translated
 from capsule_mt.text.encodings import known_encoding
 from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import coverage_json, coverage_tsv
+from capsule_mt.text.lines import coverage_json, coverage_tsv, pharaoh
 from capsule_mt.text.reading import open_text
 
 LINES = "lines"
@@ -95,6 +95,7 @@ class UnitFormat(NamedTuple):
 
     places: list[str]
     coverage: str | None = None
+    alignments: bool = False
 
     def columns(self, number: int, result: Any) -> list[list[str]]:
         """Return the lines for a unit and its result, as `LineFormat` does for a line."""
@@ -104,18 +105,22 @@ class UnitFormat(NamedTuple):
         if self.coverage is not None:
             line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
             columns.append([line_of(self.places[number], record)])
+        if self.alignments:
+            columns.append([pharaoh(record)])
         return columns
 
     def described(self) -> dict[str, Any]:
-        return {"coverage": self.coverage}
+        return {"coverage": self.coverage, "alignments": self.alignments}
 
 
 def needs_review(record: dict[str, Any]) -> bool:
-    """Return whether something seems to be left out of a translation, or said twice."""
+    """Return whether something seems to be left out of a translation, or said twice, or of another language."""
     coverage = record.get("coverage")
     if coverage is None:
-        return False
-    return bool(coverage["repetitions"]) or any(word["untranslated"] for word in coverage["words"])
+        return "unknown" in record
+    return (
+        "unknown" in record or bool(coverage["repetitions"]) or any(word["untranslated"] for word in coverage["words"])
+    )
 
 
 def translated_of(lines: bytes) -> list[Translated]:

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import checkpoint_folder
+from capsule_mt.catalog.entries import OFFLINE, PAIR, CatalogError, DownloadError, is_offline
+from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
@@ -12,8 +13,8 @@ BACKENDS = ("auto", "native", "transformers")
 
 def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
     """Add the checkpoint and what decodes it."""
-    help = "the folder of a checkpoint" + (
-        "" if nargs is None else ", or several of one vocabulary that decode together"
+    help = "the folder of a checkpoint, or a name such as en-pt (see `capsule-mt models --help`)" + (
+        "" if nargs is None else "; several of one vocabulary decode together"
     )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
@@ -48,6 +49,15 @@ def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> N
     )
 
 
+def folders_of(model: str) -> list[str]:
+    """Return the folders that hold a model: its own, or those of a name; the name itself if none does."""
+    if Path(model).exists():
+        return [model]
+    from capsule_mt.catalog.store import kept_folders
+
+    return kept_folders(model) or [model]
+
+
 def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = "") -> Any:
     """Return a `Translator`, of this distribution or, where that cannot do it, of one with transformers.
 
@@ -56,15 +66,19 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
     models = arguments.model if isinstance(arguments.model, list) else [arguments.model]
     if len(models) > 1:
         needs_transformers = f"an ensemble of {len(models)} models"
-    if not Path(models[0]).exists():
-        needs_transformers = needs_transformers or f"{models[0]} is no folder here, and a name on the hub"
-    else:
-        checkpoint_folder(models[0])
+    if Path(models[0]).exists():
+        folder(models[0])
     if arguments.dtype != "float32":
         needs_transformers = needs_transformers or f"--dtype {arguments.dtype}"
     reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
+    if reason and Path(models[0]).exists():
+        checkpoint_folder(models[0])
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
+    of_mozilla = [name for name in models if PAIR.fullmatch(name) and not Path(name).exists()]
+    if reason and of_mozilla:
+        raise ValueError(f"{of_mozilla[0]} is a model for the engine alone, which cannot do it: {reason}")
+    problem: Exception | None = None
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
@@ -74,9 +88,14 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
             options = {name: getattr(arguments, name) for name in ("int8", "shortlist", "reverse")}
             return Translator.from_pretrained(models[0], **options)
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            if arguments.backend == "native" or arguments.int8 or arguments.shortlist:
+            folder_of_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
+            if arguments.backend == "native" or arguments.int8 or arguments.shortlist or folder_of_marian:
                 raise ValueError(str(error)) from None
             reason = str(error)
+        except (CatalogError, DownloadError) as error:  # transformers looks for it in places of its own
+            if arguments.backend == "native" or PAIR.fullmatch(models[0]) or is_offline(OFFLINE):
+                raise
+            problem = error
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP):
@@ -84,4 +103,6 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         names = ("backend", "cpu", "dtype", "int8", "shortlist", "reverse")
         options = {name: getattr(arguments, name) for name in names}
         return load(models, **options)
+    if problem is not None:
+        raise problem
     raise ValueError(f"{reason}: this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
-from capsule_mt.commands.loading import add_model, load_translator
+from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.results import METHODS, Adequacy, CoverageOptions
 from capsule_mt.text.digests import checkpoint_digests
@@ -159,7 +159,7 @@ def main() -> int:
                 "tgt_lang",
             )
             described = {name: getattr(arguments, name) for name in names}
-            described["model"] = checkpoint_digests(arguments.model)
+            described["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
             output = WindowedOutput([arguments.output], described, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))

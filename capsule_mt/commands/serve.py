@@ -2,6 +2,7 @@
 
     capsule-mt serve checkpoints/capsule-marian-de-en                    # then open http://127.0.0.1:5000
     capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # the model by the language pair
+    capsule-mt serve en-pt pt-en de-pt                                   # models by name: `capsule-mt models --help`
     capsule-mt serve outputs/de-en --host 0.0.0.0 --port 5000 --int8     # for everyone who can reach it
 
     curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
@@ -15,11 +16,16 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
 
+if TYPE_CHECKING:
+    from capsule_mt.text.detecting import Detector
+
 API_KEY = "CAPSULE_API_KEY"
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def milliseconds(text: str) -> float:
@@ -43,18 +49,28 @@ def main() -> None:
         "checkpoints",
         nargs="+",
         metavar="CHECKPOINT",
-        help="a checkpoint, or SRC-TGT=CHECKPOINT where neither its recipe nor its name has the languages",
+        help="a checkpoint or a model by name, or SRC-TGT=CHECKPOINT where neither its recipe nor its name has the "
+        "languages",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
     parser.add_argument("--max-characters", type=positive, default=5000, help="longest request")
     parser.add_argument("--max-beams", type=positive, default=8, help="most beams that a request may ask for")
-    parser.add_argument("--max-batch", type=positive, default=32, help="largest batch of texts")
+    parser.add_argument("--max-batch", type=positive, default=32, help="largest batch of sentences")
     parser.add_argument(
-        "--max-queue", type=positive, default=512, help="most waiting texts of a model; others get 503"
+        "--max-queue",
+        type=positive,
+        default=65536,
+        help="most tokens that wait for a model, of one client a quarter of it; others get 503",
     )
-    parser.add_argument("--wait-ms", type=milliseconds, default=5.0, help="how long a text waits for others")
+    parser.add_argument("--wait-ms", type=milliseconds, default=5.0, help="how long a sentence waits for others")
     parser.add_argument("--read-seconds", type=positive, default=10, help="how long a request may take to arrive")
+    parser.add_argument(
+        "--request-seconds",
+        type=positive,
+        default=60,
+        help="how long a translation may take before its request gets 503",
+    )
     parser.add_argument(
         "--stop-seconds", type=at_least(0), default=10, help="how long the server may take to stop after a signal"
     )
@@ -63,6 +79,26 @@ def main() -> None:
         default="*",
         metavar="ORIGIN",
         help="whose pages may call the server: an origin such as https://example.org, * for any, or none",
+    )
+    parser.add_argument(
+        "--detect",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="detect languages, for `source: auto` and /detect, if py3langid is installed (the extra `auto`)",
+    )
+    parser.add_argument(
+        "--req-limit",
+        type=at_least(0),
+        default=0,
+        help="requests a minute of each client, 0 for any number; more get 429",
+    )
+    parser.add_argument("--max-connections", type=positive, default=1000, help="most connections")
+    parser.add_argument("--max-connections-of-address", type=positive, default=100, help="most of one address")
+    parser.add_argument(
+        "--hosts",
+        metavar="NAME",
+        nargs="+",
+        help="how clients may call the server (default: by any name, but by localhost alone where it listens there)",
     )
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="see `capsule-mt translate --help`")
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
@@ -74,15 +110,44 @@ def main() -> None:
         default=os.environ.get(API_KEY) or None,
         help=f"what requests must have as `api_key` (default: the variable {API_KEY}, if it is set)",
     )
+    parser.add_argument(
+        "--api-keys",
+        metavar="FILE",
+        help="a file of keys, one a line, each with its requests a minute, if they are limited",
+    )
     arguments = parser.parse_args()
     if not serve(arguments):
         print(f"not every request was answered within {arguments.stop_seconds} s", file=sys.stderr, flush=True)
         os._exit(1)  # a translation goes on that nothing else ends
 
 
+def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
+    """Return the names that clients may call the server by; empty for any.
+
+    Without this check, a page of another site could read this machine's server by a name that leads to its address.
+    """
+    if arguments.hosts:
+        return frozenset(name.lower() for name in arguments.hosts)
+    return LOCAL_HOSTS if arguments.host in LOCAL_HOSTS else frozenset()
+
+
+def detector_of(languages: set[str], wanted: str) -> "Detector | None":
+    """Return what detects these languages; `None` if nobody wants it, or if it is not installed."""
+    from capsule_mt.text.detecting import Detector
+
+    try:
+        return None if wanted == "no" else Detector(languages)
+    except ModuleNotFoundError:
+        if wanted == "yes":
+            raise ValueError("`--detect yes` needs py3langid: pip install 'capsule-mt[auto]'") from None
+        return None
+
+
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
     from capsule_mt.serve.app import Limits
+    from capsule_mt.serve.clients import Keys
+    from capsule_mt.serve.connections import Connections
     from capsule_mt.serve.languages import LanguagePair, language_pairs
     from capsule_mt.serve.running import bind, run_server
 
@@ -91,9 +156,15 @@ def serve(arguments: argparse.Namespace) -> bool:
         arguments.max_characters,
         arguments.max_beams,
         arguments.read_seconds,
-        arguments.api_key,
+        arguments.request_seconds,
+        Keys.load(arguments.api_keys)
+        if arguments.api_keys
+        else Keys.of([arguments.api_key] if arguments.api_key else []),
+        arguments.req_limit,
+        hosts_of(arguments),
         None if arguments.cors == "none" else arguments.cors,
     )
+    connections = Connections(arguments.max_connections, arguments.max_connections_of_address, arguments.read_seconds)
     common = {**vars(arguments), "cpu": False, "dtype": "float32", "reverse": None}
     with bind(arguments.host, arguments.port) as listener:
         translators = {
@@ -101,12 +172,15 @@ def serve(arguments: argparse.Namespace) -> bool:
         }
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
-            if back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name):
+            is_known = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
+            if is_known and type(translators[back]) is type(translator):
                 translator.reverse = translators[back]  # it is not loaded twice
         return run_server(
             translators,
             listener,
             limits,
+            connections=connections,
+            detector=detector_of({code for pair in pairs for code in pair}, arguments.detect),
             max_batch=arguments.max_batch,
             wait_seconds=arguments.wait_ms / 1000,
             max_queue=arguments.max_queue,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.segments import Document
-from capsule_mt.text.words import WORDS
+from capsule_mt.text.words import WORDS, is_mark
 
 LONGEST_REPEATED_PHRASE = 6
 
@@ -45,6 +45,12 @@ def coverage_of(
         if coverage.support is not None:
             target_words += _target_words(coverage.support, text, translation, begins)
             supports.append(coverage.support.score)
+    for start, end in document.foreign:
+        sentences.append(SentenceCoverage(start, end, score=0.0))
+        found_words = [match for match in WORDS.finditer(document.text, start, end) if not is_mark(match[0])]
+        weights.append(len(found_words))
+        words += [Word(match[0], *match.span(), covered=0.0, marked=True) for match in found_words]
+    words.sort(key=lambda word: word.start)
     total = sum(weights)
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
     return Coverage(

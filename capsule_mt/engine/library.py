@@ -145,8 +145,7 @@ def address_of(tensor: Tensor) -> int:
 def widened(tensor: Tensor | Codes) -> Tensor:
     """Return a tensor in F32; of codes, the numbers that they stand for.
 
-    Rounding these again, a row of which has a code of 127 or -127, gives the same codes and the same largest
-    magnitude, bit for bit.
+    Rounding these again gives the same codes and largest magnitudes, bit for bit, of rows with a code of 127 or -127.
     """
     if isinstance(tensor, Codes):
         codes, largest = tensor

@@ -14,8 +14,8 @@ LOOK_SECONDS = 0.1  # waiting for a thread: no signal ends a longer wait on Wind
 _current: ContextVar["Stop | None"] = ContextVar("stop", default=None)
 
 
-class StoppedError(RuntimeError):
-    """A call of a decoder was stopped by `Stop.set`."""
+class StoppedError(BaseException):
+    """A call of a decoder was stopped by `Stop.set`. It is no `Exception`, so that nothing takes it for a failure."""
 
     def __init__(self) -> None:
         super().__init__("the translation was stopped")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
@@ -14,6 +14,7 @@ from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
+from capsule_mt.text.tokenizer import Tokenizer
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 # a vocabulary may be rounded up to a multiple of one of these
@@ -41,20 +42,18 @@ def load_model(
         CheckpointError: a damaged file, or files that do not fit together.
     """
     folder = os.fspath(folder)
-    config_file = os.path.join(folder, CONFIG_FILE)
-    if not os.path.isfile(config_file):
-        raise CheckpointError(f"{folder}: no such folder, or no {CONFIG_FILE} in it")
-    config = read_json(config_file)
-    generation, calibration = _generation(folder, config), config.get("coverage_calibration") or {}
+    checkpoint = open_checkpoint(folder)
+    config, generation = checkpoint.config, checkpoint.generation
+    calibration = config.get("coverage_calibration") or {}
     if not isinstance(calibration, dict):
-        raise CheckpointError(f"{config_file}: `coverage_calibration` must be an object, got {calibration!r}")
-    program, _ = write_program(config, weights_in(folder), config_file)
-    tokenizer = tokenizer_in(folder)
+        raise CheckpointError(f"{checkpoint.place}: `coverage_calibration` must be an object, got {calibration!r}")
+    program, _ = write_program(config, checkpoint.weights, checkpoint.place)
+    tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
     listed = None
     if shortlist:
-        listed = Shortlist.load(folder if shortlist is True else shortlist)
+        listed = checkpoint.read_shortlist() if shortlist is True else Shortlist.load(shortlist)
         listed.check(program.embeddings, program.vocabulary)
     decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
     return LoadedModel(
@@ -64,7 +63,7 @@ def load_model(
         start=start,
         end=end,
         pad=pad,
-        generation=generation | ({} if at_end is None else {"forced_eos_token_id": at_end}),
+        generation={**generation} | ({} if at_end is None else {"forced_eos_token_id": at_end}),
         calibration=calibration,
         longest_source=program.longest_source,
         longest_target=program.longest_target,
@@ -74,11 +73,65 @@ def load_model(
     )
 
 
-def tokenizer_in(folder: str) -> FileTokenizer | MarianTokenizer:
-    """Return the tokenizer in a folder: tokenizer.json, or the SentencePiece models of a stock Marian checkpoint."""
-    if os.path.exists(os.path.join(folder, SOURCE_FILE)) and not os.path.exists(os.path.join(folder, TOKENIZER_FILE)):
-        return MarianTokenizer(folder)
-    return FileTokenizer(folder)
+class SizedTokenizer(Tokenizer, Protocol):
+    """A tokenizer that knows how many tokens the source has, and the target."""
+
+    @property
+    def vocabulary_sizes(self) -> tuple[int, int]: ...
+
+
+class Checkpoint(Protocol):
+    """What the files of a model say.
+
+    config, generation: what is in config.json and generation_config.json, or would be; `place` is where it is.
+    """
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    @property
+    def generation(self) -> Mapping[str, Any]: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def weights(self) -> Weights: ...
+
+    def read_tokenizer(self) -> SizedTokenizer: ...
+
+    def read_shortlist(self) -> Shortlist: ...
+
+
+class HubCheckpoint:
+    """The files of transformers: see `Checkpoint`."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.place = folder, os.path.join(folder, CONFIG_FILE)
+        self.config = read_json(self.place)
+        self.generation = _generation(folder, self.config)
+        self.weights = weights_in(folder)
+
+    def read_tokenizer(self) -> SizedTokenizer:
+        has_pieces = os.path.exists(os.path.join(self.folder, SOURCE_FILE))
+        if has_pieces and not os.path.exists(os.path.join(self.folder, TOKENIZER_FILE)):
+            return MarianTokenizer(self.folder)
+        return FileTokenizer(self.folder)
+
+    def read_shortlist(self) -> Shortlist:
+        return Shortlist.load(self.folder)
+
+
+def open_checkpoint(folder: str) -> Checkpoint:
+    """Return the checkpoint in a folder: of transformers, or of Marian."""
+    if os.path.isfile(os.path.join(folder, CONFIG_FILE)):
+        return HubCheckpoint(folder)
+    from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
+
+    files = MarianFolder.find(folder)
+    if files is None:
+        raise CheckpointError(f"{folder}: no such folder, or neither {CONFIG_FILE} nor a model of Marian in it")
+    return MarianCheckpoint(files)
 
 
 def weights_in(folder: str) -> Weights:
@@ -122,7 +175,7 @@ def _tokens(
     return start, -1 if end is None else end, max(end or 0, 0) if pad is None else pad, at_end
 
 
-def _check_tokenizer(folder: str, tokenizer: FileTokenizer | MarianTokenizer, sizes: tuple[int, int]) -> None:
+def _check_tokenizer(folder: str, tokenizer: SizedTokenizer, sizes: tuple[int, int]) -> None:
     """Refuse a tokenizer that has other tokens than the vocabularies of the model."""
     for side, size, tokens in zip(("source", "target"), sizes, tokenizer.vocabulary_sizes, strict=True):
         padded = (-(-tokens // multiple) * multiple for multiple in PADDED_TO)

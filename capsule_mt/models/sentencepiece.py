@@ -3,6 +3,7 @@
 A .spm file is a protobuf message `ModelProto`: pieces with scores, how text is normalised, how it was trained.
 """
 
+import math
 import os
 import re
 import struct
@@ -10,10 +11,8 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import NamedTuple
-
-from tokenizers import Tokenizer as FastTokenizer
-from tokenizers.models import Unigram
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.weights import CheckpointError
@@ -23,7 +22,11 @@ MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 NOT_PLAIN = re.compile(r"[^ -~]|  |^ | $")
 NOT_ASCII = re.compile(r"[ -~]?[^ -~]+")
+LONGEST_PART = 32  # characters that the map may replace at once: those of Unicode's compositions are fewer
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+# how much less likely than the least likely piece a character is that no piece has
+UNKNOWN_PENALTY = 10.0
+MOST_WORDS, LONGEST_WORD = 50_000, 40  # that are kept
 Offset = tuple[int, int]
 
 
@@ -74,6 +77,8 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         charsmap = _bytes(normalizer.get(2, b""))
     except (ValueError, IndexError, struct.error):
         raise CheckpointError(f"{file}: is no SentencePiece model, or it is damaged") from None
+    if not all(math.isfinite(piece.score) for piece in pieces):
+        raise CheckpointError(f"{file}: has pieces with scores that are not finite")
     if sum(piece.kind == UNKNOWN for piece in pieces) != 1:
         raise CheckpointError(f"{file}: is no SentencePiece model: exactly one of its pieces must be the unknown one")
     model_type = MODEL_TYPES.get(_number(trainer.get(3, 1)))
@@ -95,47 +100,131 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
 
 
 class SentencePieceEncoder:
-    """Cuts text into the pieces of a unigram vocabulary.
+    """Cuts text into the pieces of a vocabulary; words that came before are looked up.
 
     Of two segmentations whose scores are equal up to the rounding of float32, such as "m mm" and "mm m", it may take
     the other one than the library: 2 of 30,000 lines.
     """
 
     def __init__(self, model: SentencePieceModel) -> None:
-        if model.model_type != "unigram":
-            raise UnsupportedModelError(f"{model.file}: a vocabulary of type {model.model_type!r}, only 'unigram'")
+        if model.model_type not in ("unigram", "bpe"):
+            raise UnsupportedModelError(
+                f"{model.file}: a vocabulary of type {model.model_type!r}, only 'unigram' and 'bpe'"
+            )
         normal = [piece.score for piece in model.pieces if piece.kind == NORMAL]
         if not normal:
             raise CheckpointError(f"{model.file}: has no pieces")
-        self.model = model
         self._normaliser = Normaliser(model)
         longest_first = max(normal)  # user-defined pieces win over any others: so does the library score them
-        scores = [
-            (piece.text, piece.score if piece.kind == NORMAL else len(piece.text.encode()) * longest_first - 0.1)
+        self._scores = {
+            piece.text: piece.score if piece.kind == NORMAL else len(piece.text.encode()) * longest_first - 0.1
             for piece in model.pieces
-            if piece.kind in (NORMAL, USER_DEFINED)
-        ]
-        self._unigram = FastTokenizer(Unigram([("\0", min(normal)), *scores], 0))
+            if piece.kind in (NORMAL, USER_DEFINED) and piece.text
+        }
+        self._longest = max(map(len, self._scores))
+        self._unknown_score = min(normal) - UNKNOWN_PENALTY
+        self._byte_fallback = model.byte_fallback
+        self._segment = self._likeliest if model.model_type == "unigram" else self._merged
+        # whether the pieces of a word do not depend on its neighbours
+        self._by_words = (
+            model.add_dummy_prefix
+            and model.remove_extra_whitespaces
+            and SPACE in self._scores
+            and not any(SPACE in text[1:] for text in self._scores)
+            and not any(piece.kind == USER_DEFINED for piece in model.pieces)
+        )
+        self._words: dict[str, tuple[list[str], list[Offset]]] = {}
 
     def encode(self, text: str) -> tuple[list[str], list[Offset]]:
         """Return the pieces of a text, and the characters that each stands for.
 
         What the vocabulary lacks is one piece as it is in the text, or its bytes where the model has pieces for them.
         """
+        if not self._by_words:
+            return self._pieces_of(text)
+        pieces: list[str] = []
+        offsets: list[Offset] = []
+        place = 0
+        for word in text.split(" "):
+            found, places = self._words.get(word) or self._keep(word)
+            pieces += found
+            offsets += [(place + start, place + end) for start, end in places]
+            place += len(word) + 1
+        return pieces, offsets
+
+    def _keep(self, word: str) -> tuple[list[str], list[Offset]]:
+        found = self._pieces_of(word)
+        if len(word) <= LONGEST_WORD:
+            if len(self._words) >= MOST_WORDS:
+                self._words.clear()
+            self._words[word] = found
+        return found
+
+    def _pieces_of(self, text: str) -> tuple[list[str], list[Offset]]:
         normalised, places = self._normaliser(text)
-        encoding = self._unigram.encode(normalised)
-        pieces: list[str] = encoding.tokens
-        if places is None:
-            offsets = [(max(start - 1, 0), end - 1) for start, end in encoding.offsets]
-        else:
-            offsets = [(places[start][0], places[end - 1][1]) for start, end in encoding.offsets]
-        if not self.model.byte_fallback or 0 not in encoding.ids:
-            return pieces, offsets
-        found = []
-        for piece, offset, number in zip(pieces, offsets, encoding.ids, strict=True):
-            parts = [piece] if number else [f"<0x{byte:02X}>" for byte in piece.encode()]
-            found += [(part, offset) for part in parts]
-        return [piece for piece, _ in found], [offset for _, offset in found]
+        pieces: list[str] = []
+        offsets: list[Offset] = []
+        end, is_unknown = 0, False
+        for piece in self._segment(normalised):
+            start, end = end, end + len(piece)
+            first, last = (max(start - 1, 0), end - 1) if places is None else (places[start][0], places[end - 1][1])
+            was_unknown, is_unknown = is_unknown, piece not in self._scores
+            if is_unknown and self._byte_fallback:
+                content = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
+                pieces += content
+                offsets += [(first, last)] * len(content)
+            elif is_unknown and was_unknown:
+                pieces[-1] += piece
+                offsets[-1] = (offsets[-1][0], last)
+            else:
+                pieces.append(piece)
+                offsets.append((first, last))
+        return pieces, offsets
+
+    def _likeliest(self, text: str) -> list[str]:
+        """The pieces of the unigram model: the sum of their log-probabilities is the largest."""
+        scores, longest, count = self._scores, self._longest, len(text)
+        best, starts = [float("-inf")] * (count + 1), [0] * (count + 1)
+        best[0] = 0.0
+        for start in range(count):
+            so_far = best[start]
+            for end in range(start + 1, min(start + longest, count) + 1):
+                score = scores.get(text[start:end])
+                if score is not None and so_far + score > best[end]:
+                    best[end], starts[end] = so_far + score, start
+            if text[start] not in scores and so_far + self._unknown_score > best[start + 1]:
+                best[start + 1], starts[start + 1] = so_far + self._unknown_score, start
+        pieces = []
+        while count:
+            pieces.append(text[starts[count] : count])
+            count = starts[count]
+        return pieces[::-1]
+
+    def _merged(self, text: str) -> list[str]:
+        """The pieces of byte-pair encoding: neighbours become one, the likeliest first, of equal ones the left."""
+        parts = list(text)  # those that were merged into the one before are empty
+        after, before = list(range(1, len(parts) + 1)), list(range(-1, len(parts) - 1))
+        pairs: list[tuple[float, int, str]] = []
+
+        def suggest(place: int) -> None:
+            if place >= 0 and after[place] < len(parts):
+                merged = parts[place] + parts[after[place]]
+                if merged in self._scores:
+                    heappush(pairs, (-self._scores[merged], place, merged))
+
+        for place in range(len(parts)):
+            suggest(place)
+        while pairs:
+            _, place, merged = heappop(pairs)
+            other = after[place]
+            if not parts[place] or other >= len(parts) or parts[place] + parts[other] != merged:
+                continue
+            parts[place], parts[other], after[place] = merged, "", after[other]
+            if after[place] < len(parts):
+                before[after[place]] = place
+            suggest(place)
+            suggest(before[place])
+        return [part for part in parts if part]
 
 
 def joined_pieces(pieces: list[str]) -> str:
@@ -157,7 +246,7 @@ class Normaliser:
     """
 
     def __init__(self, model: SentencePieceModel) -> None:
-        self.model = model
+        self._file, self._adds, self._removes = model.file, model.add_dummy_prefix, model.remove_extra_whitespaces
         self._symbols = [piece.text for piece in model.pieces if piece.kind == USER_DEFINED and piece.text]
         size = int.from_bytes(model.charsmap[:4], "little")
         if model.charsmap and (size % 4 or not 0 < size <= len(model.charsmap) - 4):
@@ -178,7 +267,7 @@ class Normaliser:
 
         `None` for these where the text has only been given the space before it.
         """
-        adds, removes = self.model.add_dummy_prefix, self.model.remove_extra_whitespaces
+        adds, removes = self._adds, self._removes
         if adds and text and self._keeps_ascii and not NOT_PLAIN.search(text):
             return SPACE + text.replace(" ", SPACE), None
         parts = [(part, place) for part, place in self._parts(text) if part]
@@ -218,27 +307,36 @@ class Normaliser:
 
     def _replaced(self, text: str, place: int = 0) -> tuple[str, int] | None:
         """Return what the longest part of a text from a place on becomes that is in the map, and its length."""
-        trie = self._trie
-        if not trie:
+        if not self._trie:
             return None
-        unit = trie[0]
-        node, found = (unit >> 10) << ((unit & 512) >> 6), None
-        for length, character in enumerate(text[place : place + 32], start=1):
-            for byte in character.encode():
+        try:
+            found = self._longest(text[place : place + LONGEST_PART])
+            if found is None:
+                return None
+            start, length = found
+            return self._replacements[start : self._replacements.index(b"\0", start)].decode(), length
+        except (IndexError, ValueError):
+            raise CheckpointError(f"{self._file}: the map of its characters is damaged") from None
+
+    def _longest(self, text: str) -> tuple[int, int] | None:
+        """Return where the replacement of the longest beginning of a text is that the map has, and its length."""
+        trie, found = self._trie, None
+        node = _below(trie[0])
+        for length, character in enumerate(text, start=1):
+            for byte in character.encode("utf-8", "replace"):
                 node ^= byte
-                if node >= len(trie):
-                    raise CheckpointError(f"{self.model.file}: the map of its characters is damaged")
                 unit = trie[node]
                 if unit & 0x800000FF != byte:
-                    return found and self._found(*found)
-                node ^= (unit >> 10) << ((unit & 512) >> 6)
+                    return found
+                node ^= _below(unit)
             if unit >> 8 & 1:
                 found = (trie[node] & 0x7FFFFFFF, length)
-        return found and self._found(*found)
+        return found
 
-    def _found(self, start: int, length: int) -> tuple[str, int]:
-        end = self._replacements.find(b"\0", start)
-        return self._replacements[start:end].decode("utf-8", "replace"), length
+
+def _below(unit: int) -> int:
+    """Return where the children of a node are, as a darts-clone trie packs it."""
+    return (unit >> 10) << ((unit & 512) >> 6)
 
 
 # ---- protobuf

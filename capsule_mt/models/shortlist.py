@@ -7,10 +7,13 @@ import json
 import os
 from array import array
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 
 FILE_NAME = "shortlist.safetensors"
+MARIAN_MARK = 0xF11A48D5013417F5
+MARIAN_MULTIPLE = 8
 NAMES = ("starts", "tokens", "frequent")
 
 
@@ -21,11 +24,20 @@ class Shortlist:
     tokens: [translations], the most likely translations of each source token.
     frequent: tokens that every translation may have.
     vocabulary: how many target tokens there are.
+    multiple: Marian fills the tokens of a source up to a multiple of this number, by those after the frequent ones in
+        the vocabulary.
     """
 
-    def __init__(self, starts: Sequence[int], tokens: Sequence[int], frequent: Sequence[int], vocabulary: int) -> None:
+    def __init__(
+        self,
+        starts: Sequence[int],
+        tokens: Sequence[int],
+        frequent: Sequence[int],
+        vocabulary: int,
+        multiple: int = 1,
+    ) -> None:
         self.starts, self.tokens, self.frequent = array("i", starts), array("i", tokens), array("i", frequent)
-        self.vocabulary = vocabulary
+        self.vocabulary, self.multiple = vocabulary, multiple
         is_list = (
             len(self.starts) > 0
             and self.starts[0] == 0
@@ -66,11 +78,38 @@ class Shortlist:
                 raise CheckpointError(f"{file}: `{name}` must be a list of I32, got {stored.dtype(name)}")
             lists.append(array("i", bytes(stored.content(name))))
         starts, tokens, frequent = lists
-        return cls(starts, tokens, frequent, int(vocabulary))
+        multiple = str(stored.metadata.get("multiple", "1"))
+        return cls(starts, tokens, frequent, int(vocabulary), max(int(multiple), 1) if multiple.isdecimal() else 1)
+
+    @classmethod
+    def of_marian(cls, file: str | os.PathLike[str], vocabularies: tuple[int, int]) -> "Shortlist":
+        """Read a `lex.*.bin` of Marian: six uint64 (a mark, a checksum, how many frequent tokens, how many
+        translations of a token, the sizes of the lists that follow), where the translations of each source token begin
+        (uint64), and the translations (uint32).
+        """
+        file = os.fspath(file)
+        with open(file, "rb") as stream:
+            content = stream.read()
+        numbers = array("Q", content[:48]) if len(content) >= 48 else array("Q", bytes(48))
+        mark, _, frequent, _, num_starts, num_tokens = numbers
+        if mark != MARIAN_MARK or len(content) != 48 + 8 * num_starts + 4 * num_tokens:
+            raise CheckpointError(f"{file}: is no shortlist of Marian, or it is cut off")
+        starts = list(array("Q", content[48 : 48 + 8 * num_starts]))
+        tokens = array("I", content[48 + 8 * num_starts :])
+        if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:
+            raise CheckpointError(f"{file}: is of other vocabularies, or it is damaged")
+        if num_tokens and max(tokens) >= vocabularies[1]:
+            raise CheckpointError(f"{file}: has the token {max(tokens)}, of {vocabularies[1]}")
+        starts += [starts[-1]] * (vocabularies[0] + 1 - len(starts))  # tokens that the file does not know
+        try:
+            return cls(starts, tokens, range(frequent), vocabularies[1], MARIAN_MULTIPLE)
+        except ValueError as error:
+            raise CheckpointError(f"{file}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file of int32."""
-        header: dict[str, object] = {"__metadata__": {"vocabulary": str(self.vocabulary)}}
+        facts = {"vocabulary": str(self.vocabulary), "multiple": str(self.multiple)}
+        header: dict[str, object] = {"__metadata__": facts}
         lists, start = (self.starts, self.tokens, self.frequent), 0
         for name, one in zip(NAMES, lists, strict=True):
             header[name] = {"dtype": "I32", "shape": [len(one)], "data_offsets": [start, start + 4 * len(one)]}
@@ -95,4 +134,7 @@ class Shortlist:
         found = set(self.frequent)
         for token in set(source):
             found.update(self.tokens[self.starts[token] : self.starts[token + 1]])
+        following = range(len(self.frequent), self.vocabulary)
+        missing = -len(found) % self.multiple
+        found.update(islice((token for token in following if token not in found), missing))
         return sorted(found.union(token for token in further if token >= 0))

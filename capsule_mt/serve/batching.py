@@ -1,37 +1,61 @@
-"""Dynamic batching: one thread for each model translates what requests have queued, together."""
+"""Dynamic batching: the sentences that requests have queued are translated together, fairly among their clients.
+
+A client is what has asked: an API key, or an address. Costs are tokens. The next batch is begun by the client that has
+had least; one that has waited gets no credit for it. Two threads translate. The second one begins when a batch of the
+first takes long, so that a long sentence does not hold up short ones for longer than twice their own time.
+"""
 
 import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.coverage.results import Coverage, CoverageOptions, Marks
-from capsule_mt.text.line_failures import PROBE, translate_lines
+from capsule_mt.engine.stopping import Stop, StoppedError
+from capsule_mt.options import TranslationOptions
+from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
+from capsule_mt.text.segments import Document, Piece
 
-SMOOTHING = 0.1  # of the running mean of the seconds that a text takes
 # of what is left out, among the hypotheses of beam search: as `retry_beams` of `CoverageOptions` has it
 COVERAGE_WEIGHT = 5.0
+SMOOTHING = 0.1  # of running means
+PATIENCE = 0.03  # seconds that a batch may take before the other thread begins one
+SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many as there are clients
+ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
+# a batch that is being translated beside another one gives way when it takes so much longer than one of so many tokens
+SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 64, 0.2
+MOST_CLIENTS = 1024  # whose costs are remembered
+CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
+SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
 
 
 class Translates(Protocol):
     """What a `Batcher` needs of a `capsule_mt.Translator`."""
 
-    def __call__(self, texts: Any, **options: Any) -> Any: ...
+    def completed(self, options: TranslationOptions) -> TranslationOptions: ...
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]: ...
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]: ...
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
+    ) -> list[list[Any]]: ...
+
+    def cover(
+        self, texts: Sequence[str], translations: Sequence[str], *, coverage: CoverageOptions, batch_size: int
+    ) -> list[Coverage]: ...
 
     @property
     def has_reverse(self) -> bool: ...
 
     @property
     def precision(self) -> Mapping[str, float]: ...
-
-    def cover(
-        self, texts: list[str], translations: list[str], *, coverage: CoverageOptions, batch_size: int
-    ) -> list[Coverage]: ...
 
 
 class QueueFullError(Exception):
@@ -54,19 +78,30 @@ class Settings(NamedTuple):
 
     coverage: bool = False
     beams: int | None = None
+    alternatives: int = 0
+    keep: tuple[str, ...] = ()
     is_check: bool = False
     marks: Marks = "likely"
 
+    @property
+    def num_beams(self) -> int:
+        return max(self.beams or 1, 1 + self.alternatives)
 
-@dataclass
-class Item:
-    """A text in the queue; `translation` is given where it is to be checked."""
+
+PLAIN = Settings()
+
+
+@dataclass(eq=False)
+class Text:
+    """A text of a request; `translation` is given where it is to be checked."""
 
     text: str
     settings: Settings
+    options: TranslationOptions
+    document: Document | None = None
     translation: str = ""
+    found: list[Any] = field(default_factory=list)
     result: "Future[Any]" = field(default_factory=Future)
-    arrived: float = field(default_factory=time.monotonic)
 
     def finish(self, result: Any) -> None:
         """Give the result or the exception to who waits, unless nobody does any more."""
@@ -77,18 +112,91 @@ class Item:
                 self.result.set_result(result)
 
 
-class Batcher:
-    """Queues the texts of requests and translates them in batches, in one thread.
+@dataclass(eq=False)
+class Sentence:
+    """A unit of the queue: a piece of a text, or a pair to be checked (`place` is -1)."""
 
-    A batch starts as soon as `max_batch` texts wait, or the first of them has waited for `wait_seconds`. Texts keep
-    their order; a text that cannot be translated is a `Failure` and costs the others nothing.
+    of: Text
+    place: int
+    cost: int
+    client: "Client"
+    gave_way: bool = False
+    arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_wanted(self) -> bool:
+        return not self.of.result.done()
+
+    @property
+    def piece(self) -> Piece:
+        assert self.of.document is not None
+        return self.of.document.pieces[self.place]
+
+
+@dataclass(eq=False)
+class Client:
+    """Who has asked: the tokens that it has had, and what waits; sentences that gave way are apart."""
+
+    served: float = 0.0
+    waiting: dict[bool, deque[Sentence]] = field(default_factory=lambda: {False: deque(), True: deque()})
+
+    @property
+    def queued(self) -> int:
+        return sum(sentence.cost for queue in self.waiting.values() for sentence in queue)
+
+
+@dataclass(eq=False)
+class Order:
+    """The texts of a request, on their way."""
+
+    texts: list[Text]
+    sentences: list[Sentence]
+
+    @property
+    def results(self) -> "list[Future[Any]]":
+        return [text.result for text in self.texts]
+
+    def cancel(self) -> None:
+        """Translate nothing of it any more."""
+        for text in self.texts:
+            text.result.cancel()
+
+    def progress(self) -> str:
+        """Say how much of it is done."""
+        done = [one for one in self.sentences if one.place >= 0 and one.of.found[one.place] is not None]
+        tokens, of = (sum(one.cost for one in some) for some in (done, self.sentences))
+        return f"{len(done)} of {len(self.sentences)} sentences, {tokens} of {of} tokens"
+
+
+@dataclass(eq=False)
+class Batch:
+    sentences: list[Sentence]
+    is_slow: bool  # of sentences that gave way
+    stop: Stop = field(default_factory=Stop)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def longest(self) -> int:
+        return max(sentence.cost for sentence in self.sentences)
+
+
+class Batcher:
+    """Queues the sentences of requests and translates them in batches.
+
+    A batch starts as soon as `max_batch` sentences wait, or the first of them has waited for `wait_seconds`. The
+    sentences of a client keep their order; a text that cannot be translated is a `Failure` and costs the others
+    nothing. What nobody waits for any more is not translated, and stopped if it was begun.
 
     Args:
-        translator: used by the thread alone.
+        translator: called by several threads.
         options: of each call of the translator, such as its languages.
-        max_batch: the most texts of a batch, and the most sentences that go through the model at once.
-        max_queue: the most texts that wait.
-        on_batch: called with the number of texts of each batch.
+        max_batch: the most sentences that go through the model at once.
+        max_queue: the most tokens that wait; those of one client may be a quarter of it.
+        on_batch: called with the number of sentences of each batch.
     """
 
     def __init__(
@@ -98,42 +206,104 @@ class Batcher:
         options: Mapping[str, Any] | None = None,
         max_batch: int = 32,
         wait_seconds: float = 0.005,
-        max_queue: int = 512,
+        max_queue: int = 65536,
         on_batch: Callable[[int], None] | None = None,
     ) -> None:
         self.translator, self.options = translator, options or {}
         self.max_batch, self.max_queue = max_batch, max_queue
         self.wait_seconds = wait_seconds
         self.on_batch = on_batch
-        self._queue: deque[Item] = deque()
-        self._batch: list[Item] = []
+        self._clients: dict[str, Client] = {}
+        self._clock = 0.0  # what the client whose turn it was had been served
+        self._running: list[Batch] = []
         self._changed = threading.Condition()
-        self._stopping = False
-        self._seconds_per_text = 0.0
-        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
-        self._thread.start()
+        self._preparing = threading.Lock()
+        self._stopping = self._abandoned = False
+        self._seconds_per_token = 0.0  # of the longest sentence of a batch
+        self._tokens_per_second = 0.0
+        self._workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
+        for thread in (*self._workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
+            thread.start()
 
-    def submit(
-        self, texts: list[str], coverage: bool = False, beams: int | None = None, marks: Marks = "likely"
-    ) -> "list[Future[Any]]":
-        """Queue all of the texts, or none of them if there is no room; each gives a `Translation` or a `Failure`."""
-        settings = Settings(coverage, beams, marks=marks)
-        return self._submit([Item(text, settings) for text in texts])
+    # ---- what requests call
+    def submit(self, texts: Sequence[str], settings: Settings = PLAIN, *, client: str = "") -> Order:
+        """Queue all of the texts, or none of them if there is no room.
 
-    def submit_checks(self, texts: list[str], translations: list[str], marks: Marks = "likely") -> "list[Future[Any]]":
+        Each gives a list of `Translation`s, the best first, or a `Failure`.
+        """
+        options = self._options(settings)
+        found = []
+        with self._preparing:
+            for text in texts:
+                one = Text(text, settings, options)
+                try:
+                    (one.document,) = self.translator.documents([text], options)
+                    one.found = [None] * len(one.document.pieces)
+                except BaseException as error:
+                    if not is_of_line(error):
+                        raise
+                    one.finish(Failure(describe(error)))
+                found.append(one)
+        return self._queue(found, client)
+
+    def submit_checks(
+        self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks = "likely", client: str = ""
+    ) -> Order:
         """Queue given translations, to find what they left out; each gives a `Coverage` or a `Failure`."""
-        pairs, settings = zip(texts, translations, strict=True), Settings(is_check=True, marks=marks)
-        return self._submit([Item(text, settings, translation) for text, translation in pairs])
+        settings = Settings(coverage=True, is_check=True, marks=marks)
+        pairs = zip(texts, translations, strict=True)
+        options = self._options(settings)
+        return self._queue([Text(text, settings, options, translation=given) for text, given in pairs], client)
 
-    def _submit(self, items: list[Item]) -> "list[Future[Any]]":
+    def _options(self, settings: Settings) -> TranslationOptions:
+        beams, search = settings.num_beams, {}
+        if settings.beams is not None or beams > 1:
+            search = {"num_beams": beams, "num_return_sequences": 1 + settings.alternatives}
+        weight = COVERAGE_WEIGHT if beams > 1 else None
+        # words that were made up are found where there is a model of the other direction
+        coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
+        return self.translator.completed(
+            TranslationOptions(
+                batch_size=self.max_batch,
+                coverage=coverage if settings.coverage else None,
+                scores=False,
+                keep=settings.keep,
+                generate_kwargs=search,
+                **self.options,
+            )
+        )
+
+    def _queue(self, texts: list[Text], name: str) -> Order:
+        order = Order(texts, [])
         with self._changed:
             if self._stopping:
                 raise StoppingError
-            if len(self._queue) + len(items) > self.max_queue:
-                raise QueueFullError(max(1, ceil(len(self._queue) * self._seconds_per_text)))
-            self._queue.extend(items)
-            self._changed.notify()
-        return [item.result for item in items]
+            client = self._clients.get(name) or Client()
+            order.sentences = [sentence for text in texts for sentence in _sentences(text, client)]
+            cost = sum(sentence.cost for sentence in order.sentences)
+            queued, waits = sum(one.queued for one in self._clients.values()), client.queued
+            # the first request of a client always fits, however long it is
+            if queued + cost > self.max_queue or (waits and waits + cost > self.max_queue // SHARE_OF_QUEUE):
+                raise QueueFullError(max(1, ceil(queued / (self._tokens_per_second or queued or 1))))
+            if not waits:
+                client.served = max(client.served, self._clock)
+            self._clients[name] = client
+            client.waiting[False].extend(order.sentences)
+            self._forget_clients()
+            self._changed.notify_all()
+        for text in texts:
+            if text.document is not None and not text.document.pieces:
+                self._put_together(text)
+        return order
+
+    def _forget_clients(self) -> None:
+        if len(self._clients) > MOST_CLIENTS:
+            at_work = {id(sentence.client) for batch in self._running for sentence in batch.sentences}
+            self._clients = {
+                name: client
+                for name, client in self._clients.items()
+                if any(client.waiting.values()) or id(client) in at_work
+            }
 
     @property
     def precision(self) -> Mapping[str, float]:
@@ -141,84 +311,196 @@ class Batcher:
         return self.translator.precision
 
     def __len__(self) -> int:
-        """How many texts wait."""
-        return len(self._queue)
+        """How many sentences wait."""
+        return sum(len(queue) for client in list(self._clients.values()) for queue in client.waiting.values())
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive() and not self._stopping
+        return all(worker.is_alive() for worker in self._workers) and not self._stopping
 
     def close(self, seconds: float | None = None) -> bool:
-        """Translate what is queued, then end the thread; return whether that took no longer than these seconds."""
+        """Translate what is queued, then end the threads; return whether that took no longer than these seconds."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             self._stopping = True
-            self._changed.notify()
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(worker.is_alive() for worker in self._workers)
 
     def abandon(self) -> None:
-        """Take no more texts, and give a `StoppingError` to all who wait."""
+        """Take no more texts, stop what is being translated, and give a `StoppingError` to all who wait."""
         with self._changed:
             self._stopping = True
-            for item in (*self._batch, *self._queue):
-                item.finish(StoppingError())
-            self._queue.clear()
-            self._changed.notify()
+            waiting = [one for client in self._clients.values() for queue in client.waiting.values() for one in queue]
+            for sentence in (*waiting, *(one for batch in self._running for one in batch.sentences)):
+                sentence.of.finish(StoppingError())
+            self._clients.clear()
+            for batch in self._running:
+                batch.stop.set()
+            self._changed.notify_all()
 
-    def _next_batch(self) -> list[Item]:
-        """Wait for texts and return a batch; an empty one when the work is over."""
+    # ---- the choice of a batch; all of these hold the lock
+    def _next_batch(self) -> Batch | None:
+        """Wait for sentences and return a batch; `None` when the work is over."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._stopping)
-            if not self._queue:
-                return []
-            deadline = self._queue[0].arrived + self.wait_seconds
-            while len(self._queue) < self.max_batch and not self._stopping:
-                if (left := deadline - time.monotonic()) <= 0:
-                    break
-                self._changed.wait(left)
-            self._batch = [self._queue.popleft() for _ in range(min(self.max_batch, len(self._queue)))]
-            return self._batch
+            while True:
+                for client in self._clients.values():
+                    for queue in client.waiting.values():
+                        while queue and not queue[0].is_wanted:
+                            queue.popleft()
+                waiting = [queue for client in self._clients.values() for queue in client.waiting.values() if queue]
+                if self._stopping and not waiting:
+                    return None
+                wait = self._seconds_to_wait(waiting)
+                if wait is not None and wait <= 0 and (batch := self._fill()):
+                    self._running.append(batch)
+                    self._changed.notify_all()
+                    return batch
+                self._changed.wait(wait if wait is None or wait > 0 else PATIENCE)
+
+    def _seconds_to_wait(self, waiting: list[deque[Sentence]]) -> float | None:
+        """Return for how long no batch can start, or `None` if nothing waits."""
+        if not waiting:
+            return None
+        if any(not batch.is_slow and batch.seconds < PATIENCE for batch in self._running):
+            return min(PATIENCE - batch.seconds for batch in self._running if not batch.is_slow)
+        if self._stopping or sum(map(len, waiting)) >= self.max_batch:
+            return 0.0
+        return min(queue[0].arrived for queue in waiting) + self.wait_seconds - time.monotonic()
+
+    def _fill(self) -> Batch | None:
+        """Return the next batch, or `None` if nothing may start beside what runs."""
+        for gave_way in (False, True):
+            if gave_way and self._running:
+                break  # beside another batch, only what has not yet taken long
+            clients = sorted(
+                (client for client in self._clients.values() if client.waiting[gave_way]),
+                key=lambda client: client.served,
+            )
+            if not clients:
+                continue
+            first = clients[0].waiting[gave_way][0]
+            self._clock = max(self._clock, clients[0].served)
+            taken: list[Sentence] = []
+            most, shared = self.max_batch, 0
+            while clients and len(taken) < most:
+                clients = [one for one in clients if one.waiting[gave_way]]
+                for client in list(clients):
+                    sentence = client.waiting[gave_way][0]
+                    if len(taken) == most or not _fit(sentence, first):
+                        clients.remove(client)
+                        continue
+                    client.waiting[gave_way].popleft()
+                    if sentence.is_wanted:
+                        client.served += sentence.cost * sentence.of.settings.num_beams
+                        taken.append(sentence)
+                if not shared and (shared := len({id(one.client) for one in taken})) > 1:
+                    most = min(most, max(SHARED_BATCH, shared))
+            if taken:
+                return Batch(taken, gave_way)
+        return None
+
+    # ---- the threads
+    def _watch(self) -> None:
+        """Stop batches that nobody waits for, and those that have to give way."""
+        with self._changed:
+            while not (self._stopping and not self._running):
+                for batch in self._running:
+                    if not any(sentence.is_wanted for sentence in batch.sentences):
+                        batch.stop.set()
+                last = next((batch for batch in reversed(self._running) if not batch.is_slow), None)
+                others_wait = any(client.waiting[False] for client in self._clients.values())
+                if len(self._running) == len(self._workers) and last and others_wait and self._takes_long(last):
+                    last.stop.set()
+                self._changed.wait(PATIENCE if self._running else None)
+
+    def _takes_long(self, batch: Batch) -> bool:
+        usual = self._seconds_per_token * min(batch.longest, SLOW_TOKENS)
+        return batch.seconds > max(SLOW_SECONDS, SLOW * usual)
 
     def _work(self) -> None:
         while batch := self._next_batch():
-            started = time.monotonic()
-            for settings, items in self._wanted(batch).items():
-                self._translate(items, settings)
-            seconds = (time.monotonic() - started) / len(batch)
-            known = self._seconds_per_text or seconds
-            self._seconds_per_text = known + SMOOTHING * (seconds - known)
+            try:
+                self._translate(batch)
+            except StoppedError:
+                self._put_back(batch)
+            except BaseException as error:  # no text can be translated: each request gets the error
+                for sentence in batch.sentences:
+                    sentence.of.finish(error)
+            with self._changed:
+                self._running.remove(batch)
+                if not batch.stop.is_set:
+                    self._learn(batch)
+                self._changed.notify_all()
             if self.on_batch is not None:
-                self.on_batch(len(batch))
+                self.on_batch(len(batch.sentences))
 
-    def _wanted(self, batch: list[Item]) -> dict[Settings, list[Item]]:
-        """Return by their settings the texts of a batch that nobody has cancelled."""
-        wanted: dict[Settings, list[Item]] = {}
+    def _put_back(self, batch: Batch) -> None:
         with self._changed:
-            for item in batch:
-                if not item.result.done() and item.result.set_running_or_notify_cancel():
-                    wanted.setdefault(item.settings, []).append(item)
-        return wanted
+            for sentence in reversed(batch.sentences):
+                if sentence.is_wanted:
+                    sentence.gave_way = True
+                    sentence.client.waiting[True].appendleft(sentence)
 
-    def _translate(self, items: list[Item], settings: Settings) -> None:
-        options: dict[str, Any] = {**self.options, "scores": False, "batch_size": self.max_batch}
-        if settings.beams is not None:
-            options["num_beams"] = settings.beams
-        # words that were made up are found where there is a model of the other direction
-        weight = COVERAGE_WEIGHT if (settings.beams or 1) > 1 else None
-        coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
-        if settings.coverage:
-            options["coverage"] = coverage
+    def _learn(self, batch: Batch) -> None:
+        """Keep running means of how fast the model is."""
+        tokens = sum(sentence.cost for sentence in batch.sentences)
+        per_token, rate = batch.seconds / batch.longest, tokens / max(batch.seconds, 1e-6)
+        self._seconds_per_token += (SMOOTHING if self._seconds_per_token else 1.0) * (
+            per_token - self._seconds_per_token
+        )
+        self._tokens_per_second += (SMOOTHING if self._tokens_per_second else 1.0) * (rate - self._tokens_per_second)
 
-        def translate(some: list[Item]) -> list[Any]:
-            texts = [item.text for item in some]
+    def _translate(self, batch: Batch) -> None:
+        """Translate a batch, and finish the texts of which it has the last sentences."""
+        settings, options = batch.sentences[0].of.settings, batch.sentences[0].of.options
+
+        def check(some: list[Sentence]) -> list[Any]:
+            texts, translations = ([getattr(one.of, name) for one in some] for name in ("text", "translation"))
+            coverage = options.coverage or CoverageOptions()
+            return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
+
+        def translate(some: list[Sentence]) -> list[Any]:
+            return self.translator.translate_pieces([one.piece for one in some], options)
+
+        with batch.stop:
             if settings.is_check:
-                translations = [item.translation for item in some]
-                return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
-            return self.translator(texts, **options)
+                probe = Text(PROBE, settings, options, translation=PROBE)
+                found = translate_lines(check, batch.sentences, Sentence(probe, -1, 1, Client()))
+                for sentence, one in zip(batch.sentences, found, strict=True):
+                    sentence.of.finish(one)
+                return
+            probe = Text(PROBE, settings, options, *self.translator.documents([PROBE], options))
+            found = translate_lines(translate, batch.sentences, Sentence(probe, 0, 1, Client()))
+            for sentence, one in zip(batch.sentences, found, strict=True):
+                sentence.of.found[sentence.place] = one
+                if isinstance(one, Failure):
+                    sentence.of.finish(one)
+            for text in {id(sentence.of): sentence.of for sentence in batch.sentences}.values():
+                if not text.result.done() and None not in text.found:
+                    self._put_together(text)
 
+    def _put_together(self, text: Text) -> None:
+        assert text.document is not None
         try:
-            found: list[Any] = translate_lines(translate, items, Item(PROBE, settings, PROBE))
-        except BaseException as error:  # no text can be translated: each request gets the error, the thread goes on
-            found = [error] * len(items)
-        for item, result in zip(items, found, strict=True):
-            item.finish(result)
+            text.finish(self.translator.put_together([text.document], text.found, text.options)[0])
+        except BaseException as error:
+            if not is_of_line(error):
+                raise
+            text.finish(Failure(describe(error)))
+
+
+def _fit(one: Sentence, other: Sentence) -> bool:
+    """Whether two sentences may go through the model together."""
+    shorter, longer = sorted((one.cost, other.cost))
+    return one.of.settings == other.of.settings and longer <= ALIKE[0] * shorter + ALIKE[1]
+
+
+def _sentences(text: Text, client: Client) -> list[Sentence]:
+    if text.result.done():
+        return []
+    if text.document is None:
+        longer = max(len(text.text), len(text.translation))
+        return [Sentence(text, -1, 1 + longer // CHARACTERS_PER_TOKEN, client)]
+    return [Sentence(text, place, len(piece.ids), client) for place, piece in enumerate(text.document.pieces)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from capsule_mt.catalog.entries import PAIR
 from capsule_mt.text.languages import LANGUAGES
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
@@ -47,6 +48,9 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
 
 def pair_of(path: str) -> LanguagePair | None:
     """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in its name."""
+    named = None if Path(path).exists() else PAIR.fullmatch(path)
+    if named:
+        return LanguagePair(named["source"].lower(), named["target"].lower())
     recipe = _read(path, "train_result.json").get("recipe") or {}
     tokenizer = _read(path, "tokenizer_config.json")
     languages = recipe.get("languages") or {}
@@ -67,10 +71,11 @@ def _read(path: str, name: str) -> dict[str, Any]:
 
 
 def describe_languages(pairs: Iterable[LanguagePair]) -> list[dict[str, object]]:
-    """Return the source languages and their targets as LibreTranslate lists them."""
-    targets: dict[str, list[str]] = {}
+    """Return the languages and their targets as LibreTranslate lists them: each is also a target of itself."""
+    targets: dict[str, set[str]] = {}
     for pair in pairs:
-        targets.setdefault(pair.source, []).append(pair.target)
+        targets.setdefault(pair.source, {pair.source}).add(pair.target)
+        targets.setdefault(pair.target, {pair.target})
     return [
         {"code": code, "name": LANGUAGES.get(code, code), "targets": sorted(found)}
         for code, found in sorted(targets.items())

@@ -61,13 +61,16 @@ class Metrics:
         self.texts = Metric("capsule_mt_texts_total", "Texts that were translated.")
         self.characters = Metric("capsule_mt_characters_total", "Characters that were translated.")
         self.failures = Metric("capsule_mt_failed_texts_total", "Texts that could not be translated.")
-        self.batches = Metric("capsule_mt_batch_texts", "Texts translated together.", SIZES)
+        self.batches = Metric("capsule_mt_batch_sentences", "Sentences translated together.", SIZES)
 
     def page(self, queued: Mapping[str, int]) -> str:
-        """Return all of them, with the texts that wait for each language pair and the memory of the process."""
+        """Return all of them, with the sentences that wait for each language pair and the memory of the process."""
         lines = [line for metric in vars(self).values() for line in metric.lines()]
-        lines += ["# HELP capsule_mt_queued_texts Texts that wait.", "# TYPE capsule_mt_queued_texts gauge"]
-        lines += [f"{_labelled('capsule_mt_queued_texts', (('pair', pair),))} {n}" for pair, n in queued.items()]
+        lines += [
+            "# HELP capsule_mt_queued_sentences Sentences that wait.",
+            "# TYPE capsule_mt_queued_sentences gauge",
+        ]
+        lines += [f"{_labelled('capsule_mt_queued_sentences', (('pair', pair),))} {n}" for pair, n in queued.items()]
         memory = resident_bytes()
         if memory is not None:
             name = "process_resident_memory_bytes"

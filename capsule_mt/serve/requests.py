@@ -1,28 +1,45 @@
-"""Read what a request asks: its fields, as JSON or as a form, and their errors."""
+"""Read what a request asks: its fields, of the query string and of a body of any kind, and their errors.
+
+The messages are those of LibreTranslate where it has one.
+"""
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import HTTPException, Request
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from capsule_mt.coverage.results import Marks
 
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
+FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
+AUTO = "auto"
 
 
-class Asked(BaseModel):
-    """The fields that every request for a model has."""
+class Fields(BaseModel):
+    """The fields that every request has."""
+
+    api_key: str = ""
+
+    @property
+    def characters(self) -> int:
+        """How many characters count."""
+        return 0
+
+
+class Asked(Fields):
+    """The fields of a request for a model."""
 
     q: str | list[str] = Field(description="a text, or a list of texts", examples=["He sleeps."])
-    source: str = Field(description="the language of the text, one of /languages", examples=["en"])
+    source: str = Field(description="the language of the text, one of /languages, or auto", examples=["en"])
     target: str = Field(description="the language of the translation", examples=["de"])
-    api_key: str = ""
 
     @property
     def texts(self) -> list[str]:
@@ -43,11 +60,11 @@ MARKS = Field("likely", description="which words coverage marks: those that are 
 class TranslationRequest(Asked):
     """The fields of POST /translate."""
 
-    format: Literal["text"] = "text"
+    format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = "text"
+    alternatives: int = Field(0, ge=0, description="so many further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
     marks: Marks = MARKS
     beams: int | None = Field(None, ge=1, description="search with so many beams; with `coverage`, for what has all")
-    alternatives: Annotated[Literal[0], BeforeValidator(lambda given: 0 if given == "0" else given)] = 0
 
 
 class CoverRequest(Asked):
@@ -65,18 +82,39 @@ class CoverRequest(Asked):
         return super().characters + sum(map(len, self.translations))
 
 
-Fields = TypeVar("Fields", bound=Asked)
+class DetectionRequest(Fields):
+    """The fields of POST /detect."""
+
+    q: str | list[str] = Field(description="a text", examples=["Hello world!"])
+
+    @property
+    def text(self) -> str:
+        return self.q if isinstance(self.q, str) else "\n".join(self.q)
+
+    @property
+    def characters(self) -> int:
+        return len(self.text)
+
+
+class FileRequest(Fields):
+    """The fields of POST /translate_file, a form in parts."""
+
+    file: Any = Field(description="the file to translate")
+    source: str = Field(examples=["en"])
+    target: str = Field(examples=["de"])
+
+
+AnyFields = TypeVar("AnyFields", bound=Fields)
 Result = TypeVar("Result")
 
 
-def body_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return how OpenAPI describes the body, which is JSON or a form."""
+def body_of(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
+    """Return how OpenAPI describes the body, which is of one of these kinds."""
     schema = {"schema": model.model_json_schema()}
-    content = {"application/json": schema, "application/x-www-form-urlencoded": schema}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": True, "content": dict.fromkeys(kinds or (JSON, FORM, PARTS), schema)}}
 
 
-async def read_request(request: Request, model: type[Fields], max_bytes: int, seconds: float) -> Fields:
+async def read_request(request: Request, model: type[AnyFields], max_bytes: int, seconds: float) -> AnyFields:
     """Read and check the fields of a request, which has so many seconds to arrive."""
     try:
         body = await asyncio.wait_for(_read_body(request, max_bytes), seconds)
@@ -84,11 +122,17 @@ async def read_request(request: Request, model: type[Fields], max_bytes: int, se
         raise HTTPException(408, f"the request did not arrive within {seconds:g} s", CLOSE) from None
     except ClientDisconnect:
         raise HTTPException(CLIENT_HAS_GONE, "the client has gone") from None
-    return _checked(_fields_of(body, request.headers.get("content-type", "application/json")), model)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        given = {} if kind == JSON else _of_form(request.url.query.encode())
+        given |= await _fields_of(body, kind, request)
+    except (ValueError, RecursionError, MultiPartException) as error:
+        raise HTTPException(400, f"the request cannot be read: {error}") from None
+    return _checked(given, model)
 
 
 async def unless_gone(request: Request, work: "asyncio.Future[Result]") -> Result:
-    """Wait for the work of a request; cancel what has not begun once its client has gone."""
+    """Wait for the work of a request; cancel it once its client has gone."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -116,32 +160,63 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-def _fields_of(body: bytes, content_type: str) -> dict[str, Any]:
-    """Return the fields of a body; a form that names a field twice has a list."""
-    kind = content_type.partition(";")[0].strip().lower()
-    try:
-        if kind == "application/x-www-form-urlencoded":
-            found = parse_qs(body.decode(), keep_blank_values=True, errors="strict")
-            return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
-        if kind != "application/json":
-            accepted = "application/json or application/x-www-form-urlencoded"
-            raise HTTPException(415, f"the content type must be {accepted}, got {kind!r}")
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the request cannot be read: {error}") from None
+async def _fields_of(body: bytes, kind: str, request: Request) -> dict[str, Any]:
+    """Return the fields of a body."""
+    if not body and kind != JSON:
+        return {}
+    if kind == FORM:
+        return _of_form(body)
+    if kind == PARTS:
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield body
+
+        parts = await MultiPartParser(request.headers, chunks(), max_files=1, max_part_size=len(body)).parse()  # type: ignore[arg-type]
+        return _joined([(name, value) for name, value in parts.multi_items()])
+    if kind not in (JSON, ""):
+        raise HTTPException(415, f"the content type must be {JSON}, {FORM} or {PARTS}, got {kind!r}")
+    fields = json.loads(body)
     if not isinstance(fields, dict):
-        raise HTTPException(400, f"the request must be a JSON object, got a {type(fields).__name__}")
+        raise HTTPException(400, f"Invalid JSON format: the request must be an object, got a {type(fields).__name__}")
     return fields
 
 
-def _checked(fields: dict[str, Any], model: type[Fields]) -> Fields:
+def _of_form(content: bytes) -> dict[str, Any]:
+    found = parse_qs(content.decode(), keep_blank_values=True, errors="strict")
+    return _joined([(name, value) for name, values in found.items() for value in values])
+
+
+def _joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a form; one that comes twice is a list. Lines end as they do in JSON."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        value = value.replace("\r\n", "\n") if isinstance(value, str) else value
+        if name not in found:
+            found[name] = value
+        else:
+            found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
+    return found
+
+
+def _checked(given: dict[str, Any], model: type[AnyFields]) -> AnyFields:
+    for name, field in model.model_fields.items():
+        if field.is_required() and (name not in given or given[name] in (None, "", [])):
+            raise HTTPException(400, f"Invalid request: missing {name} parameter")
+    if "format" in model.model_fields and given.get("format") not in (None, "", "text", "html"):
+        raise HTTPException(400, f"{str(given['format'])[:40]} format is not supported")
     try:
-        return model.model_validate(fields)
+        return model.model_validate({name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         message = first["msg"][:1].lower() + first["msg"][1:]
-        if name in ("q", "translation") and name in fields:  # not one message for each kind that it may be
+        if name in ("q", "translation"):  # not one message for each kind that it may be
             message = "must be a text or a list of texts"
-        got = f", got {str(fields[name])[:40]!r}" if name in fields else ""
-        raise HTTPException(400, f"`{name}`: {message}{got}") from None
+        raise HTTPException(400, f"`{name}`: {message}, got {str(given.get(name))[:40]!r}") from None
+
+
+def uploaded(request: FileRequest) -> UploadFile:
+    """Return the file of a request."""
+    if not isinstance(request.file, UploadFile):
+        raise HTTPException(400, f"Invalid request: file must be a part of a form ({PARTS})")
+    return request.file

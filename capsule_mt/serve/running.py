@@ -1,6 +1,7 @@
 """Run the application under uvicorn, and stop it without losing a request."""
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -11,10 +12,11 @@ import uvicorn
 
 from capsule_mt.serve.app import Limits, build_app
 from capsule_mt.serve.batching import Batcher, Translates
+from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
+from capsule_mt.text.detecting import Detector
 
-BACKLOG = 2048
 SECONDS_TO_ANSWER = 2  # with an error, after the time to stop is over
 
 
@@ -64,6 +66,8 @@ def run_server(
     listener: socket.socket,
     limits: Limits,
     *,
+    connections: Connections | None = None,
+    detector: Detector | None = None,
     max_batch: int,
     wait_seconds: float,
     max_queue: int,
@@ -82,7 +86,10 @@ def run_server(
         )
         for pair, translator in translators.items()
     }
-    config = uvicorn.Config(build_app(batchers, limits, metrics), log_level="warning", backlog=BACKLOG)
+    logging.getLogger("capsule_mt").setLevel(logging.ERROR)  # what warns of a translation is for whoever asked for it
+    logging.getLogger("capsule_mt.serve").setLevel(logging.WARNING)
+    app, protocol = build_app(batchers, limits, metrics, detector), protocol_with(connections or Connections())
+    config = uvicorn.Config(app, log_level="warning", backlog=BACKLOG, http=protocol)
     server = Server(config, batchers, stop_seconds)
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]

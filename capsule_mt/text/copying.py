@@ -7,8 +7,11 @@ from capsule_mt.text.sentences import Span
 
 URL = r"(?:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 TAG = r"<!--.*?-->|</?[A-Za-z][^<>]*>"
-NO_WORDS = rf"{URL}|{TAG}|`[^`\n]*`"
-MAYBE_NO_WORDS = ("`", "<", "@", "://", "www.")  # without one of these, a text has none
+PLACEHOLDER = r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%"
+# code, hashtags, users, paths, identifiers
+CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
+NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
+MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_")  # without one of these, a text has none
 EMOJI = "[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
@@ -21,13 +24,16 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL)
 
 
+def may_have_no_words(text: str) -> bool:
+    """Whether a text may have something of `NO_WORDS`; it is found out in no time."""
+    return any(sign in text for sign in MAYBE_NO_WORDS)
+
+
 def is_no_sentence(text: str) -> bool:
-    """Whether a text has nothing to translate: no letters but those of URLs, e-mail addresses, tags and code."""
+    """Whether a text has nothing to translate: no letters but those of URLs, tags, placeholders and code."""
     if not any(map(str.isalpha, text)):
         return True
-    if not any(sign in text for sign in MAYBE_NO_WORDS):
-        return False
-    return not any(map(str.isalpha, compiled(NO_WORDS).sub(" ", text)))
+    return may_have_no_words(text) and not any(map(str.isalpha, compiled(NO_WORDS).sub(" ", text)))
 
 
 def without_copied_edges(text: str, sentence: Span) -> Span:

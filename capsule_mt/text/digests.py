@@ -8,7 +8,7 @@ from pathlib import Path
 BLOCK = 1 << 20
 NAMES = ("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json")
 BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_")
-ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model")
+ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model", ".yml")
 
 
 def digest(parts: Iterable[bytes | memoryview | str]) -> str:

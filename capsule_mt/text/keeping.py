@@ -3,6 +3,9 @@
 Tags are taken out of what the model reads. A placeholder, a URL or a number stays where the model copies it. If it
 does not, the sentence is translated once more with a stand-in that models copy more often, such as a name. `restoring`
 puts everything back.
+
+Wherever anything is copied, all but numbers is kept without being asked for. So are code, emoji, like tags, and words
+that the vocabulary does not know, like placeholders.
 """
 
 import re
@@ -12,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.copying import TAG, URL
+from capsule_mt.text.copying import CODE, EMOJI, PLACEHOLDER, TAG, URL, compiled, may_have_no_words
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets
 
@@ -21,21 +24,30 @@ KEPT = ("tags", "urls", "placeholders", "numbers")
 KEPT_PATTERNS = {
     "tags": TAG,
     "urls": URL,
-    "placeholders": r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%",
+    "placeholders": PLACEHOLDER,
     "numbers": r"(?<!\w)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
+    "code": CODE,
+    "emoji": rf"{EMOJI}+(?:\s*{EMOJI}+)*",
 }
+COPIED = ("tags", "urls", "placeholders", "code", "emoji")  # kept wherever anything is copied
+UNKNOWN = "unknown"  # the kind of words that the vocabulary does not know
 NAME_OF_TAG = re.compile(r"<(/?)([\w:-]+)")
 # a sentence ends at these, which the model reads as a line break
 BLOCK_TAG = re.compile(
     r"</?(?:p|div|br|hr|h[1-6]|[uod]l|li|d[td]|table|thead|tbody|tr|t[dh]|pre|blockquote|section|article)\b", re.I
 )
 BLOCK_BREAK = "\x1e"
-# of items that are no numbers; the more a model has seen of them, the better it copies them
-STAND_INS = ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria")
+# the more a model has seen of them, the better it copies them, and the better it translates what is around them
+STAND_INS = {
+    "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),
+    "year": ("2013", "1999", "2005", "1980", "2000", "1970"),
+    "amount": ("20", "30", "10", "50", "40", "100", "15", "60", "25", "80"),
+}
+YEAR = re.compile(r"(?:1[5-9]|20)\d\d")
 
 
 class Item(str):
-    """A part of a text that is kept; its `kind` is one of `KEPT`."""
+    """A part of a text that is kept; its `kind` is one of `KEPT_PATTERNS`, or `UNKNOWN`."""
 
     kind: str
 
@@ -44,13 +56,19 @@ class Item(str):
         item.kind = kind
         return item
 
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        if self.kind != "numbers":
+            return STAND_INS["name"]
+        return STAND_INS["year" if YEAR.fullmatch(self) else "amount"]
+
 
 Part = tuple[str, Span]  # a string or an `Item`, and its characters of the user's text
 
 
 def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
     """Cut a text into strings and `Item`s of these kinds, which joined give the text."""
-    pattern = "|".join(f"(?P<{kind}>{KEPT_PATTERNS[kind]})" for kind in KEPT if kind in kinds)
+    pattern = "|".join(f"(?P<{kind}>{found})" for kind, found in KEPT_PATTERNS.items() if kind in kinds)
     parts: list[str] = []
     place = 0
     for match in re.finditer(pattern, text, re.DOTALL) if pattern else ():
@@ -72,8 +90,13 @@ def overlaps(span: Span, others: Iterable[Span]) -> bool:
     return any(span.start < end and start < span.end for start, end in others)
 
 
+def is_item(part: str) -> bool:
+    """Return whether a part is kept in the sentence, where a tag stands beside it."""
+    return isinstance(part, Item) and not is_tag(part)
+
+
 def is_tag(part: str) -> bool:
-    return isinstance(part, Item) and part.kind == "tags"
+    return isinstance(part, Item) and part.kind in ("tags", "emoji")
 
 
 def partners_of(parts: Sequence[str]) -> dict[int, int]:
@@ -119,7 +142,7 @@ class Masked:
         self.text = "".join(self.written)  # what the model reads
         self.begins = [0, *accumulate(map(len, self.written))]  # of each part in the text
         self.tags = [number for number, (part, _) in enumerate(self.parts) if is_tag(part)]
-        self.items = [n for n, (part, _) in enumerate(self.parts) if isinstance(part, Item) and not is_tag(part)]
+        self.items = [number for number, (part, _) in enumerate(self.parts) if is_item(part)]
         self._given: set[int] = set()  # the tags that a part of this one has
 
     @property
@@ -128,7 +151,7 @@ class Masked:
         shown = list(self.written)
         for number in self.items:
             item = cast(Item, self.parts[number][0])
-            shown[number] = ("1" if item.kind == "numbers" else "x") * len(item)
+            shown[number] = ("1" if item.kind == "numbers" else "X") * len(item)
         return "".join(shown)
 
     @property
@@ -149,6 +172,11 @@ class Masked:
         start += 0 if isinstance(self.parts[first][0], Item) else span.start - self.begins[first]
         end -= 0 if isinstance(self.parts[last][0], Item) else self.begins[last + 1] - span.end
         return Span(start, end)
+
+    def is_unknown(self, span: Span) -> bool:
+        """Whether some characters of `text` stand for a word that the vocabulary does not know."""
+        part = self.parts[bisect_right(self.begins, span.start) - 1][0]
+        return isinstance(part, Item) and part.kind == UNKNOWN
 
     def part(self, span: Span, prefix: str = "") -> "Masked":
         """Return what some characters of `text` are, with the tags between them.
@@ -179,14 +207,34 @@ class Masked:
         self._given.update(number for number, (part, _) in found if is_tag(part))
         return Masked([part for _, part in found], self.kinds, prefix)
 
-    def with_stand_ins(self, translation: str) -> "Masked | None":
-        """Return this with stand-ins for the items that a translation does not have; `None` if there is no need.
+    def with_unknown(self, spans: Sequence[Span]) -> "Masked":
+        """Return this with these parts of `text` as words that the vocabulary does not know, behind stand-ins."""
+        parts: list[Part] = []
+        for number, (part, place) in enumerate(self.parts):
+            begin, cut = self.begins[number], 0
+            for span in spans if not isinstance(part, Item) else ():
+                first, last = max(span.start - begin, cut), min(span.end - begin, len(part))
+                if first < last:
+                    parts.append((part[cut:first], Span(place.start + cut, place.start + first)))
+                    parts.append((Item(part[first:last], UNKNOWN), Span(place.start + first, place.start + last)))
+                    cut = last
+            rest = part if isinstance(part, Item) else part[cut:]
+            parts.append((rest, Span(place.start + cut, place.end)))
+        parts = [part for part in parts if part[0]]
+        unknown = [n for n, (part, _) in enumerate(parts) if isinstance(part, Item) and part.kind == UNKNOWN]
+        free = (name for name in STAND_INS["name"] if name not in self.text)
+        kinds = (*self.kinds, UNKNOWN)
+        return Masked(parts, kinds, self.prefix, dict(zip(unknown, free, strict=False)))
 
-        A number has none: what a model writes for it is easily found.
-        """
+    def with_stand_ins(self, translation: str) -> "Masked | None":
+        """Return this with stand-ins for the items that a translation does not have; `None` if there is no need."""
         found, _ = self.items_in(translation)
-        lost = [n for n in self.items if n not in found and cast(Item, self.parts[n][0]).kind != "numbers"]
-        stand_ins = dict(zip(lost, (name for name in STAND_INS if name not in self.text), strict=False))
+        stand_ins: dict[int, str] = {}
+        for number in self.items:
+            free = (one for one in cast(Item, self.parts[number][0]).stand_ins if one not in self.text)
+            free = (one for one in free if one not in stand_ins.values())
+            if number not in found and (stand_in := next(free, None)):
+                stand_ins[number] = stand_in
         return Masked(self.parts, self.kinds, self.prefix, stand_ins) if stand_ins and not self.stand_ins else None
 
     def items_in(self, translation: str) -> tuple[dict[int, Span], list[Part]]:
@@ -194,7 +242,7 @@ class Masked:
         others: list[Part] = [
             (part, place) for part, place in placed(parts_of(translation, self.kinds)) if isinstance(part, Item)
         ]
-        names = "|".join(self.stand_ins.values())
+        names = "|".join(text for text in self.stand_ins.values() if text.isalpha())
         for match in re.finditer(rf"\b(?:{names})\b", translation) if names else ():
             if not overlaps(Span(*match.span()), (place for _, place in others)):
                 others.append((Item(match[0], "urls"), Span(*match.span())))
@@ -207,6 +255,11 @@ class Masked:
         return found, others
 
 
-def masked(text: str, kinds: Sequence[str] = ()) -> Masked:
-    """Return a text as the model reads it if items of these kinds are kept."""
+def masked(text: str, kinds: Sequence[str] = (), copies: bool = False) -> Masked:
+    """Return a text as the model reads it if items of these kinds are kept, or also those that are `COPIED`."""
+    if copies and (may_have_no_words(text) or not (text.isascii() or compiled(EMOJI).search(text) is None)):
+        more = tuple(kind for kind in KEPT_PATTERNS if kind in kinds or kind in COPIED)
+        found = Masked(placed(parts_of(text, more)), more)
+        if found.tags or found.items:
+            return found
     return Masked(placed(parts_of(text, kinds)) or [("", Span(0, 0))], kinds)

@@ -28,7 +28,7 @@ def translate_lines(
     try:
         return list(translate(lines))
     except BaseException as error:
-        if not _is_caught(error):
+        if not is_of_line(error):
             raise
         failure = Failure(describe(error))
     # outside of the handler, which would keep the tensors of the failed batch in memory
@@ -46,6 +46,6 @@ def describe(error: BaseException) -> str:
     return (f"{type(error).__name__}: {message}" if message else type(error).__name__)[:LONGEST_REASON]
 
 
-def _is_caught(error: BaseException) -> bool:
+def is_of_line(error: BaseException) -> bool:
     """Return whether the error may be of a line; a panic of the tokenizers is no `Exception`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"

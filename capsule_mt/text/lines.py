@@ -14,10 +14,11 @@ LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
 
 
 class LineFormat(NamedTuple):
-    """The lines of the output files: one of text, or `n_best` of them; as many of coverage, as jsonl or tsv."""
+    """The lines of the output files: one of text, or `n_best`; as many of coverage (jsonl, tsv) and of alignments."""
 
     n_best: int = 1
     coverage: str | None = None
+    alignments: bool = False
 
     def columns(self, number: int, result: Any) -> list[list[str]]:
         """Return the lines of each file for line `number` of the input, from 0.
@@ -33,6 +34,8 @@ class LineFormat(NamedTuple):
         if self.coverage is not None:
             line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
             columns.append([line_of(number, record) for record in records])
+        if self.alignments:
+            columns.append([pharaoh(record) for record in records])
         return columns
 
     def described(self) -> dict[str, Any]:
@@ -134,9 +137,15 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
     return {**found, "repetitions": list(coverage.repetitions)}
 
 
+def pharaoh(record: dict[str, Any]) -> str:
+    """Format the alignment of a record, as in `0-0 1-2`; of a failed line, nothing."""
+    return " ".join(f"{source}-{target}" for source, target in record.get("alignment") or ())
+
+
 def coverage_json(number: int | str, record: dict[str, Any]) -> str:
     """Format the coverage of a record as JSON with its line or place; of a failed line, the reason."""
     described = {"error": record["failure"]} if "failure" in record else record["coverage"]
+    described |= {"unknown": record["unknown"]} if "unknown" in record else {}
     place = {"place" if isinstance(number, str) else "line": number}
     return json.dumps({**place, **described}, ensure_ascii=False, allow_nan=False)
 

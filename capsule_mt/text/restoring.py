@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.keeping import Item, Masked, Part, overlaps, partners_of, parts_of
+from capsule_mt.text.keeping import UNKNOWN, Item, Masked, Part, overlaps, partners_of, parts_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
@@ -175,7 +175,7 @@ def restored(source: Masked, source_ids: Ids, ids: Ids, decode: Callable[[Ids], 
             item = f"{item} " if text[place.end : place.end + 1].isalnum() else f" {item}"
         edits.append((place, item))
     written = _edited(text, tags, edits)
-    wanted = _items_of(part for part, _ in source.parts)
+    wanted = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) != UNKNOWN)
     had = _items_of(parts_of(written, source.kinds))
     if not wanted - had and all(item.kind == "numbers" for item in had - wanted):
         return written

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Generic, TypeVar, cast
 
 from capsule_mt.text.copying import without_copied_edges
@@ -20,10 +20,12 @@ from capsule_mt.text.words import (
     moved_offsets,
     source_words,
     with_space,
+    words_of,
 )
 
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
+MOST_UNKNOWN = 0.2  # of the tokens of a text of the source language
 BLOCKS = re.compile(f"[^{BLOCK_BREAK}]+")
 Result = TypeVar("Result")
 
@@ -74,11 +76,21 @@ class Document:
     """One of the texts that the user gave, and the pieces it is translated in.
 
     What is between two pieces is in the translation as it is; what is before and after all of them, if it `copies`.
+    Sentences that are `foreign` have words, but none that the vocabulary knows: they are copied, too. `num_unknown` of
+    its `num_tokens` tokens stand for what the vocabulary lacks.
     """
 
     text: str
     copies: bool = False
     pieces: list[Piece] = field(default_factory=list)
+    foreign: list[Span] = field(default_factory=list)
+    num_unknown: int = 0
+    num_tokens: int = 0
+
+    @property
+    def unknown(self) -> float:
+        """The share of the tokens that stand for what the vocabulary lacks."""
+        return self.num_unknown / self.num_tokens if self.num_tokens else 0.0
 
 
 @dataclass
@@ -110,7 +122,7 @@ class Segmenter:
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         plain = LONE_SURROGATES.sub("\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
-        source = masked(plain, self.keep)
+        source = masked(plain, self.keep, self.copies)
         of_text = self._language_of(source.text)
         for start, end in self._sentences(source):
             begins, token = self.language_token(source.text[start:end])
@@ -127,8 +139,15 @@ class Segmenter:
                     source.text[span.start : span.end]
                 )
                 part = source.part(span, prefix)
+                unknown = self._unknown(source.text[span.start : span.end], encoded)
+                document.num_unknown += len(unknown)
+                document.num_tokens += len(encoded.ids)
+                if unknown and self.copies:
+                    part, encoded = self._without_unknown(part, encoded, unknown)
                 if part.has_words and (is_unknown or not no_text.issuperset(encoded.ids)):
                     document.pieces.append(self._piece(part, encoded, was_cut))
+                elif unknown:
+                    document.foreign.append(part.span)
         if isinstance(text, PrefixedText) and document.pieces:
             document.pieces[0].prefix = self.tokenizer.encode_target(text.target_prefix)[:-1]
         return document
@@ -140,9 +159,37 @@ class Segmenter:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
         places = [word.span for word in words]
-        words = [word._replace(span=source.place(word.span)) for word in words]
+        words = [
+            word._replace(span=source.place(word.span), is_unknown=word.is_unknown or source.is_unknown(word.span))
+            for word in words
+        ]
         kept = source if source.kinds else None
         return Piece(source.span, encoded.ids, words, [], was_cut, kept, source.text, encoded.offsets, places)
+
+    def _unknown(self, text: str, encoded: Encoded) -> set[int]:
+        """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""
+        ids, offsets, decode = encoded.ids, encoded.offsets, self.tokenizer.decode
+        found = {n for n, token in enumerate(ids) if token == self.tokenizer.unknown_id}
+        for n, (place, other) in enumerate(pairwise(offsets)) if not text.isascii() else ():
+            if place is not None and place == other and place[1] - place[0] == 1:
+                found |= {m for m in (n, n + 1) if "\ufffd" in decode([ids[m]])}
+        return found
+
+    def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:
+        """Put stand-ins in the place of words with unknown tokens, which no model can translate, if they fit."""
+        spans: list[Span] = []
+        for word, tokens in words_of(source.text, encoded.offsets):
+            if unknown.isdisjoint(tokens) or is_mark(source.text[word.start : word.end]):
+                continue
+            if spans and is_mark(source.text[spans[-1].end : word.start]):  # nothing else is between them
+                spans[-1] = Span(spans[-1].start, word.end)
+            else:
+                spans.append(word)
+        if not spans:
+            return source, encoded
+        changed = source.with_unknown(spans)
+        again = self._encode(changed.text, changed.prefix)
+        return (source, encoded) if self.limit is not None and len(again.ids) > self.limit else (changed, again)
 
     def with_stand_ins(self, piece: Piece, translation: str) -> Piece | None:
         """Return the piece with stand-ins for what its translation has not kept; `None` if it has kept everything.
@@ -188,7 +235,7 @@ class Segmenter:
     def _sentences(self, source: Masked) -> list[Span]:
         if self.split_sentences:
             return split_sentences(source.shadow, self.src_lang)
-        blocks = BLOCKS.finditer(source.text) if self.keep else re.finditer(r"(?s).+", source.text)
+        blocks = BLOCKS.finditer(source.text) if source.kinds else re.finditer(r"(?s).+", source.text)
         stripped = ((match, len(match[0]) - len(match[0].lstrip())) for match in blocks if match[0].strip())
         return [Span(match.start() + space, match.start() + len(match[0].rstrip())) for match, space in stripped]
 

@@ -5,7 +5,6 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import sha256
 from itertools import compress
 from pathlib import Path
@@ -27,7 +26,6 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import WEIGHTS_FILE
 from capsule_mt.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
-from hf_capsule_mt.modeling.coverage import CoverageScore
 from hf_capsule_mt.modeling.generation import generation_settings
 from hf_capsule_mt.modeling.loading import LARGEST_CODE
 
@@ -56,7 +54,7 @@ def to_fast(
         int8: multiply in int8, with a scale for each row and each output. With False the results are those of
             `generate()`, token for token.
         shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
-            shortlist`, or True for the one beside the checkpoint. Scores and coverage are among these tokens then.
+            shortlist`, or True for the one beside the checkpoint. Scores are among these tokens then.
     """
     return FastTranslator(model, int8=int8, shortlist=shortlist)
 
@@ -139,8 +137,6 @@ class FastTranslator:
         *,
         attention_mask: torch.Tensor | None = None,
         generation_config: GenerationConfig | None = None,
-        limits: torch.Tensor | None = None,
-        return_coverage: bool = False,
         **options: Any,
     ) -> Any:
         """Generate like `model.generate()`, with its names and results.
@@ -149,10 +145,6 @@ class FastTranslator:
             inputs: source tokens [B, S].
             attention_mask: [B, S].
             generation_config: settings; what they leave open is the model's own, as in `model.generate()`.
-            limits: [B], how many tokens may follow the start token of each source; at the limit the end token is
-                forced, unless `max_new_tokens` or `max_length` is reached at the same token.
-            return_coverage: add `coverage`, which is `model.score_coverage` of the sequences, to the result. Needs a
-                model with PAST and FUTURE and `return_dict_in_generate`.
             **options: settings that take precedence. With `return_dict_in_generate` the result of beam search has
                 `sequences_scores`.
 
@@ -162,30 +154,20 @@ class FastTranslator:
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
             settings = self._settings(generation_config, options)
-            request = self._request(inputs, attention_mask, settings, limits)
-            followed = self._readings(request) if return_coverage else None
-            found = self._search(request, followed)
+            request = self._request(inputs, attention_mask, settings)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
-            if limits is not None or return_coverage:
-                name = "limits" if limits is not None else "return_coverage"
-                raise ValueError(f"`{name}` is for the native engine, which does not take {error}") from None
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
-        config, sequences = settings.config, _sequences(found, request)
+        found = self._search(request)
+        config, sequences = settings.config, cast(torch.LongTensor, _sequences(found, request))
         if not config.return_dict_in_generate:
-            if return_coverage:
-                raise ValueError("`return_coverage` needs `return_dict_in_generate=True`, got False")
             return sequences
-        output: Any = GenerateEncoderDecoderOutput(sequences=cast(torch.LongTensor, sequences))
-        if request.options.num_beams > 1:
-            scores = cast(torch.FloatTensor, torch.tensor([score for one in found for score in one.scores]))
-            output = GenerateBeamEncoderDecoderOutput(sequences=output.sequences, sequences_scores=scores)
-        if return_coverage:
-            keep = self._keep(cast(torch.Tensor, inputs), attention_mask, config)
-            output["coverage"] = self._coverage(cast(torch.Tensor, inputs), keep, sequences, found)
-        return output
+        if request.options.num_beams == 1:
+            return GenerateEncoderDecoderOutput(sequences=sequences)
+        scores = cast(torch.FloatTensor, torch.tensor([score for one in found for score in one.scores]))
+        return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
 
     def decoder_for(self, asked: SearchOptions | Readings) -> EngineDecoder | None:
         """Return a decoder over the model's present weights; `None`, with a line in the log, where it cannot do it."""
@@ -259,42 +241,16 @@ class FastTranslator:
         config.save_pretrained(folder)
         self.model.generation_config.save_pretrained(folder)
 
-    def _search(self, request: _Request, readings: Readings | None) -> list[Found]:
+    def _search(self, request: _Request) -> list[Found]:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
-        options = request.options if readings is None else replace(request.options, readings=readings)
+        options = request.options
         found = engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
         for one in found:  # fewer where logits are not finite
             missing = options.num_return_sequences - len(one.tokens)
             one.tokens.extend([] for _ in range(missing))
             one.scores.extend([math.nan] * missing)
-            one.log_probs.extend([math.nan] * missing)
         return found
-
-    def _readings(self, request: _Request) -> Readings | None:
-        """What to read of coverage to the end of this request's translations, as far as the engine can."""
-        config, engine = self.model.config, cast(Engine, self._engine)
-        positions = getattr(config, "max_position_embeddings", None)
-        has_position = positions is None or max(request.options.limits) < positions
-        if not has_position or request.end != config.eos_token_id or not engine.follows_past_and_future:
-            return None
-        return Readings(guided=True)
-
-    def _coverage(
-        self, inputs: torch.Tensor, keep: torch.Tensor, sequences: torch.Tensor, found: list[Found]
-    ) -> CoverageScore:
-        """The coverage of the results [B * returned]: followed by the engine, or else by the model."""
-        copies = len(sequences) // len(inputs)
-        inputs, keeps = (one.repeat_interleave(copies, dim=0) for one in (inputs, keep))
-        if any(one.guided is None for one in found):
-            scored: CoverageScore = self.model.score_coverage(inputs, keeps, labels=sequences[:, 1:])
-            return scored
-        past, future, fall, agreed = _placed(keep, [one.guided or [] for one in found]).unbind(dim=1)
-        log_probs = torch.tensor([log_prob for one in found for log_prob in one.log_probs])
-        scored = self.model.coverage_of_falls(
-            inputs, keeps, past, future, fall=fall, agreed=agreed, log_prob=log_probs
-        )
-        return scored
 
     def _report_unsupported(self, error: "UnsupportedOptionError") -> None:
         """Log that transformers takes over, or raise a ValueError."""
@@ -354,30 +310,15 @@ class FastTranslator:
         given_options["max_new_tokens"] = self._longest(config)
         return _Settings(config, given_options, int(start), end, engine.longest_target, self.shortlist)
 
-    def _request(
-        self,
-        inputs: object,
-        attention_mask: torch.Tensor | None,
-        settings: _Settings,
-        limits: torch.Tensor | None,
-    ) -> _Request:
+    def _request(self, inputs: object, attention_mask: torch.Tensor | None, settings: _Settings) -> _Request:
         self._refresh()
         if self.model.training:
             raise UnsupportedOptionError("a model in training mode")
         if not isinstance(inputs, torch.Tensor) or inputs.dim() != 2 or not inputs.numel():
             raise UnsupportedOptionError("an input that is not `input_ids` [batch, source]")
-        if limits is not None and (limits.shape != (len(inputs),) or int(limits.min()) < 1):
-            raise ValueError(
-                f"`limits` must be a number of at least 1 for each of {len(inputs)} sources, got {limits}"
-            )
         config, end = settings.config, settings.end
         sources = self._sources(inputs, attention_mask, config)
         options = search_options(settings, [len(source) for source in sources], settings.given)
-        if limits is not None:
-            longest, is_forced = options.limits[0], options.forces_end[0]
-            by_source = [min(limit, longest) for limit in limits.tolist()]
-            forces_end = [end >= 0 and (limit < longest or is_forced) for limit in by_source]
-            options = replace(options, limits=by_source, forces_end=forces_end)
         self._check_search(options)
         if self.shortlist is not None:
             fewest = min(len(self.shortlist.of_source(source, end)) for source in sources)
@@ -390,7 +331,14 @@ class FastTranslator:
         self, inputs: torch.Tensor, attention_mask: torch.Tensor | None, config: GenerationConfig
     ) -> list[list[int]]:
         """The tokens of each source, without padding."""
-        keep = self._keep(inputs, attention_mask, config)
+        if attention_mask is not None:
+            keep = attention_mask.bool()
+        else:
+            pad, end = (
+                getattr(self.model.config if getattr(config, name) is None else config, name)
+                for name in ("pad_token_id", "eos_token_id")
+            )
+            keep = inputs.ne(pad) if pad is not None and pad != _single(end) else torch.ones_like(inputs).bool()
         if keep.shape != inputs.shape:
             raise UnsupportedOptionError(f"a mask {list(keep.shape)} of sources {list(inputs.shape)}")
         rows, masks, engine = inputs.tolist(), keep.tolist(), cast(Engine, self._engine)
@@ -421,18 +369,6 @@ class FastTranslator:
         if longest < 1:
             raise UnsupportedOptionError(f"a translation of {longest} tokens")
         return longest
-
-    def _keep(
-        self, inputs: torch.Tensor, attention_mask: torch.Tensor | None, config: GenerationConfig
-    ) -> torch.Tensor:
-        """Which of the inputs [B, S] are not padding."""
-        if attention_mask is not None:
-            return attention_mask.bool()
-        pad, end = (
-            getattr(self.model.config if getattr(config, name) is None else config, name)
-            for name in ("pad_token_id", "eos_token_id")
-        )
-        return inputs.ne(pad) if pad is not None and pad != _single(end) else torch.ones_like(inputs, dtype=torch.bool)
 
     def _check_targets(self, name: str, tokens: Sequence[int]) -> None:
         """Refuse tokens that are not in the vocabulary: the engine reads and writes at their places."""
@@ -492,13 +428,3 @@ def _sequences(found: list[Found], request: _Request) -> torch.Tensor:
     rows = [tokens for one in found for tokens in one.tokens]
     longest = max(map(len, rows))
     return torch.tensor([[request.start, *row, *[request.pad] * (longest - len(row))] for row in rows])
-
-
-def _placed(keep: torch.Tensor, readings: list[list[list[list[float]]]]) -> torch.Tensor:
-    """Readings [returned][kinds][words] of each source -> [B * returned, kinds, S], 0 where `keep` [B, S] has none."""
-    rows = [row for one in readings for row in one]
-    copies = len(rows) // len(keep)
-    values = torch.zeros(len(rows), len(rows[0]), keep.shape[1])
-    for number, row in enumerate(rows):
-        values[number, :, keep[number // copies]] = torch.tensor(row)
-    return values

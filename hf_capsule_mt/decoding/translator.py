@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,7 +14,6 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.translator import Translation
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
 from hf_capsule_mt.decoding.fast import FastTranslator, takes_fast
@@ -104,10 +103,6 @@ class Translator(capsule_mt.translator.Translator):
         found._loads_with = {"device": device, "dtype": dtype, **options}
         return found
 
-    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
-        """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        return super().translate(texts, self._completed(options))
-
     @property
     def members(self) -> list[PreTrainedModel]:
         """The other models of the ensemble."""
@@ -155,7 +150,7 @@ class Translator(capsule_mt.translator.Translator):
         return str(self.model.name_or_path)
 
     # ---- the steps of `translate`
-    def _completed(self, options: TranslationOptions) -> TranslationOptions:
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
         given = dict(options.generate_kwargs)
         _check_constraints(given)

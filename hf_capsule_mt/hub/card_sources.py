@@ -35,6 +35,14 @@ PAPERS = {
         "EMNLP-IJCNLP",
         2019,
     ),
+    "ssru": _paper(
+        "kim2019research",
+        "From Research to Production and Back: Ludicrously Fast Neural Machine Translation",
+        "Kim, Young Jin and Junczys-Dowmunt, Marcin and Hassan, Hany and Fikri Aji, Alham and Heafield, Kenneth and "
+        "Grundkiewicz, Roman and Bogoychev, Nikolay",
+        "Workshop on Neural Generation and Translation",
+        2019,
+    ),
     "capsnmt": _paper(
         "wang2019towards",
         "Towards Linear Time Neural Machine Translation with Capsule Networks",
@@ -66,6 +74,7 @@ def papers_of(config: Mapping[str, Any]) -> list[str]:
     """The papers that a configuration follows: first those of its capsules, then that of its architecture."""
     switches = ("layer_aggregation", "head_aggregation", "guided_routing")
     methods = [switch for switch in switches if config.get(switch) not in (None, "none", "concat")]
+    methods += ["ssru"] if config.get("decoder_self") == "ssru" else []
     architecture = ARCHITECTURES.get(str(config.get("model_type")))
     return methods if architecture is None else [*methods, architecture]
 

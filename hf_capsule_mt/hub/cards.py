@@ -205,6 +205,8 @@ def _introduction(
     does = f"Translates {direction}" if direction else "Translates"
     does += ", and reports which source words the translation leaves out." if _has_coverage(config) else "."
     family = FAMILIES.get(str(config.get("model_type")), str(config.get("model_type")))
+    if config.get("decoder_self") == "ssru":
+        family += ", with a recurrent unit (SSRU) in the place of the decoder's self-attention"
     methods = [METHODS.get(method, f"`{method}`") for method in _methods(config)]
     capsules = f"Capsules: {'; '.join(methods)}." if methods else "It has no capsules: it is a baseline."
     sentences = [does, f"The model is {family}.", capsules]

@@ -1,6 +1,7 @@
 """Capsule Marian without capsules as other software's models: transformers' Marian, and CTranslate2."""
 
 import copy
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -12,7 +13,13 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedModel, PreTraine
 from hf_capsule_mt.modeling import CapsuleMarianMTModel
 
 # each switch of `CapsuleMarianConfig` and its value for a model that is Marian's
-OFF = {"layer_aggregation": "none", "head_aggregation": "concat", "guided_routing": "none"}
+OFF: dict[str, Any] = {
+    "layer_aggregation": "none",
+    "head_aggregation": "concat",
+    "guided_routing": "none",
+    "decoder_self": "attention",
+    "marian_positions": False,
+}
 NEVER = -1e9  # a logit of a word that is never produced
 
 
@@ -24,9 +31,9 @@ def to_marian(model: PreTrainedModel) -> MarianMTModel:
         raise ValueError(f"only a CapsuleMarianMTModel can become a MarianMTModel, got a {type(model).__name__}")
     switched_on = {name: value for name, off in OFF.items() if (value := getattr(model.config, name)) != off}
     if switched_on:
-        named = ", ".join(f'{name}="{value}"' for name, value in switched_on.items())
-        wanted = ", ".join(f'{name}="{OFF[name]}"' for name in switched_on)
-        raise ValueError(f"Marian has no place for the capsules of this model: it has {named}; only {wanted} converts")
+        named = ", ".join(f"{name}={json.dumps(value)}" for name, value in switched_on.items())
+        wanted = ", ".join(f"{name}={json.dumps(OFF[name])}" for name in switched_on)
+        raise ValueError(f"transformers' Marian has no place for this model: it has {named}; only {wanted} converts")
     known = MarianConfig().to_dict()
     values = {name: value for name, value in model.config.to_dict().items() if name in known}
     config = MarianConfig(**{**values, "model_type": "marian", "architectures": ["MarianMTModel"]})

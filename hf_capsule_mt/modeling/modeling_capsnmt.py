@@ -13,7 +13,7 @@ vocabulary. In every mask `True` keeps.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -45,9 +45,6 @@ from hf_capsule_mt.routing.common import reads_are_free
 
 # What source attention attends to: the projected keys [B, S, d], the states [B, S, d] and their mask [B, S]
 SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
-# the decoder, the inputs u_t [B, d] of one position, the cache and the memory, if there is source attention -> the
-# decoder's states [B, d], with the cache updated
-DecodingStep = Callable[[Any, torch.Tensor, RecurrentCache, SourceMemory | None], torch.Tensor]
 
 
 class CapsNMTPreTrainedModel(CapsulePreTrainedModel):
@@ -215,30 +212,11 @@ class SourceAttention(nn.Module):
         return self.norm(hidden + outputs), weights
 
 
-def decode_one_word(
-    decoder: "CapsNMTDecoder", inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
-) -> torch.Tensor:
-    """Run one decoding step in plain PyTorch: two products of a few rows with a matrix for each layer."""
-    states, updated = cache.states, []
-    hidden = inputs
-    for number, layer in enumerate(cast(Iterable[ResidualLSTM], decoder.layers)):
-        hidden, state = layer.step(hidden, None if states is None else states[number])
-        updated.append(state)
-        if number == 0 and decoder.source_attention is not None and memory is not None:
-            hidden = decoder.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
-    cache.append(updated)
-    return hidden
-
-
 class CapsNMTDecoder(RecurrentStack):
     """LSTM layers over u_t = W_c [c_1; ..; c_M] + y_(t-1), the projected source and the previous word (equation 5).
 
     Deviation: the paper prints y_t, which is the word to be predicted; it can only mean the previous one.
     """
-
-    # Runs one word at a time without gradients. Replace it for the class or for one decoder:
-    # `model.get_decoder().decoding_step = my_step`.
-    decoding_step: DecodingStep = staticmethod(decode_one_word)
 
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)
@@ -303,7 +281,7 @@ class CapsNMTDecoder(RecurrentStack):
         shown = output_attentions or output_hidden_states
         one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
         if cache is not None and one_by_one and mask is None and not shown:
-            top = self.decoding_step(self, hidden[:, 0], cache, memory).unsqueeze(1)
+            top = self._decode_one_word(hidden[:, 0], cache, memory).unsqueeze(1)
             return CapsuleDecoderOutput(last_hidden_state=top, **cache_field(cache))
         # while the cache records its past, it needs the state after every single word
         spans = [slice(None)]
@@ -325,6 +303,20 @@ class CapsNMTDecoder(RecurrentStack):
             hidden_states=tuple(states) if output_hidden_states else None,
             cross_attentions=attentions,
         )
+
+    def _decode_one_word(
+        self, inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
+    ) -> torch.Tensor:
+        """Run one position [B, d] without gradients: two products of a few rows with a matrix for each layer."""
+        states, updated = cache.states, []
+        hidden = inputs
+        for number, layer in enumerate(cast(Iterable[ResidualLSTM], self.layers)):
+            hidden, state = layer.step(hidden, None if states is None else states[number])
+            updated.append(state)
+            if number == 0 and self.source_attention is not None and memory is not None:
+                hidden = self.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
+        cache.append(updated)
+        return hidden
 
     def _run_layers(
         self,

@@ -1,4 +1,4 @@
-"""The decoder's own past as one state: the SSRU of Kim et al. 2019, section 3.2, in the place of self-attention.
+"""The decoder's own past as one state: the SSRU of Kim et al. 2019, in the place of self-attention.
 
 Legend: B batch, T target positions, H heads, d model width. In every mask `True` keeps.
 """

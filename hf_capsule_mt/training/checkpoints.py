@@ -30,11 +30,11 @@ class Marker(NamedTuple):
     """The marker of a complete checkpoint, written last.
 
     Args:
-        files: the size of each file, and its digest unless an earlier version saved it.
+        files: the size and the digest of each file.
         by_signal: whether a signal asked for it, between those that the run saves anyway.
     """
 
-    files: dict[str, tuple[int, str | None]]
+    files: dict[str, tuple[int, str]]
     by_signal: bool = False
 
 
@@ -54,12 +54,8 @@ def read_marker(folder: str | os.PathLike[str]) -> Marker | None:
     file = Path(folder) / MARKER
     try:
         content = json.loads(file.read_bytes())
-        entries = content["files"] if "by_signal" in content else content
-        files: dict[str, tuple[int, str | None]] = {
-            name: (entry, None) if isinstance(entry, int) else (int(entry["size"]), str(entry["sha256"]))
-            for name, entry in entries.items()
-        }
-        by_signal = bool(content.get("by_signal"))
+        files = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in content["files"].items()}
+        by_signal = bool(content["by_signal"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -85,7 +81,7 @@ def find_damage(folder: str | os.PathLike[str], digests: bool = True) -> str | N
             now = (folder / name).stat().st_size
             if now != size:
                 return f"{name} has {now:,} bytes, it had {size:,}"
-            if digests and digest is not None and file_digest(folder / name) != digest:
+            if digests and file_digest(folder / name) != digest:
                 return f"{name} has other bytes than were saved"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
@@ -119,9 +115,6 @@ def set_damaged_aside(output_dir: str | os.PathLike[str]) -> None:
         folder.replace(aside)
         place = f"from {intact.name}" if intact else "from the beginning, as no checkpoint is left"
         checkpoints_logger.warning(f"{folder} is damaged: {damage}. It is {aside.name} now; the run goes on {place}.")
-    marker = read_marker(intact) if intact else None
-    if marker and any(digest is None for _, digest in marker.files.values()):
-        checkpoints_logger.warning(f"{intact} has no digests, only sizes: whether its bytes changed cannot be told.")
 
 
 def remove_checkpoint(folder: str | os.PathLike[str]) -> None:

@@ -11,7 +11,6 @@ from accelerate import PartialState
 from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from capsule_mt.text.digests import digest_of, joined
 from capsule_mt.text.line_failures import Failure, translate_lines
@@ -20,11 +19,8 @@ from capsule_mt.text.outputs import remove_partials, write_output
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.vocabulary import decode_target
 
-distillation_logger = logging.get_logger("hf_capsule_mt.training")
-
 SETTINGS_FILE = "settings.json"
 SUMMARY_FILE = "distilled.json"
-DIGESTS = ("sources", "teacher_files")
 
 
 class WordDistillation:
@@ -192,7 +188,7 @@ def _write_part(output: Path, number: int, rows: str, failures: dict[int, str]) 
 def _failures_of(output: Path, number: int, lines: int | None = None) -> dict[int, str] | None:
     """Return why lines of a part failed, or `None` if the part is missing or not as its record states.
 
-    A part without a record, of an earlier version or of a run killed in between, must have so many whole rows.
+    A part without a record, of a run killed in between, must have so many whole rows.
     """
     try:
         content = _part(output, number).read_bytes()
@@ -225,24 +221,17 @@ def _same_settings_as_before(output: Path, facts: dict[str, Any], write: bool) -
     file = output / SETTINGS_FILE
     if file.exists():
         before = _read_settings(file)
-        unknown = [key for key in DIGESTS if key in facts and key not in before]
         different = [
             _difference(key, before.get(key), facts.get(key))
             for key in {**before, **facts}
-            if before.get(key) != facts.get(key) and key not in unknown
+            if before.get(key) != facts.get(key)
         ]
         if different:
             raise ValueError(
                 f"{output} holds another distillation ({'; '.join(different)}): restore what changed, or choose "
                 "another folder"
             )
-        if not unknown or not write:
-            return
-        distillation_logger.warning(
-            f"{output} was begun by a version that kept no digests: whether {' and '.join(unknown)} changed since "
-            "cannot be told."
-        )
-    if write:
+    elif write:
         write_output(file, json.dumps(facts, indent=2, ensure_ascii=False))
 
 

@@ -59,10 +59,7 @@ def same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
 
 
 def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Mapping[str, Any]) -> None:
-    """Raise if the run began with other data, tokens or checkpoints; else record them.
-
-    A run of an earlier version recorded none: what it has now is taken for what it began with.
-    """
+    """Raise if the run began with other data, tokens or checkpoints; else record them."""
     file = output / DATA_FILE
     facts = dict(_facts(recipe, corpus, parts))
     if file.exists():

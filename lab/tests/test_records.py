@@ -54,12 +54,6 @@ def test_a_result_names_its_origin_and_keeps_it(records):
     assert records.run("embedded", "em", 1) == first | {"command": "python -m lab.reproduce"}
 
 
-def test_numbers_have_six_digits(records):
-    values = [1 / 3, 12345678.9012, 7, {"score": 2.000000004}]
-    records.keep("embedded", {"name": "numbers", "values": values})
-    assert records.named("embedded")["numbers"]["values"] == [0.333333, 12345678.9012, 7, {"score": 2.0}]
-
-
 def test_translations(records):
     assert records.translations("embedded") == {}
     records.keep_translations("embedded", "plain", 1, SENTENCES)
@@ -129,10 +123,3 @@ def test_sections_are_written_anew_and_the_text_around_them_stays(tmp_path, monk
     for _ in range(2):
         page.write_text(fill(page, Records(tmp_path)))
         assert page.read_text() == f"text\n{one}\nmore\n\n{two}\nend\n"
-
-
-def test_an_unknown_section_is_an_error(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("# Title\n\n<!-- effects -->\n<!-- nothing -->\n<!-- A comment stays. -->\n")
-    with pytest.raises(ValueError, match="no such section: nothing; there are claims, plans"):
-        fill(page, Records(tmp_path))

@@ -85,16 +85,6 @@ def test_two_calls_share_the_work(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "Other calls train plain, seed 1\n"
 
 
-def test_a_full_pipe_is_no_other_call(tmp_path):
-    class Piped(Reproduction):
-        def train(self, name, seed):
-            raise BlockingIOError("write could not complete without blocking")
-
-    piped = Piped(argparse.Namespace(setting="embedded", study=None, seeds=[1], results=tmp_path, budget=1))
-    with pytest.raises(BlockingIOError, match="write could not"):
-        piped.train_and_score(["plain"])
-
-
 def test_a_signal_stops_the_training_and_starts_no_other(tmp_path):
     calls = []
 

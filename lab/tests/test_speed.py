@@ -18,14 +18,12 @@ from lab.engine_speed import CELLS, CTRANSLATE2, measure_engines, render_engines
 from lab.throughput import SYSTEMS, measure
 from lab.timing import (
     Timing,
-    milliseconds_in_turns,
     peak_memory,
     routing_replaced_by_mean,
-    steady_clock,
     time_in_turns,
 )
 from lab.trained_engines import measure_trained, render_trained
-from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
+from tests.fixtures.tiny import save_tiny_marian
 from tests.golden.make import EXPECTED, FOLDER
 from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
 
@@ -39,14 +37,6 @@ def test_runs_take_turns():
     assert timings["b"].runs == 3
     assert timings["b"].minimum >= 0.02
     assert timings["a"].median < timings["b"].median
-
-
-def test_waiting_counts_only_where_threads_or_a_device_work(monkeypatch):
-    for threads, device, waits in ((1, "cpu", False), (2, "cpu", True), (1, "cuda", True)):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        clock = steady_clock(device)
-        timing = time_in_turns({"sleep": lambda: time.sleep(0.02)}, repeats=1, warmup=0, clock=clock)["sleep"]
-        assert (timing.median >= 0.02) == waits
 
 
 def test_peak_memory():
@@ -80,32 +70,6 @@ def test_throughput_is_measured_for_all():
     result = measure(rounds=1, steps=4, sentences=60, batch_size=4, width=16, layers=1)
     assert set(result) == set(SYSTEMS)
     assert all(speed["median"] > 0 for speed in result.values())
-
-
-@pytest.mark.slow
-def test_speeds_are_measured_and_the_weights_stay():
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(tokenizer, layer_aggregation="em_routing")
-    before = copy.deepcopy(model.state_dict())
-    models = {"one": model, "other": copy.deepcopy(model)}
-    lines = ["The man sees the house.", "Who sings?"]
-    turns = []
-    found = milliseconds_in_turns(models, tokenizer, lines, lines, 3, new_tokens=5, progress=lambda: turns.append(1))
-    assert len(turns) == len(models) * (3 + 1) * 3
-    assert list(found) == ["one", "other"]
-    for what in ("train", "decode", "sentence"):
-        assert 0.2 < found["one"][what] / found["other"][what] < 5
-    for name, weights in model.state_dict().items():
-        torch.testing.assert_close(weights, before[name], rtol=0, atol=0)
-
-
-@pytest.mark.slow
-def test_more_words_take_longer():
-    tokenizer = tiny_tokenizer()
-    models = {"model": tiny_model(tokenizer)}
-    short, long = "Who sings?", "The man sees the house and the woman sees the old house."
-    of_short, of_long = (milliseconds_in_turns(models, tokenizer, [short], [line], 3) for line in (short, long))
-    assert of_long["model"]["sentence"] > 1.5 * of_short["model"]["sentence"]
 
 
 def test_every_engine_is_measured(monkeypatch):

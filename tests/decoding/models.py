@@ -50,8 +50,10 @@ RNMT = {
     "rnmt_guided": {"guided_routing": "guided", "guided_capsule_dim": 20, "decoder_layers": 3},
     "rnmt_narrow": {"embedding_size": 20},
 }
-NAMES = ["stock", *MARIAN, *CAPSNMT, *RNMT, "combined"]
+NAMES = ["stock", *MARIAN, *CAPSNMT, *RNMT, "combined", "ssru", "ssru_combined"]
 MARIAN["combined"] = MARIAN["em"] | MARIAN["heads"] | MARIAN["guided"]
+MARIAN["ssru"] = {"decoder_self": "ssru", "marian_positions": True}
+MARIAN["ssru_combined"] = MARIAN["em"] | MARIAN["simple_heads"] | MARIAN["guided"] | MARIAN["ssru"]
 
 
 def build(name: str) -> PreTrainedModel:

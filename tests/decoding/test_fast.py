@@ -46,7 +46,6 @@ def assert_equals_generate(name):
     assert torch.equal(fast.generate(**shortest, num_beams=2), model.generate(**shortest, num_beams=2))
 
 
-@pytest.mark.proves("`to_fast`, token for token `generate()`", "works", "works", "works")
 @pytest.mark.parametrize("name", NAMES)
 def test_it_equals_generate(name):
     assert_equals_generate(name)
@@ -117,22 +116,6 @@ def test_in_int8_it_is_close_and_a_batch_equals_its_sentences(name):
     with torch.no_grad():
         expected = model(**batch(), decoder_input_ids=torch.full((len(SOURCES), 1), PAD)).logits[:, 0]
     torch.testing.assert_close(logits, expected, atol=1e-4 * float(expected.abs().max()), rtol=1e-4)
-
-
-def test_limits_by_source():
-    fast = strictly(build("plain"), int8=False)
-    found = fast.generate(**batch(), num_beams=2, limits=torch.tensor([3, 5, 14, 1]), min_new_tokens=14)
-    assert found[3, 1] == END
-    assert found[0, 3] == END
-    assert bool((found[3, 2:] == PAD).all())
-    assert bool((found[0, 1:3] != END).all())
-
-
-@pytest.mark.parametrize("limits", [[6], [0, 6], [6, 6, 6], [[6, 6]]])
-def test_limits_of_other_sources_are_refused(limits):
-    sources = torch.tensor([[5, 6, 7], [8, 9, 10]])
-    with pytest.raises(ValueError, match="`limits` must be a number of at least 1 for each of 2 sources, got tensor"):
-        strictly(build("plain")).generate(sources, limits=torch.tensor(limits))
 
 
 def test_changed_weights_are_noticed():
@@ -337,8 +320,6 @@ def test_without_the_engine_generate_decodes(monkeypatch):
     fast = to_fast(model)
     assert fast.backend == "transformers"
     assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
-    with pytest.raises(ValueError, match=r"`limits` is for the native engine, .*was not built"):
-        fast.generate(**batch(), limits=torch.tensor([3, 3, 3, 3]))
     with pytest.raises(NativeUnavailableError):
         strictly(model)
 

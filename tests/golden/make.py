@@ -88,6 +88,30 @@ def capsule_marian(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
     )
 
 
+def ssru(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
+    """A student of Marian's: an SSRU in each of two decoder layers."""
+    return CapsuleMarianMTModel(
+        CapsuleMarianConfig(
+            **vocabulary,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_position_embeddings=64,
+            activation_function="relu",
+            scale_embedding=True,
+            init_std=0.18,
+            dropout=0.0,
+            decoder_self="ssru",
+            marian_positions=True,
+            forced_eos_token_id=None,
+        )
+    )
+
+
 def capsule_rnmt(vocabulary: dict[str, Any]) -> CapsuleRNMTForConditionalGeneration:
     return CapsuleRNMTForConditionalGeneration(
         CapsuleRNMTConfig(
@@ -113,6 +137,7 @@ def capsnmt(vocabulary: dict[str, Any]) -> CapsNMTForConditionalGeneration:
 
 FAMILIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "capsule_marian": capsule_marian,
+    "ssru": ssru,
     "capsule_rnmt": capsule_rnmt,
     "capsnmt": capsnmt,
 }
@@ -129,6 +154,7 @@ class Schedule(NamedTuple):
 
 SCHEDULES = {
     "capsule_marian": Schedule(sentences=NUM_LEARNT, batch_size=32, steps=1500),
+    "ssru": Schedule(sentences=NUM_LEARNT, batch_size=32, steps=1500),
     "capsule_rnmt": Schedule(sentences=NUM_LEARNT, batch_size=32, steps=1000),
     # a source in a few vectors is harder to learn than attention to it
     "capsnmt": Schedule(sentences=40, batch_size=20, steps=2000),

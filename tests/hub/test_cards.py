@@ -211,9 +211,14 @@ def test_metadata_that_the_hub_would_refuse():
             {"model_type": "capsnmt", "aggregation": "pooling"},
             "number of vectors. It has no capsules: it is a baseline.",
         ),
+        ({"model_type": "capsule_marian", "decoder_self": "ssru"}, "@inproceedings{kim2019research,"),
+        (
+            {"model_type": "capsule_marian", "decoder_self": "ssru"},
+            "(SSRU) in the place of the decoder's self-attention",
+        ),
     ],
 )
-def test_capsnmt(config, capsules):
+def test_architectures(config, capsules):
     assert capsules in str(model_card("tester/model", config))
 
 

@@ -17,7 +17,6 @@ FEW = ("stock", "combined", "rnmt_guided", "capsules", "em_own")
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in FEW]
 
 
-@pytest.mark.proves("`MarianMTModel`", "capsules off", None, None)
 def test_a_model_without_capsules_is_marians(tmp_path):
     model = build("plain")
     model.config.coverage_calibration = {"attention": {"head": [0, 1]}}
@@ -35,11 +34,14 @@ def test_a_model_without_capsules_is_marians(tmp_path):
         ("guided", 'it has guided_routing="guided"; only guided_routing="none" converts'),
         ("heads", 'it has head_aggregation="em_routing"; only head_aggregation="concat" converts'),
         ("em", 'it has layer_aggregation="em_routing"'),
+        (
+            "ssru",
+            'it has decoder_self="ssru", marian_positions=true; only decoder_self="attention", marian_positions=',
+        ),
         ("rnmt", "got a CapsuleRNMTForConditionalGeneration"),
         ("capsules", "got a CapsNMTForConditionalGeneration"),
     ],
 )
-@pytest.mark.proves("`MarianMTModel`", None, "no", "no")
 def test_capsules_are_refused_by_name(name, message):
     with pytest.raises(ValueError, match=message):
         to_marian(build(name))
@@ -89,7 +91,6 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.proves("CTranslate2", "capsules off, joint vocabulary", "no", "no")
 def test_ctranslate2_translates_the_same(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     tokenizer = tiny_tokenizer()
@@ -114,7 +115,6 @@ def test_ctranslate2_translates_the_same(tmp_path):
             convert_to_ctranslate2(build(name), tokenizer, tmp_path)
 
 
-@pytest.mark.proves("int8 checkpoint, bit for bit that of `to_fast`", "works", "works", "works")
 @pytest.mark.parametrize(
     "mix", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )

@@ -76,7 +76,6 @@ def check(model, exported, sources):
 
 
 @pytest.mark.slow
-@pytest.mark.proves("ONNX with cache, in onnxruntime", "works", "works", "works")
 @pytest.mark.parametrize("name", ALL)
 def test_onnxruntime_equals_pytorch(name, tmp_path):
     model = build(name)
@@ -93,7 +92,6 @@ def test_onnxruntime_equals_pytorch(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.proves("ONNX in int8", "works", "works", "works")
 @pytest.mark.parametrize("name", ["guided", "rnmt_guided", "capsules"])
 def test_int8_is_close(name, tmp_path):
     model, source, tokens = build(name), batch(), torch.randint(1, 200, (4, 5))
@@ -105,7 +103,6 @@ def test_int8_is_close(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.proves("transformers.js 4, in a browser", "works", "works", "works")
 @pytest.mark.parametrize(
     ("checkpoint", "dtype", "text"),
     [

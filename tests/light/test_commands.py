@@ -347,6 +347,16 @@ def test_input_that_is_not_utf8_is_named(run, tmp_path):
         run("--input", "bad", "--output", "out")
 
 
+def test_alignments_are_a_file_of_pairs(run, word_for_word, expected, tmp_path):
+    code, printed, _ = run("--alignments", "a.txt", "--coverage", "c.tsv", lines=[*LINES, "", TOO_LONG])
+    assert (code, printed) == (3, [*expected, "", ""])
+    rows = lines_of(tmp_path / "a.txt")
+    assert rows[-2:] == ["", ""]
+    found = Translator.from_pretrained(word_for_word)(LINES, alignment=True, split_sentences=False)
+    assert rows[:-2] == [" ".join(f"{source}-{target}" for source, target in one.alignment) for one in found]
+    assert all(rows[:-2])
+
+
 # ---- files of formats
 def subtitles(lines):
     times = (f"00:00:{2 * n:02},000 --> 00:00:{2 * n + 1:02},500" for n in range(len(lines)))
@@ -416,7 +426,9 @@ def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments
 
 
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
-    with pytest.raises(ValueError, match="--backend native cannot do it: Helsinki/opus is no folder here, and a name"):
+    with pytest.raises(ValueError, match="--backend native cannot do it: --dtype bfloat16"):
+        run("--backend", "native", "--dtype", "bfloat16")
+    with pytest.raises(ValueError, match="Helsinki/opus: no such folder, and no model that is downloaded; CAPSULE_MT"):
         run("--backend", "native", model="Helsinki/opus")
 
 

@@ -49,6 +49,24 @@ def test_lists_iterables_and_blank_texts():
     assert [found.text for found in lazy] == [found.text for found in iter(lazy)] == TEXTS
 
 
+def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
+    model = translator(tokenizer=Words(unknown=("Čech", "ξένος", "ξένος,", "λόγος!")))
+    texts = ["one two three four five Čech", "one ξένος, λόγος! two", "ξένος λόγος!"]
+    found = model(texts, batch_size=3)
+    assert [one.text for one in found] == texts
+    words = model.loaded.tokenizer.words
+    read = [" ".join(words[token] for token in source[:-1]) for source in model.loaded.decoder.calls[0][0]]
+    assert sorted(read) == ["one Tom! two", "one two three four five Tom"]
+    assert [round(one.unknown, 2) for one in found] == [0.14, 0.4, 0.67]
+    assert "2 of 3 texts have more than 20% tokens that the vocabulary lacks" in caplog.text
+    covered = [one.coverage for one in model(texts, coverage=CoverageOptions())]
+    assert [[word.text for word in one.untranslated] for one in covered] == [
+        ["Čech"],
+        ["ξένος, λόγος"],
+        ["ξένος", "λόγος"],
+    ]
+
+
 def test_any_other_iterable_is_read_lazily():
     read = []
 

@@ -341,7 +341,6 @@ class ModelChecks:
         assert hasattr(model, "_compiled_call")
         return output
 
-    @pytest.mark.proves('`generate(cache_implementation="static")`, `fullgraph`', "works", "works", "works")
     def test_every_output_of_compiled_decoding(self, mix):
         """As `test_generate_compilation_all_outputs` of transformers."""
         model, source = self.model(mix), self.source(self.batch())
@@ -632,9 +631,6 @@ class ModelChecks:
         raise NotImplementedError
 
     # ---- compilation
-    @pytest.mark.proves(
-        "`torch.compile(fullgraph=True)`", "works", "works, unrolls the sentence", "works, unrolls the sentence"
-    )
     def test_compiles_without_a_graph_break(self, mix):
         model, batch = self.model(mix), self.batch((4, 2), target_length=3)  # short: a recurrence is unrolled
         torch._dynamo.reset()  # so many mixes of one class would reach the limit of recompilations
@@ -645,7 +641,6 @@ class ModelChecks:
             if expected.get(name) is not None:
                 torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
 
-    @pytest.mark.proves("`torch.export`, any batch and lengths", "works", "works", "works")
     @pytest.mark.slow
     def test_exports_with_any_batch_and_any_lengths(self, mix):
         model, batch = self.model(mix).eval(), self.batch()

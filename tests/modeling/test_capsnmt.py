@@ -203,22 +203,6 @@ def test_the_decoding_step_compiles(source_attention, lengths):
     assert torch.equal(checks.compiled_decoding(model, source, **settings), model.generate(**source, **settings))
 
 
-def test_another_step_may_take_its_place():
-    model = randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**{**SIZES, "decoder_start_token_id": 3}))).eval()
-    source, calls = torch.randint(4, 31, (1, 5)), []
-    expected = model.generate(source, max_new_tokens=5, min_new_tokens=5)
-    decoder = model.get_decoder()
-    plain_step = decoder.decoding_step
-
-    def counted(decoder, inputs, cache, memory):
-        calls.append((inputs.shape, memory))
-        return plain_step(decoder, inputs, cache, memory)
-
-    decoder.decoding_step = counted
-    assert torch.equal(model.generate(source, max_new_tokens=5, min_new_tokens=5), expected)
-    assert calls == [((1, 16), None)] * 5
-
-
 def test_the_source_is_projected_once(monkeypatch):
     model = randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**SIZES, source_attention=True))).eval()
     calls = []

@@ -25,12 +25,9 @@ from hf_capsule_mt.hub import check_export, export
 from hf_capsule_mt.hub.cards import verified_marks
 from hf_capsule_mt.hub.exporting import tokenless_environment
 from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
-from tests.fixtures.local_hub import LocalHub
 from tests.fixtures.malformed import MALFORMED, damaged
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
-from tests.fixtures.word_for_word import sentences
-from tests.hub.test_push import run
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/config.json"))
@@ -163,36 +160,6 @@ def test_size_and_card(release):
     sizes = [sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in FOLDERS]
     assert max(sizes) <= LARGEST_FOLDER
     assert sum(sizes) <= LARGEST_TOGETHER
-
-
-PUSH = """
-import json, runpy, sys
-sys.argv = ["scripts/push_to_hub.py", *sys.argv[1:]]
-sys.path.insert(0, "")
-runpy.run_path(sys.argv[0], run_name="__main__")
-print(json.dumps("done"))
-"""
-LOAD = """
-import json, sys
-from transformers import pipeline
-translator = pipeline("translation", model="tester/chain", trust_remote_code=True)
-print(json.dumps(translator(sys.argv[1], return_coverage=True)))
-"""
-
-
-@pytest.mark.slow
-def test_from_training_over_the_hub(word_for_word, tmp_path):
-    text = sentences(1, seed=7)[0]
-    (here,) = pipeline("translation", model=str(word_for_word))(text, return_coverage=True)
-    hub = LocalHub().start()
-    try:
-        assert run(hub, tmp_path / "home", PUSH, word_for_word, "tester/chain") == "done"
-        (there,) = run(hub, tmp_path / "other home", LOAD, text, isolated=True)
-    finally:
-        hub.stop()
-    assert there["translation_text"] == here["translation_text"]
-    assert there["coverage"]["score"] == pytest.approx(here["coverage"]["score"], abs=1e-5)
-    assert [word["word"] for word in there["coverage"]["words"]] == text.split()
 
 
 WEIGHT_MISSING = "a tensor missing"

@@ -1,12 +1,11 @@
-"""docs/compatibility.md says what tests show: of paths, by their mark `proves`, and of quantisation libraries.
+"""docs/compatibility.md says what quantisation libraries do.
 
-    python -m tests.system.test_compatibility      # prints the rows of both tables
+    python -m tests.system.test_compatibility      # prints the rows of the table
 
 A cell of a library is what was seen: how many of the model's `nn.Linear` were converted, after which its logits stayed
 close to its own and it translated; or the error.
 """
 
-import ast
 import copy
 import importlib.util
 import warnings
@@ -125,24 +124,6 @@ def row(library: Library) -> list[str]:
     return [library.name, *(cell(library, name) for name in FAMILIES.values())]
 
 
-def paths() -> list[list[str]]:
-    """The rows of the page's paths: what `pytest.mark.proves` says, and the files of the tests that are marked."""
-    rows: dict[str, list[str | None]] = {}
-    holders: dict[str, set[str]] = {}
-    for file in sorted((ROOT / "tests").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            marks = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-            slow = ", slow" if "pytest.mark.slow" in map(ast.unparse, marks) else ""
-            for mark in marks:
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.proves":
-                    path, *cells = map(ast.literal_eval, mark.args)
-                    before = rows.get(path, [None] * 3)
-                    assert all(None in pair for pair in zip(before, cells, strict=True)), f"{path} is proved twice"
-                    rows[path] = [one or other for one, other in zip(before, cells, strict=True)]
-                    holders.setdefault(path, set()).add(f"`{file.relative_to(ROOT).as_posix()}`{slow}")
-    return [[path, *map(str, cells), "; ".join(sorted(holders[path]))] for path, cells in rows.items()]
-
-
 def tables() -> list[dict[str, list[str]]]:
     """The rows of each of the page's tables, by their first cell."""
     found: list[dict[str, list[str]]] = [{}]
@@ -161,11 +142,6 @@ def table(first: str) -> dict[str, list[str]]:
     return found
 
 
-def test_each_path_of_the_page_is_what_a_test_proves():
-    listed = {name: cells for name, cells in table("path").items() if name != "path"}
-    assert listed == {cells[0]: cells for cells in paths()}
-
-
 def test_the_page_lists_every_library_and_family():
     libraries = table("library")
     assert libraries.pop("library") == ["library", *FAMILIES]
@@ -182,7 +158,5 @@ def test_the_page_says_what_a_library_does(library):
 
 
 if __name__ == "__main__":
-    for cells in paths():
-        print(f"| {' | '.join(cells)} |")
     for one in LIBRARIES:
         print(f"| {' | '.join(row(one))} |" if installed(one) else f"{one.name}: {one.module} is not installed")

@@ -15,12 +15,15 @@ LIGHT = {
     "engine": set(),
     "formats": {"text"},
     "models": {"engine", "text"},
+    "catalog": {"models.registry", "text"},
     "coverage": {"engine", "models", "text"},
     "options": {"engine", "models", "coverage", "text"},
-    "translator": {"engine", "models", "coverage", "text", "options"},
+    "translator": {"engine", "models", "catalog", "coverage", "text", "options", "pivot"},
+    "pivot": {"engine", "coverage", "text", "options", "translator"},  # what `from_pretrained` makes of two models
     "serve": {
         "engine",
         "models",
+        "catalog",
         "coverage",
         "formats",
         "text",
@@ -29,7 +32,18 @@ LIGHT = {
         "commands.console",
         "__init__",
     },
-    "commands": {"engine", "formats", "models", "coverage", "text", "options", "translator", "serve", "__init__"},
+    "commands": {
+        "engine",
+        "formats",
+        "models",
+        "catalog",
+        "coverage",
+        "text",
+        "options",
+        "translator",
+        "serve",
+        "__init__",
+    },
     "__init__": {"engine", "models", "coverage", "text", "options", "translator"},
     "__main__": {"commands"},
 }
@@ -69,8 +83,8 @@ ALLOWED |= {
 # the core leaves with every checkpoint
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}
 CORE_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
-# the light distribution; all but tokenizers come with its extra `serve`
-LIGHT_LIBRARIES = {"tokenizers", "fastapi", "pydantic", "starlette", "uvicorn"}
+# the light distribution; all but tokenizers come with its extras `serve` and `auto`
+LIGHT_LIBRARIES = {"tokenizers", "fastapi", "py3langid", "pydantic", "starlette", "uvicorn"}
 OWN = {*PACKAGES, "scripts", "lab", "tests"}
 
 FOLDERS = (*PACKAGES, "scripts", "lab", "tests")

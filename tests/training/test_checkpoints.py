@@ -230,11 +230,6 @@ LORA_MODELS = {
 }
 
 
-def test_the_guide_to_lora_has_every_model():
-    assert list(lora_targets()) == list(LORA_MODELS)
-
-
-@pytest.mark.proves("LoRA by peft, merged afterwards", "works", "works, GRUs frozen", "works, LSTMs frozen")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(("row", "name"), [(row, name) for row, names in LORA_MODELS.items() for name in names])
 def test_lora_adapts_what_the_guide_names(row, name):

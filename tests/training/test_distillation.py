@@ -109,18 +109,6 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
         distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
 
 
-def test_a_folder_of_a_version_without_digests_is_continued(tmp_path, caplog):
-    distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)
-    file = tmp_path / "settings.json"
-    facts = json.loads(file.read_text())
-    del facts["sources"]
-    file.write_text(json.dumps(facts))
-    with caplog.at_level("WARNING"):
-        for _ in range(2):
-            distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)
-    assert sum("kept no digests: whether sources changed" in entry.message for entry in caplog.records) == 1
-
-
 @pytest.mark.parametrize("content", ["[]", "", "{", "[" * 100_000])
 def test_damaged_settings_are_one_sentence(tmp_path, content):
     (tmp_path / "settings.json").write_text(content)

@@ -9,6 +9,7 @@ let settings = { maxBeams: 1, precision: {} };
 let shown = null; // what is below the form: { q, beams, score }
 let latest = null; // the work of the button that showed it
 
+const others = ({ code, targets }) => targets.filter((target) => target !== code);
 const percent = (share) => `${Math.round(100 * share)} %`;
 
 function element(tag, text, attributes = {}) {
@@ -197,7 +198,7 @@ function showTargets() {
     }
   };
   const source = languages.find((language) => language.code === $("from").value);
-  $("to").replaceChildren(...source.targets.map((code) => element("option", nameOf(code), { value: code })));
+  $("to").replaceChildren(...others(source).map((code) => element("option", nameOf(code), { value: code })));
   showLanguages();
 }
 
@@ -215,7 +216,8 @@ async function start() {
     say(error.message, "error");
     return;
   }
-  $("from").replaceChildren(...languages.map(({ code, name }) => element("option", name, { value: code })));
+  const sources = languages.filter((language) => others(language).length);
+  $("from").replaceChildren(...sources.map(({ code, name }) => element("option", name, { value: code })));
   $("key").hidden = !settings.keyRequired;
   $("again").textContent = `Try again with ${settings.maxBeams} beams`;
   showTargets();

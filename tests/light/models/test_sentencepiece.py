@@ -52,6 +52,8 @@ def train(file, lines=LINES, **settings):
         {"remove_extra_whitespaces": False},
         {"add_dummy_prefix": False},
         {"split_by_whitespace": False},
+        {"model_type": "bpe"},
+        {"model_type": "bpe", "byte_fallback": True, "vocab_size": 320},
     ],
     ids=str,
 )
@@ -73,10 +75,9 @@ def test_what_a_file_says(tmp_path):
     assert [piece.score for piece in model.pieces] == processor.get_score(list(range(len(processor))))
     assert {piece.kind for piece in model.pieces} == {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE}
     assert (model.model_type, model.byte_fallback, model.add_dummy_prefix) == ("unigram", True, True)
-    bpe = read_sentencepiece(train(tmp_path / "bpe.spm", model_type="bpe"))
-    assert bpe.model_type == "bpe"
-    with pytest.raises(UnsupportedModelError, match="a vocabulary of type 'bpe', only 'unigram'"):
-        SentencePieceEncoder(bpe)
+    of_words = read_sentencepiece(train(tmp_path / "word.spm", model_type="word"))
+    with pytest.raises(UnsupportedModelError, match="a vocabulary of type 'word', only 'unigram' and 'bpe'"):
+        SentencePieceEncoder(of_words)
     after = train(tmp_path / "after.spm", treat_whitespace_as_suffix=True)
     with pytest.raises(UnsupportedModelError, match="the space after a word"):
         read_sentencepiece(after)

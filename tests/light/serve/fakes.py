@@ -2,16 +2,26 @@
 
 import re
 import threading
+from dataclasses import dataclass
 
 from capsule_mt import Coverage, Translation, Word
 from capsule_mt.coverage.results import SentenceCoverage, TargetWord
+from capsule_mt.engine.stopping import raise_if_stopped
+from capsule_mt.text.segments import Document, Piece
+from capsule_mt.text.sentences import Span
+
+
+@dataclass
+class TextPiece(Piece):
+    text: str = ""
 
 
 class Upper:
     """Translates into upper case and leaves out words with a "q", unless it has several beams.
 
-    If it `verifies`, words of a translation that its text lacks are made up. A text with "broken" is an error. `free`
-    holds it; `calls` are its texts, and the options that tell them apart.
+    A sentence ends with a semicolon. One with "broken" is an error. `free` holds what is translated; `calls` are the
+    sentences of each batch, and the options that tell them apart. It takes `seconds` for a batch, and for one with a
+    word "slow" until it is stopped or freed. If it `verifies`, words of a translation that its text lacks are made up.
     """
 
     has_reverse, precision = False, {}
@@ -20,19 +30,33 @@ class Upper:
         self.is_guided, self.seconds = is_guided, seconds
         if verifies:
             self.has_reverse, self.precision = True, {"sure": 0.8, "likely": 0.6, "all": 0.4}
-        self.calls, self.free = [], threading.Event()
+        self.calls, self.free, self.freed_slow = [], threading.Event(), threading.Event()
         self.free.set()
 
-    def __call__(self, texts, *, coverage=None, num_beams=None, scores, batch_size, src_lang=None, tgt_lang=None):
-        options = {"coverage": coverage, "num_beams": num_beams, "languages": (src_lang, tgt_lang)}
-        self.calls.append((list(texts), options))
+    def completed(self, options):
+        return options
+
+    def documents(self, texts, options):
+        found = []
+        for text in texts:
+            matches = re.finditer(r"[^;]+;?", text)
+            pieces = [TextPiece(Span(*match.span()), [0] * len(match[0].split()), text=match[0]) for match in matches]
+            found.append(Document(text, pieces=pieces))
+        return found
+
+    def translate_pieces(self, pieces, options):
+        texts = [piece.text for piece in pieces]
+        beams = options.generate_kwargs.get("num_beams")
+        self.calls.append((texts, {"coverage": options.coverage, "num_beams": beams,
+                                   "languages": (options.src_lang, options.tgt_lang)}))  # fmt: skip
         self._wait(texts)
-        translations = [text if num_beams else re.sub(r"\S*q\S* ?", "", text) for text in texts]
-        found = [self._coverage(*pair) for pair in zip(texts, translations, strict=True)]
-        return [
-            Translation(translation.upper(), None, covered if coverage else None, ())
-            for translation, covered in zip(translations, found, strict=True)
-        ]
+        return [(text if beams else re.sub(r"\S*q\S* ?", "", text)).upper() for text in texts]
+
+    def put_together(self, documents, found, options):
+        returned = options.generate_kwargs.get("num_return_sequences", 1)
+        text = "".join(found)
+        coverage = self._coverage(documents[0].text, text.lower()) if options.coverage else None
+        return [[Translation(text + "'" * rank, None, coverage, ()) for rank in range(returned)]]
 
     def cover(self, texts, translations, *, coverage, batch_size):
         self.calls.append((list(zip(texts, translations, strict=True)), {}))
@@ -42,6 +66,8 @@ class Upper:
     def _wait(self, texts):
         assert self.free.wait(30)
         threading.Event().wait(self.seconds)
+        while any("slow" in text for text in texts) and not self.freed_slow.wait(0.005):
+            raise_if_stopped()
         if any("broken" in text for text in texts):
             raise ValueError("a broken text")
 

@@ -4,9 +4,9 @@ import asyncio
 import gc
 import json
 import re
+import time
 from concurrent.futures import Future
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
@@ -18,9 +18,11 @@ from fastapi import HTTPException
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
 from capsule_mt.serve.batching import Batcher
+from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.languages import LanguagePair, describe_languages, language_pairs
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import TranslationRequest, read_request, unless_gone
+from capsule_mt.text.detecting import Detected
 from capsule_mt.text.lines import coverage_record
 from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
 from tests.light.serve.fakes import Upper
@@ -30,12 +32,20 @@ RELEASED = Path(__file__).parents[3] / "checkpoints" / "capsule-marian-en-de"
 EN_DE, WORDS = LanguagePair("en", "de"), LanguagePair("xa", "xb")
 
 
+class EnglishWithA:
+    """Detects languages by one letter."""
+
+    def rank(self, text):
+        german = Detected("de", 0.75), Detected("en", 0.25)
+        return [Detected("en", 0.875), Detected("de", 0.125)] if "a" in text else list(german)
+
+
 class Client:
     """Calls the application without a network."""
 
-    def __init__(self, batchers, limits):
+    def __init__(self, batchers, limits, detector):
         self.batchers = batchers
-        self.app = build_app(batchers, limits, Metrics())
+        self.app = build_app(batchers, limits, Metrics(), detector)
 
     def __call__(self, *requests):
         """Send requests at once, each (method, path, settings); return the responses."""
@@ -61,11 +71,11 @@ class Client:
 def make_client():
     made = []
 
-    def make(limits=None, translators=None, **settings):
+    def make(limits=None, translators=None, detector=None, **settings):
         translators = translators or {EN_DE: Upper(), WORDS: Upper()}
         batchers = {pair: Batcher(translator, **settings) for pair, translator in translators.items()}
         made.extend(batchers.values())
-        return Client(batchers, limits or Limits())
+        return Client(batchers, limits or Limits(), detector)
 
     yield make
     for batcher in made:
@@ -112,18 +122,84 @@ def test_the_last_word_of_titles_and_cells_is_not_marked(make_client):
 def test_a_text_gives_a_text_and_a_list_a_list(client):
     assert client.translate(q="a").json() == {"translatedText": "A"}
     assert client.translate(q=["a", "", "b"]).json() == {"translatedText": ["A", "", "B"]}
-    assert client.translate(q=[]).json() == {"translatedText": []}
 
 
-def test_a_form_as_the_clients_of_libretranslate_send_it(client):
-    headers = {"content-type": "application/x-www-form-urlencoded"}
-    fields = {"q": "a", "source": "en", "target": "de", "format": "text", "api_key": "", "alternatives": "0"}
-    (response,) = client(("POST", "/translate", {"content": urlencode(fields), "headers": headers}))
-    assert response.json() == {"translatedText": "A"}
-    several = urlencode([("q", "a"), ("q", "b"), ("source", "en"), ("target", "de"), ("coverage", "true")])
-    (response,) = client(("POST", "/translate", {"content": several, "headers": headers}))
-    assert response.json()["translatedText"] == ["A", "B"]
-    assert len(response.json()["coverage"]) == 2
+# the requests of LibreTranslate's documentation and of its clients, in every way that they are sent
+FROM_EN = {"source": "en", "target": "de"}
+REQUESTS = [
+    ({"q": "a", **FROM_EN}, {"translatedText": "A"}),
+    ({"q": "a", **FROM_EN, "format": "text", "api_key": ""}, {"translatedText": "A"}),
+    ({"q": "a", **FROM_EN, "format": "text", "alternatives": 0}, {"translatedText": "A"}),
+    ({"q": "a", **FROM_EN, "alternatives": 3}, {"translatedText": "A", "alternatives": ["A'", "A''", "A'''"]}),
+    (
+        {"q": "a", "source": "auto", "target": "de"},
+        {"translatedText": "A", "detectedLanguage": {"confidence": 87.5, "language": "en"}},
+    ),
+    ({"q": '<p class="x">a</p>', **FROM_EN, "format": "html"}, {"translatedText": '<P CLASS="X">A</P>'}),
+    ({"q": "o", "source": "de", "target": "de"}, {"translatedText": "o"}),
+]
+LISTS = [
+    ({"q": ["a", "b"], **FROM_EN}, {"translatedText": ["A", "B"]}),
+    (
+        {"q": ["a", "b" * 41], "source": "auto", "target": "de", "alternatives": 1},
+        {
+            "translatedText": ["A", "b" * 41],
+            "alternatives": [["A'"], []],
+            "detectedLanguage": [{"confidence": 87.5, "language": "en"}, {"confidence": 75.0, "language": "de"}],
+        },
+    ),
+]
+WAYS = {
+    "json": lambda fields: {"json": fields},
+    "form": lambda fields: {"data": fields},
+    "query": lambda fields: {"params": fields},
+    "parts": lambda fields: {"files": [(name, (None, str(value))) for name, value in fields.items()]},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_requests_as_the_clients_of_libretranslate_send_them(make_client, way):
+    client = make_client(detector=EnglishWithA())
+    for fields, answer in REQUESTS + (LISTS if way in ("json", "form", "query") else []):
+        (response,) = client(("POST", "/translate", WAYS[way](fields)))
+        assert (response.status_code, response.json()) == (200, answer), fields
+
+
+def test_a_language_is_detected(make_client):
+    client = make_client(detector=EnglishWithA())
+    english = [{"confidence": 87.5, "language": "en"}, {"confidence": 12.5, "language": "de"}]
+    assert client.post("/detect", q="a").json() == english
+    assert client.get("/frontend/settings").json()["language"] == {
+        "source": {"code": "auto", "name": "Auto Detect"},
+        "target": {"code": "de", "name": "German"},
+    }
+    assert error_of(client.post("/detect"), 400) == "Invalid request: missing q parameter"
+
+
+def test_several_pairs_in_one_request(make_client):
+    client = make_client(translators={EN_DE: Upper(), LanguagePair("de", "fr"): Upper()}, detector=EnglishWithA())
+    answer = client.translate(q=["o" * 41, "a" * 41], source="auto", target="de").json()["translatedText"]
+    assert answer == ["o" * 41, "A" * 41]
+    message = "French (fr) is not available as a target language from English (en); these are: de-fr, en-de"
+    assert error_of(client.translate(q="a", target="fr"), 400) == message
+
+
+def test_a_file(make_client):
+    client = make_client()
+    form = {"data": FROM_EN, "files": {"file": ("../a.txt", "a;b".encode("utf-8-sig"))}}
+    (response,) = client(("POST", "/translate_file", form))
+    url = response.json()["translatedFileUrl"]
+    assert re.fullmatch(r"http://server/download_file/[\w-]{20,}\.a\.txt", url)
+    assert client.get(url.removeprefix("http://server")).text == "A;B"
+    assert client.get("/download_file/a.txt").status_code == 404
+    for name, content, message in (
+        ("a.exe", b"a", "file format not supported, only .txt"),
+        ("a.txt", b"\xff", "the file is not UTF-8"),
+        ("a.txt", b"a" * 5001, "request (5001) exceeds text limit (5000)"),
+    ):
+        (response,) = client(("POST", "/translate_file", {**form, "files": {"file": (name, content)}}))
+        assert message in error_of(response, 400)
+    assert "missing file parameter" in error_of(client(("POST", "/translate_file", {"data": FROM_EN}))[0], 400)
 
 
 def test_coverage_and_more_beams(client):
@@ -139,7 +215,7 @@ def test_a_given_translation_is_checked(client):
     answer = client.post("/cover", q=["a b", "c"], translation=["A", "C"]).json()
     assert [record["score"] for record in answer["coverage"]] == [0.5, 1.0]
     assert client.post("/cover", q="a b", translation="B").json()["coverage"]["words"][0]["untranslated"]
-    assert "`translation`: field required" in error_of(client.post("/cover", q="a"), 400)
+    assert "missing translation parameter" in error_of(client.post("/cover", q="a"), 400)
     for q, translation in (("a", ["A"]), (["a"], "A"), (["a", "b"], ["A"])):
         assert "must be one text or a list as `q` is, got" in error_of(
             client.post("/cover", q=q, translation=translation), 400
@@ -163,14 +239,16 @@ def test_requests_at_once_get_their_own_translations(make_client):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "`q`: field required"),
+        ({}, "Invalid request: missing q parameter"),
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
+        ({"q": "a", "source": ""}, "Invalid request: missing source parameter"),
         ({"q": 3}, "`q`: must be a text or a list of texts, got '3'"),
         ({"q": ["a", None]}, "`q`: must be a text or a list of texts, got \"['a', None]\""),
         ({"q": "a", "beams": 0}, "`beams`: input should be greater than or equal to 1, got '0'"),
-        ({"q": "a", "format": "html"}, "`format`: input should be 'text', got 'html'"),
-        ({"q": "a", "alternatives": 2}, "`alternatives`: input should be 0, got '2'"),
-        ({"q": "a", "target": "fr"}, "`source` and `target`: 'en' to 'fr' is not served; these are: en-de, xa-xb"),
-        ({"q": "a", "source": "auto"}, "'auto' to 'de' is not served; languages are not detected; these are:"),
+        ({"q": "a", "format": "pdf"}, "pdf format is not supported"),
+        ({"q": "a", "alternatives": 8}, "`alternatives`: at most 7 are accepted, got 8"),
+        ({"q": "a", "target": "fr"}, "fr is not supported; these are: de, en, xa, xb"),
     ],
 )
 def test_errors_have_the_form_of_libretranslate(client, fields, message):
@@ -182,10 +260,11 @@ def test_errors_have_the_form_of_libretranslate(client, fields, message):
     [
         (b"{", "application/json", 400, "cannot be read"),
         (b"[" * 100_000, "application/json", 400, "cannot be read"),
-        (b'"text"', "application/json", 400, "the request must be a JSON object, got a str"),
+        (b'"text"', "application/json", 400, "Invalid JSON format: the request must be an object, got a str"),
         (b"\xff", "application/json", 400, "cannot be read"),
         (b"q=%ff", "application/x-www-form-urlencoded", 400, "cannot be read"),
-        (b"q", "text/plain", 415, "application/json or application/x-www-form-urlencoded, got 'text/plain'"),
+        (b"--x", "multipart/form-data", 400, "cannot be read: Missing boundary"),
+        (b"q", "text/plain", 415, "application/x-www-form-urlencoded or multipart/form-data, got 'text/plain'"),
         (b"x" * 200_000, "application/json", 413, "more than 125536 bytes"),
     ],
 )
@@ -195,15 +274,14 @@ def test_requests_that_cannot_be_read(client, content, kind, status, message):
 
 
 def test_limits(make_client):
-    client = make_client(Limits(max_characters=30), max_queue=3)
+    client = make_client(Limits(max_characters=30))
     assert client.translate(q="x" * 30).status_code == 200
-    assert "the request has 31 characters; at most 30" in error_of(client.translate(q="x" * 31), 413)
-    assert "the request has 32 characters; at most 30" in error_of(client.translate(q=["x" * 16] * 2), 413)
-    assert "`q` has 4 texts; at most 3" in error_of(client.translate(q=[""] * 4), 413)
+    assert "request (31) exceeds text limit (30)" in error_of(client.translate(q="x" * 31), 400)
+    assert "request (32) exceeds text limit (30)" in error_of(client.translate(q=["x" * 16] * 2), 400)
 
 
 def test_a_full_queue_says_when_to_come_back(make_client):
-    client = make_client(wait_seconds=0.5, max_batch=64, max_queue=2)
+    client = make_client(wait_seconds=0.5, max_batch=64, max_queue=3)
     fields = {"q": ["a", "b"], "source": "en", "target": "de"}
     responses = client(*[("POST", "/translate", {"json": fields})] * 3)
     assert sorted(response.status_code for response in responses) == [200, 503, 503]
@@ -215,27 +293,91 @@ def test_a_full_queue_says_when_to_come_back(make_client):
             assert response.json() == {"translatedText": ["A", "B"]}
 
 
-def test_a_key(make_client):
-    client = make_client(Limits(api_key="schlüssel"))
-    for wrong in ({}, {"api_key": "x"}):
-        assert error_of(client.translate(q="a", **wrong), 403) == "`api_key` is missing or wrong"
+def test_a_translation_has_some_time(make_client):
+    client = make_client(Limits(request_seconds=0.3))
+    expected = "the translation took longer than 0.3 s: 1 of 2 sentences, 1 of 22 tokens were done"
+    assert error_of(client.translate(q="a;slow" + " b" * 20), 503) == expected
+
+
+def test_a_key(make_client, monkeypatch, caplog):
+    monkeypatch.setattr("capsule_mt.serve.clients.WRONG_KEY_SECONDS", 0.1)
+    client = make_client(Limits(keys=Keys.of(["schlüssel"])))
+    assert error_of(client.translate(q="a"), 403) == "Please contact the server operator to get an API key"
+    began = time.monotonic()
+    assert error_of(client.translate(q="a", api_key="x"), 403) == "Invalid API key"
+    assert time.monotonic() - began >= 0.1
+    assert "a wrong API key from 127.0.0.1" in caplog.text
+    for path in ("/metrics", "/docs", "/openapi.json", "/spec"):
+        assert client.get(path).status_code == 403
+        assert client.get(f"{path}?api_key=schlüssel").status_code == 200
+    assert client.get("/languages").status_code == 200
     lone = b'{"q": "a", "source": "en", "target": "de", "api_key": "\\ud800"}'  # half a character
     (response,) = client(("POST", "/translate", {"content": lone, "headers": {"content-type": "application/json"}}))
     assert response.status_code == 403
     assert client.translate(q="a", api_key="schlüssel").json() == {"translatedText": "A"}
 
 
+def test_keys_with_limits_of_their_own(make_client, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("# a key, and its requests a minute\nfast\nslow 1  # Bob\nthree 3\n")
+    client = make_client(Limits(keys=Keys.load(file), requests_a_minute=2))
+    for key, accepted in (("fast", 2), ("slow", 1), ("three", 3)):
+        for _ in range(accepted):
+            assert client.translate(q="a", api_key=key).status_code == 200
+        refused = client.translate(q="a", api_key=key)
+        assert error_of(refused, 429) == f"Slowdown: {accepted} per 1 minute"
+        assert 0 < int(refused.headers["retry-after"]) <= 61
+
+
+@pytest.mark.parametrize("content", ["a b", "a 1 2", "a\na", "# nothing"])
+def test_a_wrong_file_of_keys_is_named(tmp_path, content):
+    file = tmp_path / "keys"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=re.escape(str(file))):
+        Keys.load(file)
+
+
+def test_addresses_have_limits_and_get_requests_back(make_client, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("capsule_mt.serve.clients.time.monotonic", lambda: now[0])
+    rates = Rates()
+    assert [rates.take("a", 2) for _ in range(3)] == [0, 0, 30]
+    assert rates.take("b", 2) == 0
+    now[0] = 29.0
+    assert rates.take("a", 2) == pytest.approx(1)
+    now[0] = 31.0
+    assert rates.take("a", 2) == 0
+
+
+def test_the_name_of_the_server_is_checked(make_client):
+    """Else a page of another site could call a server of this machine by a name that leads to its address."""
+    client = make_client(Limits(hosts=frozenset({"localhost", "::1"})))
+    assert error_of(client.get("/health", host="evil.example"), 400) == (
+        "the server is not called 'evil.example' (`--hosts`)"
+    )
+    for host in ("localhost", "LOCALHOST:5000", "[::1]:5000"):
+        assert client.get("/health", host=host).status_code == 200
+
+
 def test_the_other_paths(client):
     assert client.get("/languages").json() == [
-        {"code": "en", "name": "English", "targets": ["de"]},
-        {"code": "xa", "name": "xa", "targets": ["xb"]},
+        {"code": "de", "name": "German", "targets": ["de"]},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+        {"code": "xa", "name": "xa", "targets": ["xa", "xb"]},
+        {"code": "xb", "name": "xb", "targets": ["xb"]},
     ]
     assert "does not detect languages" in error_of(client(("POST", "/detect", {"json": {"q": "a"}}))[0], 501)
+    assert "does not detect languages" in error_of(client.translate(q="a", source="auto"), 501)
+    assert error_of(client.post("/suggest", q="a"), 403) == "Suggestions are disabled on this server."
+    assert client.get("/spec").json() == client.get("/openapi.json").json()
     assert error_of(client.get("/nowhere"), 404) == "Not Found"
     assert error_of(client.get("/translate"), 405) == "Method Not Allowed"
     assert "swagger" in client.get("/docs").text
     paths = client.get("/openapi.json").json()["paths"]
-    assert set(paths) == {"/translate", "/cover", "/languages", "/frontend/settings", "/detect", "/health", "/metrics"}
+    named = (
+        "translate cover detect translate_file download_file/{name} suggest languages frontend/settings spec health"
+    )
+    assert set(paths) == {f"/{path}" for path in (*named.split(), "metrics")}
     fields = paths["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert {"q", "source", "target", "format", "coverage", "beams"} <= set(fields)
 
@@ -272,7 +414,17 @@ def test_the_page_is_complete(client):
     ids = re.findall(r'\bid="(\w+)"', html)
     script = client.get("/page.js").text
     assert set(re.findall(r'\$\("(\w+)"\)', script)) <= set(ids)
-    assert client.get("/frontend/settings").json() == {"charLimit": 5000, "keyRequired": False, "maxBeams": 8}
+    assert client.get("/frontend/settings").json() == {
+        "apiKeys": False,
+        "charLimit": 5000,
+        "filesTranslation": True,
+        "frontendTimeout": 500,
+        "keyRequired": False,
+        "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "de", "name": "German"}},
+        "maxBeams": 8,
+        "suggestions": False,
+        "supportedFilesFormat": [".txt"],
+    }
 
 
 def test_health(client):
@@ -303,7 +455,7 @@ def test_metrics_are_in_the_format_of_prometheus(client):
     assert 'capsule_mt_characters_total{pair="en-de"} 6' in lines
     assert 'capsule_mt_request_seconds_bucket{path="/translate",le="+Inf"} 2' in lines
     assert 'capsule_mt_request_seconds_count{path="/translate"} 2' in lines
-    assert 'capsule_mt_queued_texts{pair="en-de"} 0' in lines
+    assert 'capsule_mt_queued_sentences{pair="en-de"} 0' in lines
     named = {line.split()[2] for line in lines if line.startswith("# TYPE ")}
     for line in lines:
         if not line.startswith("#"):
@@ -348,8 +500,10 @@ def test_languages_that_are_unknown_or_served_twice():
 def test_the_list_is_that_of_libretranslate():
     pairs = [LanguagePair("en", "fr"), LanguagePair("tlh", "en"), LanguagePair("en", "de")]
     assert describe_languages(pairs) == [
-        {"code": "en", "name": "English", "targets": ["de", "fr"]},
-        {"code": "tlh", "name": "tlh", "targets": ["en"]},
+        {"code": "de", "name": "German", "targets": ["de"]},
+        {"code": "en", "name": "English", "targets": ["de", "en", "fr"]},
+        {"code": "fr", "name": "French", "targets": ["fr"]},
+        {"code": "tlh", "name": "tlh", "targets": ["en", "tlh"]},
     ]
 
 

@@ -1,13 +1,15 @@
-"""The queue: what is translated together, what is refused, and that nothing is lost."""
+"""The queue: what is translated together and in which order, what is refused, and that nothing is lost."""
 
 import threading
 import time
 
 import pytest
 
-from capsule_mt.serve.batching import Batcher, QueueFullError, StoppingError
+from capsule_mt.serve.batching import Batcher, QueueFullError, Settings, StoppingError
 from capsule_mt.text.line_failures import Failure
 from tests.light.serve.fakes import Upper
+
+BOTH = 2  # threads translate
 
 
 @pytest.fixture
@@ -20,37 +22,52 @@ def upper():
 @pytest.fixture
 def batcher(upper):
     sizes = []
-    made = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=8, on_batch=sizes.append)
+    made = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=40, on_batch=sizes.append)
     made.sizes = sizes
     yield made
     upper.free.set()
+    upper.freed_slow.set()
     made.close()
 
 
-def hold(batcher, upper):
-    """Let the thread be busy with one text."""
-    first = batcher.submit(["first"])
-    while not upper.calls:
+def until(condition):
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.001)
-    return first
 
 
-def results(futures):
+def hold(batcher, upper):
+    """Let both threads be busy with a text each."""
+    texts = ["first", "second"]
+    orders = []
+    for number, text in enumerate(texts):
+        orders.append(batcher.submit([text]))
+        until(lambda number=number: len(upper.calls) > number)
+    return orders
+
+
+def results(*orders):
     """Wait for translations, and return their texts."""
-    found = [future.result(timeout=30) for future in futures]
-    return [result if isinstance(result, Failure) else result.text for result in found]
+    found = [future.result(timeout=30) for order in orders for future in order.results]
+    return [one if isinstance(one, Failure) else one[0].text for one in found]
 
 
-def test_texts_that_wait_are_translated_together(batcher, upper):
-    futures = hold(batcher, upper)
-    for text in ("a", "b", "c", "d"):
-        futures += batcher.submit([text])
+def batches(upper):
+    return [texts for texts, _ in upper.calls[BOTH:]]
+
+
+# ---- batches
+def test_sentences_that_wait_are_translated_together(batcher, upper):
+    orders = hold(batcher, upper)
+    orders += [batcher.submit([text]) for text in ("a", "b;c", "d")]
     assert len(batcher) == 4
     upper.free.set()
-    assert results(futures) == ["FIRST", "A", "B", "C", "D"]
+    assert results(*orders) == ["FIRST", "SECOND", "A", "B;C", "D"]
     batcher.close()
-    assert [texts for texts, _ in upper.calls] == [["first"], ["a", "b", "c"], ["d"]]
-    assert batcher.sizes == [1, 3, 1]
+    assert sorted(batches(upper)) == [["a", "b;", "c"], ["d"]]
+    assert sorted(batcher.sizes) == [1, 1, 1, 3]
 
 
 def test_a_batch_waits_for_more():
@@ -59,7 +76,7 @@ def test_a_batch_waits_for_more():
     one = batcher.submit(["one"])
     time.sleep(0.05)
     assert upper.calls == []  # sixty seconds are not over
-    assert results(one + batcher.submit(["two"])) == ["ONE", "TWO"]
+    assert results(one, batcher.submit(["two"])) == ["ONE", "TWO"]
     three = batcher.submit(["three"])
     batcher.close()  # does not wait for more
     assert results(three) == ["THREE"]
@@ -67,44 +84,104 @@ def test_a_batch_waits_for_more():
 
 
 def test_texts_of_equal_settings_are_translated_together(batcher, upper):
-    futures = hold(batcher, upper)
-    futures += batcher.submit(["a"], coverage=True) + batcher.submit(["b"]) + batcher.submit(["c"], coverage=True)
+    orders = hold(batcher, upper)
+    covered = Settings(coverage=True)
+    orders += [batcher.submit(["a"], covered), batcher.submit(["b"], covered), batcher.submit(["c"])]
     upper.free.set()
-    assert results(futures) == ["FIRST", "A", "B", "C"]
-    assert [(texts, options["coverage"] is not None) for texts, options in upper.calls[1:]] == [
-        (["a", "c"], True),
-        (["b"], False),
-    ]
+    assert results(*orders) == ["FIRST", "SECOND", "A", "B", "C"]
+    found = [(texts, options["coverage"] is not None) for texts, options in upper.calls[BOTH:]]
+    assert sorted(found) == [(["a", "b"], True), (["c"], False)]
+
+
+def test_a_long_sentence_does_not_join_short_ones(batcher, upper):
+    orders = hold(batcher, upper)
+    orders += [batcher.submit(["a"]), batcher.submit(["b " * 25], client="other")]
+    upper.free.set()
+    results(*orders)
+    assert sorted(map(len, batches(upper))) == [1, 1]
 
 
 def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     upper.free.set()
-    assert results(batcher.submit(["a quick fox"], coverage=True, beams=4)) == ["A QUICK FOX"]
+    assert results(batcher.submit(["a quick fox"], Settings(coverage=True, beams=4))) == ["A QUICK FOX"]
     (_, options) = upper.calls[-1]
     assert (options["num_beams"], options["coverage"].weight) == (4, 5.0)
-    assert results(batcher.submit(["a quick fox"], coverage=True, beams=1)) == ["A QUICK FOX"]
+    assert results(batcher.submit(["a quick fox"], Settings(coverage=True, beams=1))) == ["A QUICK FOX"]
     assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
+
+
+def test_alternatives(batcher, upper):
+    upper.free.set()
+    (future,) = batcher.submit(["a"], Settings(alternatives=2)).results
+    assert [one.text for one in future.result(30)] == ["A", "A'", "A''"]
+    assert upper.calls[-1][1]["num_beams"] == 3
 
 
 def test_given_translations_are_checked(batcher, upper):
     upper.free.set()
-    futures = batcher.submit_checks(["a b", "broken", "c"], ["A", "X", "C"])
+    futures = batcher.submit_checks(["a b", "broken", "c"], ["A", "X", "C"]).results
     whole, failure, other = [future.result(timeout=30) for future in futures]
     assert [word.text for word in whole.untranslated] == ["b"]
     assert failure == Failure("ValueError: a broken text")
     assert other.score == 1.0
 
 
-def test_a_broken_text_costs_the_others_nothing(batcher, upper):
-    futures = hold(batcher, upper) + batcher.submit(["a", "broken", "c"])
+# ---- clients
+def test_whoever_has_had_least_is_next(batcher, upper):
+    """A client with one sentence does not wait for what another has queued before."""
+    orders = hold(batcher, upper)
+    orders += [batcher.submit(["a;b;c;d;e;g;h;i"], client="many"), batcher.submit(["f"], client="one")]
     upper.free.set()
-    assert results(futures) == ["FIRST", "A", Failure("ValueError: a broken text"), "C"]
+    results(*orders)
+    assert "f" in batches(upper)[0]
 
 
-def test_an_error_of_every_text_is_raised_and_the_thread_goes_on(batcher, upper, monkeypatch):
+def test_a_long_translation_does_not_hold_up_others(batcher, upper):
+    upper.free.set()
+    slow = batcher.submit(["slow"], client="hostile")
+    until(lambda: upper.calls)
+    for text in "abc":
+        assert results(batcher.submit([text], client="other")) == [text.upper()]
+    upper.freed_slow.set()
+    assert results(slow) == ["SLOW"]
+
+
+def test_when_two_take_long_the_second_gives_way_and_is_begun_again(batcher, upper):
+    upper.free.set()
+    first = batcher.submit(["slow"], client="hostile")
+    until(lambda: len(upper.calls) == 1)
+    second = batcher.submit(["slow too"], client="another")
+    until(lambda: len(upper.calls) == 2)
+    assert results(batcher.submit(["a"], client="other")) == ["A"]
+    upper.freed_slow.set()
+    assert results(first, second) == ["SLOW", "SLOW TOO"]
+    assert batches(upper)[-1] == ["slow too"]
+
+
+# ---- what goes wrong
+def test_a_broken_text_costs_the_others_nothing(batcher, upper):
+    orders = [*hold(batcher, upper), batcher.submit(["a", "b;broken", "c"])]
+    upper.free.set()
+    assert results(*orders) == ["FIRST", "SECOND", "A", Failure("ValueError: a broken text"), "C"]
+
+
+def test_a_text_that_cannot_be_cut_costs_the_others_nothing(batcher, upper, monkeypatch):
+    upper.free.set()
+    documents = upper.documents
+
+    def fail(texts, options):
+        if "long" in texts[0]:
+            raise ValueError("too long")
+        return documents(texts, options)
+
+    monkeypatch.setattr(upper, "documents", fail)
+    assert results(batcher.submit(["a", "long", "c"])) == ["A", Failure("ValueError: too long"), "C"]
+
+
+def test_an_error_of_every_text_is_raised_and_the_threads_go_on(batcher, upper, monkeypatch):
     upper.free.set()
     monkeypatch.setattr("capsule_mt.serve.batching.PROBE", "broken")
-    (future,) = batcher.submit(["broken"])
+    (future,) = batcher.submit(["broken"]).results
     with pytest.raises(ValueError, match="a broken text"):
         future.result(timeout=30)
     assert results(batcher.submit(["a"])) == ["A"]
@@ -112,43 +189,60 @@ def test_an_error_of_every_text_is_raised_and_the_thread_goes_on(batcher, upper,
 
 
 def test_a_full_queue_takes_all_texts_of_a_request_or_none(batcher, upper):
-    futures = hold(batcher, upper) + batcher.submit(list("abcdef"))
+    """A client may fill a quarter of it; what it has waiting counts, so that its first request always fits."""
+    orders = [*hold(batcher, upper), batcher.submit(["a " * 8])]
     with pytest.raises(QueueFullError, match="the server is busy; try again in 1 s") as refused:
-        batcher.submit(list("ghi"))
-    assert (refused.value.retry_after, len(batcher)) == (1, 6)
-    futures += batcher.submit(list("gh"))
+        batcher.submit(["b", "c c"])
+    assert (refused.value.retry_after, len(batcher)) == (1, 1)
+    orders += [batcher.submit(["b b"]), batcher.submit(["c " * 30], client="other")]
+    with pytest.raises(QueueFullError):
+        batcher.submit(["d"], client="third")
     upper.free.set()
-    assert results(futures) == ["FIRST", *"ABCDEFGH"]
+    assert len(results(*orders)) == 5
+    assert len(batcher) == 0
 
 
 def test_what_was_cancelled_is_not_translated(batcher, upper):
-    first = hold(batcher, upper)
-    cancelled, kept = batcher.submit(["a", "b"])
+    orders = hold(batcher, upper)
+    order = batcher.submit(["a", "b"])
+    cancelled, _ = order.results
     assert cancelled.cancel()
     upper.free.set()
-    assert results([*first, kept]) == ["FIRST", "B"]
-    assert [texts for texts, _ in upper.calls[1:]] == [["b"]]
+    assert results(*orders) == ["FIRST", "SECOND"]
+    assert order.results[1].result(30)[0].text == "B"
+    assert batches(upper) == [["b"]]
 
 
+def test_what_nobody_waits_for_is_stopped(batcher, upper):
+    upper.free.set()
+    order = batcher.submit(["slow"])
+    until(lambda: upper.calls)
+    assert order.progress() == "0 of 1 sentences, 0 of 1 tokens"
+    order.results[0].cancel()
+    batcher.close(10)
+    assert not batcher.is_alive
+    assert len(upper.calls) == 1
+
+
+# ---- the end
 def test_the_end_finishes_what_was_accepted(batcher, upper):
-    futures = hold(batcher, upper) + batcher.submit(list("abcde"))
+    orders = [*hold(batcher, upper), batcher.submit(list("abcde"))]
     stopper = threading.Thread(target=batcher.close)
     stopper.start()
-    while batcher.is_alive:
-        time.sleep(0.001)
+    until(lambda: not batcher.is_alive)
     with pytest.raises(StoppingError, match="the server is stopping"):
         batcher.submit(["late"])
     upper.free.set()
     stopper.join(30)
-    assert [future.done() for future in futures] == [True] * 6
-    assert results(futures) == ["FIRST", *"ABCDE"]
+    assert results(*orders) == ["FIRST", "SECOND", *"ABCDE"]
 
 
 def test_when_there_is_no_time_all_who_wait_get_an_error(batcher, upper):
-    futures = hold(batcher, upper) + batcher.submit(list("abcd"))
+    orders = [*hold(batcher, upper), batcher.submit(list("abcd"))]
     batcher.abandon()
-    assert [type(future.exception(timeout=30)) for future in futures] == [StoppingError] * 5
-    assert not batcher.close(0.0)  # the first text is still being translated
+    futures = [future for order in orders for future in order.results]
+    assert [type(future.exception(timeout=30)) for future in futures] == [StoppingError] * 6
+    assert not batcher.close(0.0)  # the first texts are still being translated
     upper.free.set()
     assert batcher.close(30)
-    assert [texts for texts, _ in upper.calls] == [["first"]]
+    assert batches(upper) == []

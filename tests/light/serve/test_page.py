@@ -15,6 +15,7 @@ import uvicorn
 from capsule_mt import Translator
 from capsule_mt.serve.app import Limits, build_app
 from capsule_mt.serve.batching import Batcher
+from capsule_mt.serve.clients import Keys
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.running import bind
@@ -165,7 +166,7 @@ def test_by_keyboard_alone(browser):
 @pytest.mark.slow
 def test_waiting_and_errors(browser):
     translator = Upper()
-    with served({EN_DE: translator}, Limits(max_characters=20, api_key="key")) as address:
+    with served({EN_DE: translator}, Limits(max_characters=20, keys=Keys.of(["key"]))) as address:
         page = open_page(browser, address)
         status = page.locator("#status")
         page.locator("#check").click()
@@ -182,7 +183,7 @@ def test_waiting_and_errors(browser):
         status.get_by_text("Translated in").wait_for()
         page.locator("#source").fill("a" * 21)
         page.locator("#translate").click()
-        status.get_by_text("the request has 21 characters; at most 20 are accepted").wait_for()
+        status.get_by_text("request (21) exceeds text limit (20)").wait_for()
         assert not page.locator("#result").is_visible()
     page.locator("#translate").click()
     status.get_by_text("The server does not answer.").wait_for()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,78 +15,10 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
-ROOT = Path(__file__).resolve().parents[3]
-GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
+from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
+
 PAIRS = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))["pairs"]
 CLIENTS, REQUESTS = 100, 20
-# the translator of a test; `{seconds}` are those of a batch
-FAKE = """
-import sys
-from capsule_mt.serve.app import Limits
-from capsule_mt.serve.languages import LanguagePair
-from capsule_mt.serve.running import bind, run_server
-from tests.light.serve.fakes import Upper
-
-translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
-limits = Limits(read_seconds={read_seconds})
-batches = {{"max_batch": 32, "wait_seconds": 0.0, "max_queue": 512}}
-ended = run_server(translators, bind("127.0.0.1", 0), limits, stop_seconds={stop_seconds}, **batches)
-print("all answered" if ended else "not all answered", flush=True)
-"""
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Start a command that serves; return the process and its address."""
-    started = []
-
-    def start(*command):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, *command]
-        with open(tmp_path / "stderr", "wb") as errors:
-            server = subprocess.Popen(
-                command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        started.append(server)
-        line = server.stdout.readline()
-        assert line.startswith("en-de at http://127.0.0.1:"), (tmp_path / "stderr").read_text()
-        return server, re.search(r"http://\S+", line)[0]
-
-    yield start
-    for server in started:
-        server.kill()
-        server.communicate()
-
-
-@pytest.fixture
-def serve(start):
-    return lambda *options: start("-m", "capsule_mt", "serve", f"en-de={GOLDEN}", "--port", "0", *options)
-
-
-@pytest.fixture
-def serve_fake(start):
-    def serve_fake(seconds=0.0, read_seconds=10.0, stop_seconds=10):
-        return start("-c", FAKE.format(seconds=seconds, read_seconds=read_seconds, stop_seconds=stop_seconds))
-
-    return serve_fake
-
-
-async def open_request(address, body, length):
-    """Send the head of a request and a body, which may be shorter than its length; return what reads the answer."""
-    reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
-    head = f"POST /translate HTTP/1.1\r\nHost: server\r\nContent-Length: {length}\r\n\r\n"
-    writer.write(head.encode() + body)
-    await writer.drain()
-    return reader, writer
-
-
-async def read_answer(reader):
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    return head, json.loads(await reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1])))
-
-
-def body_of(texts):
-    return json.dumps({"q": texts, "source": "en", "target": "de"}).encode()
 
 
 # ---- the end
@@ -148,7 +79,7 @@ def test_sigterm_finishes_what_was_accepted(serve):
         async with httpx.AsyncClient(base_url=address, timeout=60) as session:
             bodies = [{"q": pair["source"], "source": "en", "target": "de"} for pair in PAIRS]
             waiting = [asyncio.create_task(session.post("/translate", json=body)) for body in bodies]
-            queued = f'capsule_mt_queued_texts{{pair="en-de"}} {len(PAIRS)}'
+            queued = f'capsule_mt_queued_sentences{{pair="en-de"}} {len(PAIRS)}'
             while queued not in (await session.get("/metrics")).text:
                 await asyncio.sleep(0.01)
             server.send_signal(signal.SIGTERM)
@@ -236,6 +167,6 @@ def test_a_hundred_clients_lose_nothing(serve, capsys):
         assert after < before + 32 * 2**20
     page = httpx.get(f"{address}/metrics").text
     assert f'capsule_mt_texts_total{{pair="en-de"}} {4 * texts:g}' in page
-    assert 'capsule_mt_queued_texts{pair="en-de"} 0' in page
+    assert 'capsule_mt_queued_sentences{pair="en-de"} 0' in page
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 0

@@ -134,6 +134,12 @@ def test_stand_ins():
     assert fake.seen[-1] == ["go John or Boston at 7:15 and 9 Tom"]  # there is a Tom
 
 
+def test_a_number_that_a_model_does_not_copy_has_a_stand_in_too():
+    fake = Fake(lambda source: [word for word in source.split() if word in ("go", "in", "20", "30", "2013")][::-1])
+    assert fake("go 3.141 in 1848 30") == "30 1848 in 3.141 go"
+    assert fake.seen[-1] == ["go 20 in 2013 30"]
+
+
 def test_what_no_word_is_of_goes_between_the_words_around_it():
     fake = Fake(lambda source: re.sub(r"\S*[\d{]\S*|Tom|\b[A-Z]\w+", "", source).upper().split())
     assert fake("see {x} at 12, and 12 go https://a.de/1") == "SEE {x} AT 12 AND 12 GO https://a.de/1"

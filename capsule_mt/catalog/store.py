@@ -1,0 +1,245 @@
+"""The folder that keeps downloaded models, and names become folders."""
+
+import difflib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capsule_mt.catalog import hub, mozilla
+from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, PAIR, PIVOT, CatalogError, Entry, cache_folder, is_offline
+
+FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
+
+
+class Kept(NamedTuple):
+    """A model that is downloaded."""
+
+    name: str
+    folder: Path
+    licence: str
+    author: str
+    page: str
+    size: int
+
+
+def pair_of(name: str) -> tuple[str, str] | None:
+    """Return the languages in the name of a model."""
+    found = PAIR.fullmatch(name) or hub.LANGUAGES.search(name)
+    return (found["source"].lower(), found["target"].lower()) if found else None
+
+
+def resolve(name_or_folder: str | os.PathLike[str]) -> str:
+    """Return the folder of a model: a folder as it is, that of a name, which is downloaded first if it is not there.
+
+    A name is a pair of languages such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub such as
+    "Helsinki-NLP/opus-mt-de-en", or "opus-mt-de-en" for short.
+    """
+    if os.path.exists(name_or_folder):
+        return os.fspath(name_or_folder)
+    name = _name_of(name_or_folder)
+    return os.fspath(_folder_of(name) if _is_kept(name) else download_model(name))
+
+
+def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return what translates one after the other: a single model, or two where only English connects a pair.
+
+    What is downloaded comes first, then the registry's model of the pair, then the two.
+    """
+    if os.path.exists(name_or_folder):
+        return (os.fspath(name_or_folder),)
+    name = _name_of(name_or_folder)
+    if PAIR.fullmatch(name) is None or _is_kept(name):
+        return (name,)
+    problem, listed = None, set[str]()
+    try:
+        listed = {entry.name for entry in mozilla.read_registry()}
+    except (CatalogError, OSError) as error:
+        problem = error
+    through, to_be_had = _through_pivot(name), set() if is_offline() else listed
+    if through and name not in to_be_had and all(one in to_be_had or _is_kept(one) for one in through):
+        return through
+    if name in listed:
+        return (name,)
+    if is_offline():
+        raise _not_kept(name)
+    raise problem or CatalogError(_unknown(name, listed))
+
+
+def kept_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
+    """Return the folders that a name stands for; none if they are not downloaded."""
+    if os.path.exists(name_or_folder):
+        return [os.fspath(name_or_folder)]
+    name = _canonical(os.fspath(name_or_folder))
+    for legs in ((name,), _through_pivot(name)) if name else ():
+        if legs and all(map(_is_kept, legs)):
+            return [os.fspath(_folder_of(leg)) for leg in legs]
+    return []
+
+
+def kept_models() -> list[Kept]:
+    """Return the models that are downloaded, by name."""
+    found = []
+    for file in cache_folder().glob(f"*/**/{FACTS_FILE}"):
+        facts = _facts(file)
+        texts = [facts.get(name) for name in ("name", "licence", "author", "page")]
+        if all(isinstance(text, str) for text in texts):
+            name, licence, author, page = texts
+            size = sum(one.stat().st_size for one in file.parent.iterdir() if one.is_file())
+            found.append(Kept(str(name), file.parent, str(licence), str(author), str(page), size))
+    return sorted(found)
+
+
+def find_entry(name: str) -> Entry:
+    """Return what a catalog says of a name."""
+    name = _name_of(name)
+    if PAIR.fullmatch(name) is None:
+        return hub.entry_of(name)
+    entries = {entry.name: entry for entry in mozilla.read_registry()}
+    if name not in entries:
+        raise CatalogError(_unknown(name, entries))
+    return entries[name]
+
+
+def download_model(name: str) -> Path:
+    """Download a model; return its folder. Who asks for one that another process downloads waits for it."""
+    from capsule_mt.catalog.download import check_room, download
+    from capsule_mt.text.lock import lock_output
+    from capsule_mt.text.progress import Progress, write_line
+
+    name = _name_of(name)
+    if is_offline():
+        raise _not_kept(name)
+    folder = _folder_of(name)
+    with lock_output(folder.with_name(f"{folder.name}.download"), wait=True):
+        if _is_kept(name):
+            return folder
+        entry = find_entry(name)
+        begun = folder.with_name(f"{folder.name}.partial")
+        begun.mkdir(parents=True, exist_ok=True)
+        _forget_others(begun, entry)
+        check_room(begun, entry.size - sum(file.stat().st_size for file in begun.iterdir()))
+        write_line(f"{entry.name}: {entry.size / 1e6:.1f} MB of {entry.author}, licence {entry.licence}")
+        sizes = [None if file.size is None or file.url.endswith(".gz") else file.size for file in entry.files]
+        with Progress(None if None in sizes else entry.size // 1000, "kB") as progress:
+            bytes_done = 0
+
+            def count(number: int) -> None:
+                nonlocal bytes_done
+                before, bytes_done = bytes_done // 1000, bytes_done + number
+                progress.update(bytes_done // 1000 - before)
+
+            for file in entry.files:
+                download(file, begun, count)
+        for text_name, text in {**entry.texts, NOTICE_FILE: entry.notice}.items():
+            (begun / text_name).write_text(text, encoding="utf-8")
+        (begun / FACTS_FILE).write_text(json.dumps(_described(entry, begun), indent=2) + "\n", encoding="utf-8")
+        if folder.exists():  # without its facts: of somebody else
+            shutil.rmtree(folder)
+        begun.rename(folder)
+    return folder
+
+
+def remove_model(name: str) -> Path:
+    """Remove a downloaded model, or what was begun of one; return where it was."""
+    from capsule_mt.text.lock import lock_output
+
+    name = _name_of(name)
+    folder = _folder_of(name)
+    begun = folder.with_name(f"{folder.name}.partial")
+    if not folder.exists() and not begun.exists():
+        known = ", ".join(one.name for one in kept_models()) or "none"
+        raise CatalogError(f"{name} is not downloaded; these are: {known}")
+    with lock_output(folder.with_name(f"{folder.name}.download")):
+        for one in (folder, begun):
+            if one.exists():
+                shutil.rmtree(one)
+    return folder
+
+
+def _name_of(text: str | os.PathLike[str]) -> str:
+    name = _canonical(os.fspath(text))
+    if name is None:
+        raise CatalogError(
+            f"{os.fspath(text)}: no such folder, and no name of a model: those are pairs such as en-pt, or of the hub "
+            f"such as {hub.OPUS}/opus-mt-de-en"
+        )
+    return name
+
+
+def _canonical(text: str) -> str | None:
+    """Return a name as catalogs have it; `None` if it is none."""
+    if PAIR.fullmatch(text):
+        return text.lower()
+    if text.startswith("opus-mt-"):
+        text = f"{hub.OPUS}/{text}"
+    parts = text.split("/")
+    return text if hub.NAME.fullmatch(text) and not any(set(part) <= {"."} for part in parts) else None
+
+
+def _through_pivot(name: str) -> tuple[str, ...]:
+    """Return the names of the models from and into English that a pair of other languages takes."""
+    pair = PAIR.fullmatch(name)
+    if pair is None or pair["size"] or PIVOT in (pair["source"], pair["target"]):
+        return ()
+    return f"{pair['source']}-{PIVOT}", f"{PIVOT}-{pair['target']}"
+
+
+def _is_kept(name: str) -> bool:
+    return (_folder_of(name) / FACTS_FILE).is_file()
+
+
+def _folder_of(name: str) -> Path:
+    if PAIR.fullmatch(name):
+        return cache_folder() / "mozilla" / name.replace(":", ".")
+    return cache_folder() / "hugging_face" / Path(*name.split("/"))
+
+
+def _forget_others(begun: Path, entry: Entry) -> None:
+    """Remove what was begun of another version of a model."""
+    identity = hashlib.sha256(repr([(file.url, file.sha256) for file in entry.files]).encode()).hexdigest()
+    file = begun / "version"
+    if file.exists() and file.read_text() != identity:
+        for one in begun.iterdir():
+            one.unlink()
+    file.write_text(identity)
+
+
+def _described(entry: Entry, folder: Path) -> dict[str, Any]:
+    """Return what is kept of an entry beside its files."""
+    from capsule_mt.text.digests import file_digest
+
+    (folder / "version").unlink()
+    files = {
+        file.name: {
+            "url": file.url,
+            "size": (folder / file.name).stat().st_size,
+            "sha256": file_digest(folder / file.name),
+        }
+        for file in entry.files
+    }
+    names = ("name", "source", "target", "licence", "author", "page", "revision")
+    return {**{name: getattr(entry, name) for name in names}, "files": files}
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _not_kept(name: str) -> CatalogError:
+    return CatalogError(
+        f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to"
+    )
+
+
+def _unknown(name: str, listed: "set[str] | dict[str, Entry]") -> str:
+    near: Sequence[str] = difflib.get_close_matches(name, listed, n=3)
+    hint = f"; near it: {', '.join(near)}" if near else ""
+    return f"{name}: no such folder, and no model of Mozilla's registry{hint}; `capsule-mt models search` lists them"

@@ -1,0 +1,37 @@
+"""Convert between the files of Marian, such as Firefox Translations' students, and those of transformers.
+
+    capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
+    capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
+
+The one writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The other
+refuses, by name, what Marian cannot hold; vocabularies are files of their own.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from capsule_mt.commands.console import HelpFormatter, folder
+
+MARIAN_FILE = "model.npz"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("model", type=folder, help="the folder of a model")
+    parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
+    parser.add_argument("--to", choices=("huggingface", "marian"), required=True, help="whose files to write")
+    arguments = parser.parse_args()
+    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
+        raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")
+    if arguments.to == "huggingface":
+        from capsule_mt.models.to_huggingface import write_huggingface
+
+        write_huggingface(arguments.model, arguments.out)
+    else:
+        from capsule_mt.models.to_marian import write_marian
+
+        os.makedirs(arguments.out, exist_ok=True)
+        write_marian(arguments.model, arguments.out / MARIAN_FILE)
+    for file in sorted(arguments.out.iterdir()):
+        print(file)

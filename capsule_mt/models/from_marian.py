@@ -1,0 +1,372 @@
+"""A folder of Marian's, such as a student of Firefox Translations, as a checkpoint: no file of it is changed.
+
+Tokens are those of the SentencePiece vocabularies. One more follows, which pads and starts: its embedding is zeros, as
+what Marian's decoder reads first.
+"""
+
+import math
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
+from capsule_mt.models.marian_files import OPTIONS, MarianFile, open_marian, options_of, read_matrix, read_numbers
+from capsule_mt.models.marian_yaml import read_yaml
+from capsule_mt.models.piece_tokenizer import PAD, Pieces, PieceTokenizer, tokenizer_json
+from capsule_mt.models.shortlist import Shortlist
+from capsule_mt.models.weights import CheckpointError
+
+# what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
+PADDING_BIAS = -100.0
+POSITIONS = 1024
+MAX_LENGTH = 512
+ACTIVATIONS = {"relu": "relu", "swish": "swish"}
+# the values of options that change what a transformer computes, beside those that `_settings` reads
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "input-types": ([], ["sequence", "sequence"]),
+    "layer-normalization": (False,),
+    "lemma-dim-emb": (0,),
+    "right-left": (False,),
+    "transformer-decoder-dim-ffn": (0,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-ffn-depth": (2,),
+    "transformer-no-affine": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-projection": (False,),
+    "transformer-pool": (False,),
+    "transformer-rnn-projection": (False,),
+    "transformer-tied-layers": ([],),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-disable-position-embeddings": (False,),
+    "ulr": (False,),
+}
+# what is done around a layer: dropout is for training alone
+PROCESSES = {
+    "transformer-preprocess": "",
+    "transformer-postprocess": "an",
+    "transformer-postprocess-emb": "",
+    "transformer-postprocess-top": "",
+}
+# options of other types of models, and of training
+IRRELEVANT = frozenset(
+    {
+        *("bert-class-symbol", "bert-mask-symbol", "bert-sep-symbol", "bert-train-type-embeddings"),
+        *("bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell"),
+        *("enc-cell-depth", "enc-type", "factors-combine", "output-omit-bias", "skip", "transformer-aan-activation"),
+        *("transformer-aan-depth", "transformer-aan-nogate", "transformer-depth-scaling", "transformer-dim-aan"),
+        *("transformer-guided-alignment-layer", "ulr-dim-emb", "ulr-trainable-transformation", "version"),
+    }
+)
+READ = frozenset(
+    {
+        *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
+        *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-ffn"),
+        *("transformer-ffn-activation", "transformer-heads"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class MarianFolder:
+    """The files of a model: those that a configuration names, or else those of the usual forms."""
+
+    folder: str
+    model: str
+    vocabularies: tuple[str, str]
+    shortlist: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def find(cls, folder: str | os.PathLike[str]) -> "MarianFolder | None":
+        """Return the files in a folder; `None` where there is no model of Marian's."""
+        folder = os.fspath(folder)
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        models = [name for name in names if _is_model(name)]
+        if not models:
+            return None
+        settings = _settings_of(folder, names)
+        vocabularies = _named(folder, settings, "vocabs", [name for name in names if name.endswith(".spm")])
+        listed = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
+        listed = _named(folder, settings, "shortlist", listed)
+        model = _named(folder, settings, "models", models)
+        if len(model) != 1:
+            raise UnsupportedModelError(f"{folder}: has the models {', '.join(model)}; one is read: remove the others")
+        if len(vocabularies) == 2 and "vocabs" not in settings:
+            vocabularies.sort(key=lambda name: name.startswith(("trg", "target")))
+        if len(vocabularies) not in (1, 2) or len(listed) > 1:
+            found = ", ".join((*vocabularies, *listed)) or "none"
+            raise CheckpointError(
+                f"{folder}: needs one or two vocabularies (*.spm) and a shortlist at most, has {found}"
+            )
+        source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
+        shortlist = os.path.join(folder, listed[0]) if listed else None
+        return cls(folder, os.path.join(folder, model[0]), (source, target), shortlist, settings)
+
+
+def _is_model(name: str) -> bool:
+    return name.endswith(".npz") or (name.startswith("model") and name.endswith(".bin"))
+
+
+def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return what the configuration beside a model says."""
+    found = [name for name in names if name.startswith(("config", "decoder")) and name.endswith((".yml", ".yaml"))]
+    if len(found) > 1:
+        raise UnsupportedModelError(f"{folder}: has {', '.join(found)}; one is read: remove the others")
+    if not found:
+        return {}
+    file = os.path.join(folder, found[0])
+    try:
+        with open(file, encoding="utf-8") as stream:
+            return read_yaml(stream.read(), file)
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{file}: is no UTF-8") from None
+
+
+def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str]) -> list[str]:
+    """Return the files that a configuration names, which must be beside it; else the usual ones."""
+    if settings.get(key) is None:
+        return usual
+    named = list(dict.fromkeys(_strings(settings[key])))
+    for name in named:
+        if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
+            raise CheckpointError(f"{folder}: `{key}` of its configuration has {name!r}, which is no file beside it")
+    return named
+
+
+def _strings(values: Any) -> list[str]:
+    return [value for value in (values if isinstance(values, list) else [values]) if isinstance(value, str)]
+
+
+class MarianCheckpoint:
+    """What a folder of Marian's says: see `capsule_mt.models.loading.Checkpoint`."""
+
+    def __init__(self, files: MarianFolder) -> None:
+        self.files = files
+        self.place = f"{files.model}: {OPTIONS}"
+        self.stored = open_marian(files.model)
+        self.pieces = _read_pieces(files.vocabularies)
+        options = options_of(self.stored)
+        sizes = options.get("dim-vocabs")
+        tokens = [len(one.texts) for one in self.pieces]
+        if sizes != tokens:
+            raise CheckpointError(
+                f"{self.place}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} pieces"
+            )
+        self.size = max(tokens) + 1
+        end = self.pieces[1].end
+        self.config: dict[str, Any] = {
+            **_settings(options, self.place, self.size),
+            "is_encoder_decoder": True,
+            "pad_token_id": self.size - 1,
+            "decoder_start_token_id": self.size - 1,
+            "eos_token_id": end,
+            "forced_eos_token_id": end,
+        }
+        self.generation = self._generation()
+        self.tokenizer_config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "split_special_tokens": True,
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": POSITIONS,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "eos_token": "</s>",
+            "unk_token": self.pieces[1].texts[self.pieces[1].unknown],
+            "pad_token": PAD,
+        }
+        self.weights = MarianWeights(self.stored, self.config)
+
+    def tokenizer_jsons(self) -> list[dict[str, Any]]:
+        """Return what is in tokenizer.json, and in target_tokenizer.json if each language has its own."""
+        return [tokenizer_json(one, self.size) for one in self.pieces[: len(set(self.files.vocabularies))]]
+
+    def read_tokenizer(self) -> PieceTokenizer:
+        return PieceTokenizer(*self.pieces, self.size)
+
+    def read_shortlist(self) -> Shortlist:
+        if self.files.shortlist is None:
+            raise FileNotFoundError(f"there is no shortlist (lex.*.bin) in {self.files.folder}")
+        return Shortlist.of_marian(self.files.shortlist, (self.size, self.size))
+
+    def _generation(self) -> dict[str, Any]:
+        settings, file = self.files.settings, self.files.folder
+        if settings.get("word-penalty"):
+            raise UnsupportedModelError(f"{file}: `word-penalty` {settings['word-penalty']!r} is not known, only 0")
+        beams, penalty = settings.get("beam-size", 1), settings.get("normalize", 1.0)
+        if type(beams) is not int or not 1 <= beams <= 1000 or isinstance(penalty, str) or penalty is None:
+            raise CheckpointError(f"{file}: `beam-size` {beams!r} or `normalize` {penalty!r} in its configuration")
+        tokens = ("pad_token_id", "decoder_start_token_id", "eos_token_id", "forced_eos_token_id")
+        return {
+            "num_beams": beams,
+            "length_penalty": float(penalty),
+            "max_length": MAX_LENGTH,
+            "suppress_tokens": [self.pieces[1].unknown, self.size - 1],
+            **{name: self.config[name] for name in tokens},
+        }
+
+
+def _read_pieces(files: tuple[str, str]) -> tuple[Pieces, Pieces]:
+    for file in files:
+        if not file.endswith(".spm"):
+            raise UnsupportedModelError(f"{file}: is no SentencePiece vocabulary (*.spm), and no other is read")
+    source = Pieces(files[0])
+    target = source if files[0] == files[1] else Pieces(files[1])
+    if (source.end, source.unknown) != (target.end, target.unknown):
+        raise UnsupportedModelError(f"{files[1]}: has other numbers for `</s>` and `<unk>` than {files[0]}")
+    return source, target
+
+
+def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[str, Any]:
+    """Return the configuration of a model with these options; refuse what is not known."""
+    for name, value in options.items():
+        known = NEUTRAL.get(name)
+        if name in PROCESSES:
+            value, known = str(value or "").replace("d", ""), (PROCESSES[name],)
+        if known is None and (name in READ or name in IRRELEVANT or not value):
+            continue
+        if known is None or value not in known:
+            only = "" if known is None else f", only {' or '.join(repr(one) for one in known)}"
+            raise UnsupportedModelError(f"{place}: `{name}` {options[name]!r} is not known{only}")
+
+    def choose(name: str, known: Mapping[Any, Any]) -> Any:
+        value = options.get(name)
+        if isinstance(value, list) or value not in known:
+            only = " or ".join(repr(one) for one in known)
+            raise UnsupportedModelError(f"{place}: `{name}` {value!r} is not known, only {only}")
+        return known[value]
+
+    decoder_self = choose("transformer-decoder-autoreg", {"self-attention": "attention", "rnn": "ssru"})
+    if decoder_self == "ssru":
+        choose("dec-cell", {"ssru": "ssru"})
+    is_shared = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings-src"))
+    heads, width = options.get("transformer-heads"), options.get("transformer-dim-ffn")
+    return {
+        "architectures": ["CapsuleMarianMTModel"],
+        "model_type": "capsule_marian",
+        "decoder_self": decoder_self,
+        "marian_positions": True,
+        "vocab_size": vocabulary,
+        "d_model": options.get("dim-emb"),
+        "encoder_layers": options.get("enc-depth"),
+        "decoder_layers": options.get("dec-depth"),
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_ffn_dim": width,
+        "decoder_ffn_dim": width,
+        "activation_function": choose("transformer-ffn-activation", ACTIVATIONS),
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": is_shared,
+        "decoder_vocab_size": vocabulary,
+        "tie_word_embeddings": bool(options.get("tied-embeddings-all") or options.get("tied-embeddings")),
+        "max_position_embeddings": POSITIONS,
+    }
+
+
+class MarianWeights:
+    """The weights of a file by the names of a Capsule Marian: see `capsule_mt.models.weights.Weights`."""
+
+    def __init__(self, stored: MarianFile, config: Mapping[str, Any]) -> None:
+        self._stored, self.size = stored, config["vocab_size"]
+        self._places = places_of(config, len(stored.items), stored.file)
+        used = {place.name for place in self._places.values()} | {OPTIONS}
+        for name in stored.items:
+            if name not in used and not name.endswith("_QuantMultA"):
+                raise UnsupportedModelError(f"{stored.file}: has `{name}`, for which {OPTIONS} has no place")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places and self._places[str(name)].name in self._stored.items
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._places if name in self)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        place = self._places.get(name, Place(name, "matrix"))
+        if place.name not in self._stored.items:
+            raise self.problem(name, f"lacks `{place.name}`, which {OPTIONS} asks for")
+        shape = self._stored.items[place.name].shape
+        is_row = place.kind in ("row", "bias")
+        if len(shape) != 2 or (is_row and shape[0] != 1):
+            raise self.problem(name, f"`{place.name}` is {list(shape)}, which is no {'row' if is_row else 'matrix'}")
+        if place.kind == "row":
+            return shape[1:]
+        if place.kind == "bias":
+            return (1, shape[1] + self._missing(place.name, shape[1]))
+        outputs, inputs = shape if place.name.endswith("Wemb") else shape[::-1]
+        return (outputs + self._missing(place.name, outputs) if place.kind == "table" else outputs, inputs)
+
+    def read(self, name: str) -> Tensor | Codes:
+        place, shape = self._places[name], self.shape(name)
+        if place.kind in ("row", "bias"):
+            numbers = widened(read_numbers(self._stored, place.name))
+            missing = math.prod(shape) - numbers.size
+            content = bytes(numbers.buffer) + array("f", [PADDING_BIAS] * missing).tobytes()
+            return Tensor(content, "F32", shape)
+        stored = self._stored.items[place.name].shape
+        return read_matrix(self._stored, place.name, math.prod(shape) // shape[1] - math.prod(stored) // shape[1])
+
+    def problem(self, name: str, message: str) -> ValueError:
+        return CheckpointError(f"{self._stored.file}: {message}")
+
+    def _missing(self, name: str, tokens: int) -> int:
+        if tokens >= self.size:
+            raise self.problem(name, f"`{name}` has {tokens} tokens, the vocabularies have {self.size - 1} at most")
+        return self.size - tokens
+
+
+class Place(NamedTuple):
+    """Where a weight is in a file of Marian's.
+
+    kind: "matrix", "table" of tokens, "row", or "bias" of tokens.
+    """
+
+    name: str
+    kind: str
+
+
+def places_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[str, Place]:
+    """Return where each weight of a Capsule Marian is."""
+    found = {"final_logits_bias": Place("decoder_ff_logit_out_b", "bias")}
+    if config["share_encoder_decoder_embeddings"]:
+        found["model.shared.weight"] = Place("Wemb", "table")
+    else:
+        for side in ("encoder", "decoder"):
+            found[f"model.{side}.embed_tokens.weight"] = Place(f"{side}_Wemb", "table")
+    if not config["tie_word_embeddings"]:
+        found["lm_head.weight"] = Place("decoder_ff_logit_out_W", "table")
+
+    def add_map(name: str, weight: str, bias: str | None) -> None:
+        found[f"{name}.weight"] = Place(weight, "matrix")
+        if bias is not None:
+            found[f"{name}.bias"] = Place(bias, "row")
+
+    def add_norm(name: str, stored: str) -> None:
+        found[f"{name}.weight"], found[f"{name}.bias"] = (
+            Place(f"{stored}_ln_{one}", "row") for one in ("scale", "bias")
+        )
+
+    def add_attention(name: str, stored: str) -> None:
+        for letter, projection in zip("qkvo", ("q_proj", "k_proj", "v_proj", "out_proj"), strict=True):
+            add_map(f"{name}.{projection}", f"{stored}_W{letter}", f"{stored}_b{letter}")
+        add_norm(f"{name}_layer_norm", f"{stored}_Wo")
+
+    for side, stack in (("encoder", "encoder_layers"), ("decoder", "decoder_layers")):
+        depth = config[stack]
+        if type(depth) is not int or not 1 <= depth <= most_layers:
+            raise CheckpointError(f"{file}: `{side[:3]}-depth` is {depth!r}, which its weights are not enough for")
+        for number in range(depth):
+            layer, stored = f"model.{side}.layers.{number}", f"{side}_l{number + 1}"
+            if side == "decoder" and config["decoder_self"] == "ssru":
+                add_map(f"{layer}.self_attn.forget_gate", f"{stored}_rnn_Wf", f"{stored}_rnn_bf")
+                add_map(f"{layer}.self_attn.input_map", f"{stored}_rnn_W", None)
+                add_norm(f"{layer}.self_attn_layer_norm", f"{stored}_rnn_ffn")
+            else:
+                add_attention(f"{layer}.self_attn", f"{stored}_self")
+            if side == "decoder":
+                add_attention(f"{layer}.encoder_attn", f"{stored}_context")
+            for one in "12":
+                add_map(f"{layer}.fc{one}", f"{stored}_ffn_W{one}", f"{stored}_ffn_b{one}")
+            add_norm(f"{layer}.final_layer_norm", f"{stored}_ffn_ffn")
+    return found

@@ -1,0 +1,226 @@
+"""Files of Marian's weights: `.bin`, also with matrices in int8, and `.npz`. Sizes in their headers are never trusted.
+
+A `.bin`: version and count, for each item the lengths of its name, shape and data and its type, all in uint64; the
+names; the shapes in int32; the length of a padding, and that; the data. An int8 matrix has its codes, and then one
+number: a weight is the code over it. The matrices of `.npz` and of float32 are [inputs, outputs], int8 ones are stored
+as [outputs, inputs], but for embeddings.
+"""
+
+import ast
+import math
+import os
+import re
+import struct
+import zipfile
+from array import array
+from collections.abc import Iterator
+from typing import IO, NamedTuple, Protocol
+
+from capsule_mt.engine.library import count_infinite
+from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
+from capsule_mt.models.marian_yaml import read_yaml
+from capsule_mt.models.weights import CheckpointError
+
+OPTIONS = "special:model.yml"
+VERSION = 1
+# of a `.bin`; other types are int8 for one kind of processor, and unsigned
+TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES"}
+NUMPY_TYPES = {"<f4": "F32", "<f2": "F16", **dict.fromkeys(("|i1", "<i1", "|u1", "|S1"), "I8")}
+MOST_DIMENSIONS = 8
+LARGEST_CODE = 127
+
+
+class Item(NamedTuple):
+    """A tensor of a file; its type is one of `DTYPES`, or CODES."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+    @property
+    def numbers(self) -> int:
+        return math.prod(self.shape)
+
+
+class MarianFile(Protocol):
+    """A file of weights, by Marian's names."""
+
+    file: str
+    items: dict[str, Item]
+
+    def content(self, name: str) -> bytearray:
+        """Return the bytes of a tensor."""
+        ...
+
+
+def open_marian(file: str | os.PathLike[str]) -> MarianFile:
+    """Open a `.bin` or `.npz` of Marian."""
+    file = os.fspath(file)
+    if not os.path.isfile(file):
+        raise CheckpointError(f"{file}: no such file")
+    with open(file, "rb") as stream:
+        is_archive = stream.read(2) == b"PK"
+    return NumpyFile(file) if is_archive else BinaryFile(file)
+
+
+def options_of(weights: MarianFile) -> dict[str, object]:
+    """Return the options that the model was trained with."""
+    if OPTIONS not in weights.items or weights.items[OPTIONS].dtype != "I8":
+        raise CheckpointError(f"{weights.file}: lacks `{OPTIONS}`, the options of the model: it is not of Marian")
+    place = f"{weights.file}: {OPTIONS}"
+    try:
+        text = bytes(weights.content(OPTIONS)).rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{place}: is no UTF-8") from None
+    return read_yaml(text, place)
+
+
+class BinaryFile:
+    """A `.bin` of Marian."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.items: dict[str, Item] = {}
+        size = os.path.getsize(file)
+        with open(file, "rb") as stream:
+            for name, item in _binary_items(file, stream, size):
+                if name in self.items:
+                    raise CheckpointError(f"{file}: `{name}` comes twice")
+                self.items[name] = item
+
+    def content(self, name: str) -> bytearray:
+        item = self.items[name]
+        content = bytearray(item.size)
+        with open(self.file, "rb", buffering=0) as stream:
+            stream.seek(item.start)
+            if stream.readinto(content) != item.size:
+                raise CheckpointError(f"{self.file}: was cut off while it was read")
+        return content
+
+
+def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str, Item]]:
+    def read(count: int) -> bytes:
+        content = stream.read(count) if count <= size else b""
+        if len(content) != count:
+            raise CheckpointError(f"{file}: is cut off, or is no `.bin` of Marian")
+        return content
+
+    version, count = struct.unpack("<QQ", read(16))
+    if version != VERSION:
+        raise CheckpointError(f"{file}: is no `.bin` of Marian, whose version is {VERSION}, not {version}")
+    headers = list(struct.iter_unpack("<QQQQ", read(32 * count)))
+    names = [read(length) for length, *_ in headers]
+    shapes = []
+    for _, _, dimensions, _ in headers:
+        if dimensions > MOST_DIMENSIONS:
+            raise CheckpointError(f"{file}: a tensor has {dimensions} dimensions, {MOST_DIMENSIONS} at most are known")
+        shapes.append(struct.unpack(f"<{dimensions}i", read(4 * dimensions)))
+    (padding,) = struct.unpack("<Q", read(8))
+    start = stream.tell() + padding
+    for raw, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True):
+        name = raw.rstrip(b"\0").decode("utf-8", "backslashreplace")
+        if kind not in TYPES and not name.endswith("_QuantMultA"):
+            known = ", ".join(map(hex, TYPES))
+            raise UnsupportedModelError(f"{file}: `{name}` is of type {kind:#x}, which is not read; only {known}")
+        item = Item(TYPES.get(kind, "I8"), shape, start, length)
+        wanted = item.numbers * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
+        if min(shape, default=1) < 1 or wanted > length:
+            raise CheckpointError(
+                f"{file}: `{name}` has {length} bytes, but {item.dtype} {list(shape)} takes {wanted}"
+            )
+        if start + length > size:
+            raise CheckpointError(f"{file}: is {size} bytes long, but `{name}` ends at {start + length}")
+        start += length
+        yield name, item._replace(size=wanted)
+
+
+class NumpyFile:
+    """A `.npz` of Marian."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.items: dict[str, Item] = {}
+        size = os.path.getsize(file)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    name = member.filename.removesuffix(".npy")
+                    if name == member.filename or name in self.items:
+                        raise CheckpointError(f"{file}: has {member.filename!r}, which is no `.npy`, or comes twice")
+                    if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
+                        raise UnsupportedModelError(f"{file}: {name!r} is compressed, which Marian's files are not")
+                    with archive.open(member) as stream:
+                        self.items[name] = _numpy_item(f"{file}: `{name}`", stream, member.file_size)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+            raise CheckpointError(f"{file}: is no `.npz`, or it is damaged ({error})") from None
+
+    def content(self, name: str) -> bytearray:
+        item = self.items[name]
+        try:
+            with zipfile.ZipFile(self.file) as archive, archive.open(f"{name}.npy") as stream:
+                stream.seek(item.start)
+                content = bytearray(stream.read())
+        except (zipfile.BadZipFile, EOFError, OSError) as error:
+            raise CheckpointError(f"{self.file}: `{name}` is damaged ({error})") from None
+        if len(content) != item.size:
+            raise CheckpointError(f"{self.file}: `{name}` is cut off")
+        return content
+
+
+def _numpy_item(place: str, stream: IO[bytes], size: int) -> Item:
+    """Return what the header of a `.npy` of so many bytes says."""
+    begin = stream.read(10)
+    if begin[:6] != b"\x93NUMPY" or len(begin) != 10 or begin[6] != 1:
+        raise CheckpointError(f"{place}: is no `.npy` of version 1")
+    length = int.from_bytes(begin[8:], "little")
+    header = stream.read(length).decode("latin-1").strip()
+    pattern = r"\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': (\([0-9, ]{0,100}\)), ?\}"
+    found = re.fullmatch(pattern, header)
+    if not found:
+        raise CheckpointError(f"{place}: the header {header[:80]!r} is not read")
+    shape = tuple(ast.literal_eval(found[3]))
+    if found[1] not in NUMPY_TYPES or found[2] == "True":
+        order = " in Fortran's order" if found[2] == "True" else ""
+        raise UnsupportedModelError(f"{place}: {found[1]}{order} is not read; only {', '.join(NUMPY_TYPES)}")
+    item = Item(NUMPY_TYPES[found[1]], shape, 10 + length, math.prod(shape) * DTYPES[NUMPY_TYPES[found[1]]])
+    if item.start + item.size != size or min(shape, default=1) < 1:
+        raise CheckpointError(f"{place}: has {size - item.start} bytes, but {item.dtype} {list(shape)} {item.size}")
+    return item
+
+
+def read_numbers(weights: MarianFile, name: str) -> Tensor:
+    """Return a tensor of floats as it is stored."""
+    item = weights.items[name]
+    if item.dtype not in ("F32", "F16"):
+        raise CheckpointError(f"{weights.file}: `{name}` is saved as {item.dtype}, choose among F32, F16")
+    tensor = Tensor(weights.content(name), item.dtype, item.shape)
+    if infinite := count_infinite(tensor):
+        raise CheckpointError(f"{weights.file}: `{name}` has {infinite} of {tensor.size} numbers that are not finite")
+    return tensor
+
+
+def read_matrix(weights: MarianFile, name: str, rows: int = 0) -> Tensor | Codes:
+    """Return a matrix as [outputs, inputs], and an embedding as [tokens, width]; followed by so many rows of zeros."""
+    item, keeps_order = weights.items[name], name.endswith("Wemb")
+    shape = item.shape if keeps_order else item.shape[::-1]
+    if item.dtype == "CODES":
+        content = weights.content(name)
+        (multiplier,) = struct.unpack_from("<f", content, item.numbers)
+        if not 0 < multiplier < math.inf:
+            raise CheckpointError(f"{weights.file}: the codes of `{name}` are for {multiplier}, which is no scale")
+        del content[item.numbers :]
+        content.extend(bytes(rows * shape[1]))
+        shape = (shape[0] + rows, shape[1])
+        largest = array("f", [LARGEST_CODE / multiplier]) * shape[0]
+        return Codes(Tensor(content, "I8", shape), Tensor(largest, "F32", shape[:1]))
+    tensor = read_numbers(weights, name)
+    content = tensor.buffer if keeps_order else transposed(tensor)
+    content.extend(bytes(rows * shape[1] * DTYPES[tensor.dtype]))
+    return Tensor(content, tensor.dtype, (shape[0] + rows, shape[1]))
+
+
+def transposed(tensor: Tensor) -> bytearray:
+    letter, columns = {"F32": "f", "F16": "H"}[tensor.dtype], tensor.shape[1]
+    numbers = array(letter, bytes(tensor.buffer))
+    return bytearray(b"".join(numbers[column::columns].tobytes() for column in range(columns)))

@@ -1,0 +1,165 @@
+"""The tokenizer of Marian's folders: tokens are the pieces of SentencePiece models. Also as tokenizer.json."""
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.sentencepiece import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    SentencePieceEncoder,
+    SentencePieceModel,
+    joined_pieces,
+    read_sentencepiece,
+)
+from capsule_mt.models.weights import CheckpointError
+from capsule_mt.text.tokenizer import Encoded
+
+END, PAD = "</s>", "<pad>"
+
+
+class Pieces:
+    """A vocabulary whose pieces are tokens; the number of each is its place."""
+
+    def __init__(self, file: str) -> None:
+        self.model = read_sentencepiece(file)
+        self.texts = [piece.text for piece in self.model.pieces]
+        kinds = [piece.kind for piece in self.model.pieces]
+        if len(set(self.texts)) != len(self.texts):
+            raise CheckpointError(f"{file}: has a piece twice")
+        if END not in self.texts or kinds[self.texts.index(END)] != CONTROL:
+            raise CheckpointError(f"{file}: lacks the control piece {END!r}")
+        for kind, name in ((USER_DEFINED, "user_defined_symbols"), (UNUSED, "unused pieces")):
+            if kind in kinds:
+                raise UnsupportedModelError(f"{file}: `{name}` {self.texts[kinds.index(kind)]!r} are not known")
+        self.end, self.unknown = self.texts.index(END), kinds.index(UNKNOWN)
+
+
+class PieceTokenizer:
+    """A tokenizer by the pieces of two vocabularies: see `capsule_mt.text.tokenizer.Tokenizer`.
+
+    size: how many tokens there are, with those beside the pieces; the last one pads.
+    """
+
+    language_tokens: Sequence[str] = ()
+
+    def __init__(self, source: Pieces, target: Pieces, size: int) -> None:
+        self._end, self.unknown_id = source.end, source.unknown
+        self.special_ids = frozenset({self._end, size - 1})
+        self.vocabulary_sizes = (size, size)
+        self._texts, self._hidden = target.texts, {self._end}
+        self._hidden |= {place for place, piece in enumerate(target.model.pieces) if piece.kind == CONTROL}
+        self._source = self._target = _encoder(source)
+        if target is not source:
+            self._target = _encoder(target)
+
+    def encode(self, text: str) -> Encoded:
+        (encoder, tokens), unknown = self._source, self.unknown_id
+        pieces, offsets = encoder.encode(text)
+        places = [place if place[0] < place[1] else None for place in offsets]
+        return Encoded([*(tokens.get(piece, unknown) for piece in pieces), self._end], [*places, None])
+
+    def encode_target(self, text: str) -> list[int]:
+        (encoder, tokens), unknown = self._target, self.unknown_id
+        return [*(tokens.get(piece, unknown) for piece in encoder.encode(text)[0]), self._end]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        texts, hidden = self._texts, self._hidden
+        return joined_pieces([texts[number] for number in ids if number < len(texts) and number not in hidden])
+
+
+def _encoder(pieces: Pieces) -> tuple[SentencePieceEncoder, dict[str, int]]:
+    """Return what cuts text into pieces, and the tokens of those that it finds."""
+    found = (NORMAL, BYTE)
+    tokens = {piece.text: place for place, piece in enumerate(pieces.model.pieces) if piece.kind in found}
+    return SentencePieceEncoder(pieces.model), tokens
+
+
+def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
+    """Return a tokenizer.json with the pieces of a vocabulary, filled up to `size` tokens; the last one pads.
+
+    SentencePiece never finds its control pieces in a text; `tokenizers` would, and so they are split there.
+    """
+    fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
+    texts = [*vocabulary.texts, *fill, PAD]
+    special = (vocabulary.end, vocabulary.unknown, size - 1)
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    never = [piece.text for piece in vocabulary.model.pieces if piece.kind != NORMAL]
+    metaspace = {"type": "Metaspace", "replacement": SPACE, "split": True}
+    metaspace["prepend_scheme"] = "always" if vocabulary.model.add_dummy_prefix else "never"
+    end_token = {"SpecialToken": {"id": END, "type_id": 0}}
+    first, second = ({"Sequence": {"id": one, "type_id": 0}} for one in "AB")
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": place, "content": texts[place], **plain} for place in sorted(special)],
+        "normalizer": _normalizer(vocabulary.model),
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [metaspace, _splitter([*never, *fill, PAD])]},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [first, end_token],
+            "pair": [first, end_token, second, end_token],
+            "special_tokens": {END: {"id": END, "ids": [vocabulary.end], "tokens": [END]}},
+        },
+        "decoder": _decoder(vocabulary.model),
+        "model": _model(vocabulary, texts),
+    }
+
+
+def _splitter(texts: Sequence[str]) -> dict[str, Any]:
+    """Split after the first letter of these texts."""
+    rest: dict[str, list[str]] = {}
+    for text in filter(lambda text: len(text) > 1, texts):
+        rest.setdefault(text[0], []).append(re.escape(text[1:]))
+    pattern = "|".join(f"{re.escape(first)}(?=(?:{'|'.join(ends)}))" for first, ends in rest.items())
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "MergedWithPrevious", "invert": False}
+
+
+def _normalizer(model: SentencePieceModel) -> dict[str, Any] | None:
+    steps: list[dict[str, Any]] = []
+    if model.charsmap:
+        charsmap = base64.b64encode(model.charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    if model.remove_extra_whitespaces:
+        steps.append({"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    return {"type": "Sequence", "normalizers": steps} if steps else None
+
+
+def _decoder(model: SentencePieceModel) -> dict[str, Any]:
+    scheme = "always" if model.add_dummy_prefix else "never"
+    if not model.byte_fallback:
+        return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
+    decoders = [
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": int(model.add_dummy_prefix), "stop": 0},
+    ]
+    return {"type": "Sequence", "decoders": decoders}
+
+
+def _model(vocabulary: Pieces, texts: Sequence[str]) -> dict[str, Any]:
+    model, unknown = vocabulary.model, vocabulary.unknown
+    scores = [*(piece.score for piece in model.pieces), *[0.0] * (len(texts) - len(model.pieces))]
+    if model.model_type == "unigram":
+        vocab = [[text, score] for text, score in zip(texts, scores, strict=True)]
+        return {"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": model.byte_fallback}
+    places = {text: place for place, text in enumerate(texts)}
+    normal = (place for place, piece in enumerate(model.pieces) if piece.kind == NORMAL)
+    merges = [
+        [texts[place][:middle], texts[place][middle:]]
+        for place in sorted(normal, key=lambda place: -scores[place])
+        for middle in range(1, len(texts[place]))
+        if texts[place][:middle] in places and texts[place][middle:] in places
+    ]
+    further = {"unk_token": texts[unknown], "fuse_unk": True, "byte_fallback": model.byte_fallback}
+    return {"type": "BPE", "vocab": places, "merges": merges, **further}

@@ -1,0 +1,71 @@
+"""A folder of Marian's as one of transformers: `CapsuleMarianMTModel` in float32, its tokenizer and shortlist."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from capsule_mt.engine.library import widened
+from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
+from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
+from capsule_mt.models.registry import write_program
+from capsule_mt.models.shortlist import FILE_NAME
+from capsule_mt.models.tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
+from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Weights
+
+
+def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Write the model in a folder of Marian's to the folder `out`.
+
+    Raises:
+        UnsupportedModelError: something that no Capsule Marian has, by name.
+        CheckpointError: a damaged file, or no model of Marian.
+    """
+    files = MarianFolder.find(folder)
+    if files is None:
+        raise CheckpointError(f"{os.fspath(folder)}: no such folder, or no model of Marian in it")
+    checkpoint = MarianCheckpoint(files)
+    write_program(checkpoint.config, checkpoint.weights, checkpoint.place)  # which checks all names and shapes
+    shortlist = None if files.shortlist is None else checkpoint.read_shortlist()
+    os.makedirs(out, exist_ok=True)
+    _write_tensors(os.path.join(out, WEIGHTS_FILE), checkpoint.weights)
+    tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), checkpoint.tokenizer_jsons(), strict=False)
+    for name, content in (
+        *tokenizers,
+        (CONFIG_FILE, {**checkpoint.config, "dtype": "float32"}),
+        (GENERATION_FILE, checkpoint.generation),
+        (TOKENIZER_CONFIG_FILE, checkpoint.tokenizer_config),
+    ):
+        _write_json(os.path.join(out, name), content)
+    if shortlist is not None:
+        shortlist.save(os.path.join(out, FILE_NAME))
+
+
+def _write_tensors(file: str, weights: Weights) -> None:
+    """Write a safetensors file, a tensor at a time."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, size in _sizes(weights):
+        header[name] = {"dtype": "F32", "shape": list(weights.shape(name)), "data_offsets": [end, end + size]}
+        end += size
+    described = json.dumps(header).encode()
+    described += b" " * (-len(described) % 8)
+    with open(f"{file}.part", "wb") as stream:
+        stream.write(len(described).to_bytes(8, "little") + described)
+        for name, _ in _sizes(weights):
+            stream.write(widened(weights.read(name)).buffer)
+    os.replace(f"{file}.part", file)
+
+
+def _sizes(weights: Weights) -> Iterator[tuple[str, int]]:
+    for name in weights:
+        size = 4
+        for count in weights.shape(name):
+            size *= count
+        yield name, size
+
+
+def _write_json(file: str, content: dict[str, Any]) -> None:
+    with open(file, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")

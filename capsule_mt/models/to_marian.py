@@ -1,0 +1,216 @@
+"""A checkpoint as a `.npz` of Marian's, bit for bit: the inverse of `from_marian`.
+
+Marian has no token that pads and starts. What is at the end of a vocabulary with embeddings of zeros is left out.
+"""
+
+import json
+import math
+import os
+import zipfile
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import Tensor, UnsupportedModelError
+from capsule_mt.models.from_marian import Place, places_of
+from capsule_mt.models.loading import CONFIG_FILE, weights_in
+from capsule_mt.models.marian_files import OPTIONS, transposed
+from capsule_mt.models.parts import TIED, Parts
+from capsule_mt.models.registry import write_program
+from capsule_mt.models.settings import MOST
+from capsule_mt.models.weights import CheckpointError, read_json
+
+# the values that Marian has a place for; the first is what a missing field means
+HELD: dict[str, tuple[Any, ...]] = {
+    "layer_aggregation": ("none",),
+    "head_aggregation": ("concat",),
+    "guided_routing": ("none",),
+    "decoder_self": ("attention", "ssru"),
+}
+# fields that must be on, which they are not by default
+ON = {
+    "marian_positions": "Marian has positions of its own, not those of transformers: train with "
+    "`marian_positions` true, or set it and accept that some sentences change",
+    "scale_embedding": "Marian multiplies embeddings by the square root of their width",
+}
+ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}
+SAME = (("encoder_attention_heads", "decoder_attention_heads", 16), ("encoder_ffn_dim", "decoder_ffn_dim", 4096))
+# of the decoder's first input; training moves it by no more where `label_smoothing` is 0
+SMALLEST_NUMBER = 1e-9
+# what Marian notes of every transformer; the rest says the sizes of this one
+TRANSFORMER: dict[str, Any] = {
+    "type": "transformer",
+    "bert-train-type-embeddings": True,
+    "bert-type-vocab-size": 2,
+    "dec-cell-base-depth": 2,
+    "dec-cell-high-depth": 1,
+    "dim-rnn": 1024,
+    "enc-cell": "gru",
+    "enc-cell-depth": 1,
+    "enc-type": "bidirectional",
+    "input-types": [],
+    "layer-normalization": False,
+    "lemma-dim-emb": 0,
+    "output-omit-bias": False,
+    "right-left": False,
+    "skip": False,
+    "transformer-aan-activation": "swish",
+    "transformer-aan-depth": 2,
+    "transformer-aan-nogate": False,
+    "transformer-dim-aan": 2048,
+    "transformer-ffn-depth": 2,
+    "transformer-guided-alignment-layer": "last",
+    "transformer-no-projection": False,
+    "transformer-pool": False,
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "transformer-postprocess-top": "",
+    "transformer-preprocess": "",
+    "transformer-tied-layers": [],
+    "transformer-train-position-embeddings": False,
+    "ulr": False,
+    "ulr-dim-emb": 0,
+    "ulr-trainable-transformation": False,
+}
+
+
+def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Write the model in a folder as the `.npz` `out`; its vocabulary is a file of its own.
+
+    Raises:
+        UnsupportedModelError: something that Marian has no place for, by name.
+        CheckpointError: a damaged checkpoint.
+    """
+    folder, out = os.fspath(folder), os.fspath(out)
+    file = os.path.join(folder, CONFIG_FILE)
+    if not os.path.isfile(file):
+        raise CheckpointError(f"{folder}: no such folder, or no {CONFIG_FILE} in it")
+    config = _checked(read_json(file), file)
+    program, parts = write_program(config, weights_in(folder), file)  # which checks all names and shapes
+    stored = _Stored(parts, config, program.vocabulary)
+    sizes = [_num_tokens(stored.read(name), config, file) for name in stored.tables]
+    items = {}
+    for name, place in places_of(config, MOST, file).items():
+        tensor = _in_marians_order(stored.read(name), place, sizes)
+        items[place.name] = _numpy("<f4", tensor.shape, tensor.buffer)
+    text = _yaml(_options(config, sizes)).encode() + b"\0"
+    items[OPTIONS] = _numpy("|i1", (len(text),), text)
+    with zipfile.ZipFile(f"{out}.part", "w") as archive:
+        for name in sorted(items):
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), items[name])
+    os.replace(f"{out}.part", out)
+
+
+def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Return a configuration whose fields are all there; refuse what Marian cannot hold."""
+    found = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
+
+    def refuse(name: str, only: str) -> UnsupportedModelError:
+        return UnsupportedModelError(f"{file}: `{name}` {found.get(name)!r} has no place in Marian: {only}")
+
+    if found.get("model_type") not in ("marian", "capsule_marian"):
+        raise refuse("model_type", "only 'marian' and 'capsule_marian'")
+    for name, values in HELD.items():
+        if found.setdefault(name, values[0]) not in values:
+            raise refuse(name, f"only {' or '.join(map(repr, values))}")
+    for name, reason in ON.items():
+        if found.setdefault(name, False) is not True:
+            raise refuse(name, reason)
+    if found.setdefault("activation_function", "gelu") not in ACTIVATIONS:
+        raise refuse("activation_function", f"only {', '.join(ACTIVATIONS)}")
+    found.setdefault("decoder_start_token_id", 58100)
+    for one, other, default in SAME:
+        if found.setdefault(one, default) != found.setdefault(other, default):
+            raise refuse(other, f"only {found[one]!r}, which `{one}` is")
+    for name in ("encoder_layers", "decoder_layers"):
+        if found.setdefault(name, 12) == 0:
+            raise refuse(name, "only 1 and more")
+    if not found["tie_word_embeddings"]:  # each side then has embeddings of its own, whatever is shared
+        found["share_encoder_decoder_embeddings"] = False
+    return found
+
+
+class _Stored:
+    """The weights of a checkpoint in float32, by the names of modules; of tied ones, one is stored."""
+
+    def __init__(self, parts: Parts, config: Mapping[str, Any], vocabulary: int) -> None:
+        self.parts, self.vocabulary = parts, vocabulary
+        shared, encoder, decoder, head = TIED
+        is_shared = config["share_encoder_decoder_embeddings"]
+        self.tied = (
+            {shared: TIED} if is_shared else {decoder: (decoder, head)} if config["tie_word_embeddings"] else {}
+        )
+        self.tables = [f"{one}.weight" for one in ((shared, shared) if is_shared else (encoder, decoder))]
+
+    def read(self, name: str) -> Tensor:
+        if name == "final_logits_bias" and name not in self.parts.weights:
+            return Tensor(bytes(4 * self.vocabulary), "F32", (1, self.vocabulary))
+        module = name.removesuffix(".weight")
+        return widened(self.parts.tensor(self.parts.tied(*self.tied[module]) if module in self.tied else name))
+
+
+def _num_tokens(table: Tensor, config: Mapping[str, Any], file: str) -> int:
+    """Return how many tokens of a vocabulary are Marian's: those before the zeros at its end."""
+    numbers, (count, width) = array("f", bytes(table.buffer)), table.shape
+    largest = 0.0
+    while count and (largest := max(map(abs, numbers[(count - 1) * width : count * width]))) <= SMALLEST_NUMBER:
+        count -= 1
+    start = config["decoder_start_token_id"]
+    if start is None or start < count:
+        raise UnsupportedModelError(
+            f"{file}: `decoder_start_token_id` {start!r} has no place in Marian: only a token at the end of the "
+            f"vocabulary with an embedding of zeros; token {count - 1} has numbers up to {largest:.3g}"
+        )
+    return count
+
+
+def _in_marians_order(tensor: Tensor, place: Place, sizes: Sequence[int]) -> Tensor:
+    """Return a weight in the shape and the order of Marian's `place`."""
+    shape = tensor.shape
+    if place.kind == "bias":
+        shape = (1, sizes[1])
+    elif place.kind == "table":
+        shape = (sizes[place.name != "encoder_Wemb"], shape[1])
+    elif place.kind == "row":
+        shape = (1, *shape)
+    tensor = Tensor(bytes(tensor.buffer)[: 4 * math.prod(shape)], "F32", shape)
+    if place.kind == "matrix" or place.name == "decoder_ff_logit_out_W":
+        return Tensor(transposed(tensor), "F32", shape[::-1])
+    return tensor
+
+
+def _options(config: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
+    is_shared = config["share_encoder_decoder_embeddings"]
+    is_recurrent = config["decoder_self"] == "ssru"
+    return TRANSFORMER | {
+        "dim-emb": config["d_model"],
+        "dim-vocabs": list(sizes),
+        "enc-depth": config["encoder_layers"],
+        "dec-depth": config["decoder_layers"],
+        "dec-cell": "ssru" if is_recurrent else "gru",
+        "transformer-decoder-autoreg": "rnn" if is_recurrent else "self-attention",
+        "transformer-dim-ffn": config["encoder_ffn_dim"],
+        "transformer-ffn-activation": ACTIVATIONS[config["activation_function"]],
+        "transformer-heads": config["encoder_attention_heads"],
+        "tied-embeddings": config["tie_word_embeddings"] and not is_shared,
+        "tied-embeddings-all": is_shared,
+        "tied-embeddings-src": False,
+    }
+
+
+def _yaml(options: Mapping[str, Any]) -> str:
+    lines = []
+    for name, value in sorted(options.items()):
+        if isinstance(value, list) and value:
+            lines += [f"{name}:", *(f"  - {one}" for one in value)]
+        else:  # JSON is YAML; a word needs no quotes
+            lines.append(f"{name}: {value if isinstance(value, str) and value else json.dumps(value)}")
+    return "\n".join(lines)
+
+
+def _numpy(dtype: str, shape: tuple[int, ...], content: bytes | bytearray) -> bytes:
+    """Return what is in a `.npy` file."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + content

@@ -1,0 +1,156 @@
+"""`.npz` of Marian's: every weight by Marian's name, back bit for bit; what Marian has no place for is refused."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.from_marian import PADDING_BIAS, MarianWeights
+from capsule_mt.models.marian_files import OPTIONS, open_marian, options_of
+from capsule_mt.models.to_marian import write_marian
+from capsule_mt.models.weights import CheckpointError
+from hf_capsule_mt import CapsuleMarianMTModel
+from tests.decoding.models import PAD, VOCABULARY, batch, build
+from tests.light.models.files import edit_json
+
+WIDTH, TARGETS = 40, 150
+MIXES = {
+    "ssru": {"decoder_self": "ssru"},
+    "attention": {"activation_function": "silu"},
+    "an output of its own": {"decoder_self": "ssru", "tie_word_embeddings": False},
+    "two vocabularies": {"decoder_self": "ssru", "share_encoder_decoder_embeddings": False},
+    "two vocabularies, an output of its own": {
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+    },
+}
+
+
+@torch.no_grad()
+def student(mix):
+    """A model that starts with zeros, as Marian does; a smaller second vocabulary is filled with zeros."""
+    config = build("ssru").config
+    model = CapsuleMarianMTModel(type(config).from_dict(config.to_dict() | {"decoder_self": "attention"} | MIXES[mix]))
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.normal_(std=0.3)
+    targets = PAD if model.config.share_encoder_decoder_embeddings else TARGETS
+    model.model.encoder.embed_tokens.weight[PAD:] = 0
+    model.model.decoder.embed_tokens.weight[targets:] = 0
+    model.lm_head.weight[targets:] = 0
+    model.final_logits_bias.normal_()[:, targets:] = PADDING_BIAS
+    return model.eval()
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_there_and_back(mix, tmp_path):
+    model = student(mix)
+    model.save_pretrained(tmp_path)
+    write_marian(tmp_path, tmp_path / "model.npz")
+    stored, config, state = open_marian(tmp_path / "model.npz"), model.config.to_dict(), model.state_dict()
+    config["share_encoder_decoder_embeddings"] = options_of(stored)["tied-embeddings-all"]
+    back = MarianWeights(stored, config)
+    for name in back:
+        assert tuple(state[name].shape) == back.shape(name), name
+        assert state[name].numpy().tobytes() == bytes(widened(back.read(name)).buffer), name
+    other_names = {"model.shared.weight", "lm_head.weight"}
+    assert all("embed" in name or name in other_names for name in set(state) - set(back))
+
+
+def test_names_and_shapes_are_marians(tmp_path):
+    model = student("ssru")
+    model.save_pretrained(tmp_path)
+    write_marian(tmp_path, tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as found:
+        tensors = dict(found)
+    assert bytes(tensors.pop(OPTIONS))[-1] == 0
+    layer = model.model.decoder.layers[1]
+    expected = {
+        "Wemb": model.model.shared.weight[:PAD],
+        "decoder_ff_logit_out_b": model.final_logits_bias[:, :PAD],
+        "encoder_l1_self_Wo": model.model.encoder.layers[0].self_attn.out_proj.weight.T,
+        "encoder_l2_ffn_b1": model.model.encoder.layers[1].fc1.bias[None],
+        "decoder_l2_rnn_W": layer.self_attn.input_map.weight.T,
+        "decoder_l2_rnn_Wf": layer.self_attn.forget_gate.weight.T,
+        "decoder_l2_rnn_bf": layer.self_attn.forget_gate.bias[None],
+        "decoder_l2_rnn_ffn_ln_scale": layer.self_attn_layer_norm.weight[None],
+        "decoder_l2_context_Wk": layer.encoder_attn.k_proj.weight.T,
+        "decoder_l2_context_Wo_ln_bias": layer.encoder_attn_layer_norm.bias[None],
+        "decoder_l2_ffn_W2": layer.fc2.weight.T,
+        "decoder_l2_ffn_ffn_ln_scale": layer.final_layer_norm.weight[None],
+    }
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(tensors[name], tensor.detach().numpy(), name)
+    assert len(tensors) == 2 + 2 * (10 + 6) + 2 * (5 + 10 + 6)
+    options = options_of(open_marian(tmp_path / "model.npz"))
+    wanted = {
+        "dim-vocabs": [PAD, PAD],
+        "dim-emb": WIDTH,
+        "enc-depth": 2,
+        "dec-cell": "ssru",
+        "transformer-decoder-autoreg": "rnn",
+        "transformer-heads": 4,
+        "transformer-dim-ffn": 50,
+        "tied-embeddings-all": True,
+    }
+    assert {name: options[name] for name in wanted} == wanted
+
+
+def test_training_keeps_the_start_at_zero(tmp_path):
+    """The padding's logit is so low that its embedding, which is tied to it, gets no gradient to speak of."""
+    model, source = student("ssru").train(), batch()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(5):
+        model(**source, labels=source["input_ids"].masked_fill(source["input_ids"] == PAD, -100)).loss.backward()
+        optimizer.step()
+    model.save_pretrained(tmp_path)
+    write_marian(tmp_path, tmp_path / "model.npz")
+    assert options_of(open_marian(tmp_path / "model.npz"))["dim-vocabs"] == [PAD, PAD]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"layer_aggregation": "linear"}, r"`layer_aggregation` 'linear' has no place in Marian: only 'none'"),
+        ({"head_aggregation": "em_routing"}, r"`head_aggregation` 'em_routing' .* only 'concat'"),
+        ({"guided_routing": "guided"}, r"`guided_routing` 'guided' .* only 'none'"),
+        ({"decoder_self": "aan"}, r"`decoder_self` 'aan' .* only 'attention' or 'ssru'"),
+        ({"marian_positions": False}, r"`marian_positions` False .* positions of its own"),
+        ({"model_type": "marian", "marian_positions": None}, r"`marian_positions` None .* positions of its own"),
+        ({"scale_embedding": False}, r"`scale_embedding` False .* square root"),
+        ({"activation_function": "gelu"}, r"`activation_function` 'gelu' .* only relu, swish, silu"),
+        ({"decoder_attention_heads": 2}, r"`decoder_attention_heads` 2 .* only 4, which `encoder_attention_heads` is"),
+        ({"decoder_ffn_dim": 20}, r"`decoder_ffn_dim` 20 .* only 50, which `encoder_ffn_dim` is"),
+        ({"decoder_layers": 0}, r"`decoder_layers` 0 .* only 1 and more"),
+        ({"model_type": "capsnmt"}, r"`model_type` 'capsnmt' .* only 'marian' and 'capsule_marian'"),
+        ({"decoder_start_token_id": 5}, r"`decoder_start_token_id` 5 .* embedding of zeros; token 209 has numbers up"),
+    ],
+)
+def test_what_marian_has_no_place_for(fields, message, tmp_path):
+    student("ssru").save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", **fields)
+    with pytest.raises(UnsupportedModelError, match=message):
+        write_marian(tmp_path, tmp_path / "model.npz")
+    assert not list(tmp_path.glob("*.npz*"))
+
+
+def test_a_start_that_was_trained_is_refused(tmp_path):
+    model = student("ssru")
+    model.model.shared.weight.data[PAD, 3] = math.pi
+    model.save_pretrained(tmp_path)
+    with pytest.raises(
+        UnsupportedModelError, match=rf"`decoder_start_token_id` {PAD} .* token {PAD} has .* up to 3\.14"
+    ):
+        write_marian(tmp_path, tmp_path / "model.npz")
+
+
+def test_damaged_folders(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere: no such folder, or no config\.json in it"):
+        write_marian(tmp_path / "nowhere", tmp_path / "model.npz")
+    student("ssru").save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", d_model=44)
+    with pytest.raises(CheckpointError, match=rf"`model\.shared\.weight` is \[{VOCABULARY}, {WIDTH}\]"):
+        write_marian(tmp_path, tmp_path / "model.npz")

@@ -1,0 +1,200 @@
+"""Names where a folder can be: `Translator`, the commands, and two models one after the other."""
+
+import json
+import shutil
+
+import pytest
+
+from capsule_mt import CoverageOptions, PrefixedText, Translator
+from capsule_mt.catalog.entries import CatalogError, cache_folder
+from capsule_mt.catalog.store import FACTS_FILE
+from capsule_mt.commands import models, serve, translate
+from capsule_mt.pivot import PivotTranslator
+from tests.fixtures.word_for_word import SOURCE, TARGET, sentences
+
+TEXTS = sentences(40, seed=8)
+# what the second model makes of the words that the first one writes
+LAST = [f"{word.lower()}x" for word in TARGET]
+
+
+@pytest.fixture
+def keep(registry, word_for_word):
+    """Keep the model of word_for_word under a name, as if it had been downloaded, with other words."""
+
+    def under(name, source=SOURCE, target=TARGET):
+        folder = cache_folder() / "mozilla" / name
+        shutil.copytree(word_for_word, folder)
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        new = dict(zip([*SOURCE, *TARGET], [*source, *target], strict=True))
+        content = json.loads(text)
+        content["model"]["vocab"] = {new.get(word, word): n for word, n in content["model"]["vocab"].items()}
+        (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+        facts = {"name": name, "licence": "MPL-2.0", "author": "Mozilla", "page": "https://example.org"}
+        (folder / FACTS_FILE).write_text(json.dumps(facts))
+        return folder
+
+    return under
+
+
+@pytest.fixture
+def both(keep):
+    """Both legs of de-pt, and what they are when loaded alone."""
+    return [Translator.from_pretrained(keep("de-en")), Translator.from_pretrained(keep("en-pt", TARGET, LAST))]
+
+
+def test_a_name_is_as_good_as_a_folder(keep):
+    folder = keep("en-pt")
+    assert [one.text for one in Translator.from_pretrained("en-pt")(TEXTS)] == [
+        one.text for one in Translator.from_pretrained(folder)(TEXTS)
+    ]
+    with pytest.raises(CatalogError, match="en-xx: no such folder, and no model of Mozilla's registry"):
+        Translator.from_pretrained("en-xx")
+
+
+# ---- through English
+def test_one_model_after_the_other(both):
+    first, second = both
+    translator = Translator.from_pretrained("de-pt")
+    assert isinstance(translator, PivotTranslator)
+    for text, found in zip(TEXTS, translator(TEXTS, batch_size=8), strict=True):
+        middle = first(text)
+        end = second(middle.text)
+        assert found.text == end.text
+        tokens = [len(one.token_ids) for one in (middle, end)]
+        mean = (middle.score * tokens[0] + end.score * tokens[1]) / sum(tokens)
+        assert found.score == pytest.approx(mean, abs=1e-4)
+        assert [(one.start, one.end) for one in found.segments] == [(one.start, one.end) for one in middle.segments]
+    assert translator("") == second("")
+    several = translator(TEXTS[0], num_beams=3, num_return_sequences=2)
+    assert [one.text for one in several] == [
+        one.text for one in second(first(TEXTS[0], num_beams=3).text, num_beams=3, num_return_sequences=2)
+    ]
+    assert translator(PrefixedText(TEXTS[0], LAST[5])).text.startswith(LAST[5])
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_what_either_leaves_out_is_left_out(both, scored):
+    first, second = both
+    translator, options = Translator.from_pretrained("de-pt"), CoverageOptions(method="guided")
+    texts = sentences(150, seed=9)
+    found = translator(texts, coverage=options, split_sentences=False)
+    middles = [first(text, coverage=options, split_sentences=False) for text in texts]
+    ends = [second(middle.text, coverage=options, split_sentences=False) for middle in middles]
+    if scored:
+        given = [" ".join(one.text.split()[1:]) for one in ends]
+        found = translator.score(texts, given, coverage=options)
+        ends = second.score([one.text for one in middles], given, coverage=options)
+    english, in_second = dict(zip(TARGET, SOURCE, strict=True)), 0
+    for one, middle, end in zip(found, middles, ends, strict=True):
+        lost = {english[word.text] for word in end.coverage.untranslated}
+        in_second += len(lost)
+        by_first = {word.text for word in middle.coverage.untranslated}
+        assert {word.text for word in one.coverage.untranslated} == by_first | lost
+        assert [word.text for word in one.coverage.words] == [word.text for word in middle.coverage.words]
+        assert one.coverage.score == pytest.approx(middle.coverage.score * end.coverage.score)
+        assert [one.score for one in one.coverage.sentences] == pytest.approx([one.coverage.score])
+    assert in_second > 5
+
+
+def test_sentences_through_english(both):
+    translator = Translator.from_pretrained("de-pt")
+    text = f"  {TEXTS[0]}\n{TEXTS[1]}\n\n{TEXTS[2]}"
+    found = translator(text, coverage=CoverageOptions())
+    alone = [translator(one, coverage=CoverageOptions()) for one in TEXTS[:3]]
+    assert found.text.split() == [word for one in alone for word in one.text.split()]
+    assert [(word.text, word.marked) for word in found.coverage.words] == [
+        (word.text, word.marked) for one in alone for word in one.coverage.words
+    ]
+    assert [text[word.start : word.end] for word in found.coverage.words] == TEXTS[0].split() + TEXTS[
+        1
+    ].split() + TEXTS[2].split()
+
+
+# ---- commands
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def run(command, *arguments):
+        monkeypatch.setattr("sys.argv", ["capsule-mt", *map(str, arguments)])
+        code = command.main()
+        return code, capsys.readouterr()
+
+    return run
+
+
+def test_translating_by_name(both, run, tmp_path):
+    (tmp_path / "in").write_text("".join(f"{text}\n" for text in TEXTS))
+    arguments = ("--input", tmp_path / "in", "--output", tmp_path / "out", "--coverage", tmp_path / "out.tsv")
+    for name in ("de-en", "de-pt"):
+        code, _ = run(translate, name, *arguments, "--restart")
+        assert code == 0
+        wanted = [one.text for one in Translator.from_pretrained(name)(TEXTS)]
+        assert (tmp_path / "out").read_text().splitlines() == wanted
+    with pytest.raises(CatalogError, match="near it: "):
+        run(translate, "en-pr", *arguments)
+    for further in (["en-pt"], ["--backend", "transformers"]):
+        with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
+            run(translate, "de-en", *further, *arguments)
+
+
+def test_serving_by_name(both, monkeypatch):
+    pytest.importorskip("fastapi")
+    served = {}
+    monkeypatch.setattr("capsule_mt.serve.running.run_server", lambda found, *rest, **options: served.update(found))
+    monkeypatch.setattr("sys.argv", ["capsule-mt serve", "de-en", "de-pt", "nl-pt=en-pt", "--port", "0"])
+    monkeypatch.setattr("os._exit", lambda code: None)
+    serve.main()
+    assert {str(pair): type(one).__name__ for pair, one in served.items()} == {
+        "de-en": "Translator",
+        "de-pt": "PivotTranslator",
+        "nl-pt": "Translator",
+    }
+
+
+def test_the_command_models(run, registry, hub, word_for_word, monkeypatch):
+    hub.add_folder("Helsinki-NLP/opus-mt-en-pt", word_for_word)
+    hub.repositories["Helsinki-NLP/opus-mt-en-pt"].snapshots.popitem()
+    hub.repositories["Helsinki-NLP/opus-mt-en-pt"].files["README.md"] = b"---\nlicense: apache-2.0\n---\n"
+    hub.repositories["Helsinki-NLP/opus-mt-en-pt"].commit()
+    assert "no models in" in run(models)[1].out
+    listed = run(models, "search")[1].out.splitlines()
+    assert [line.split()[0] for line in listed] == ["name", "en-pt", "en-pt:tiny", "pt-en"]
+    assert listed[1].split() == [
+        "en-pt",
+        "English",
+        "to",
+        "Portuguese",
+        "0.2",
+        "MPL-2.0",
+        "Mozilla",
+        "(Firefox",
+        "Translations)",
+    ]
+    found = run(models, "search", "portuguese", "en-pt")[1].out.splitlines()
+    assert [line.split()[0] for line in found[1:]] == ["en-pt", "en-pt:tiny"]
+    found = run(models, "search", "en-pt")[1].out.splitlines()
+    assert found[-1].split()[:6] == ["Helsinki-NLP/opus-mt-en-pt", "English", "to", "Portuguese", "-", "apache-2.0"]
+    found = run(models, "search", "english", "portuguese")[1].out.splitlines()
+    assert [line.split()[0] for line in found[1:]] == ["en-pt", "en-pt:tiny", "pt-en", "Helsinki-NLP/opus-mt-en-pt"]
+    code, printed = run(models, "search", "klingon")
+    assert (code, printed.err) == (1, "no model fits 'klingon'\n")
+    assert "not downloaded\nLicence: MPL-2.0" in run(models, "show", "en-pt")[1].out
+    assert run(models, "download", "en-pt", "pt-en")[1].out.splitlines() == [
+        str(cache_folder() / "mozilla" / name) for name in ("en-pt", "pt-en")
+    ]
+    assert [line.split()[0] for line in run(models, "list")[1].out.splitlines()] == ["name", "en-pt", "pt-en", "in"]
+    shown = run(models, "show", "en-pt")[1].out
+    assert "Licence: MPL-2.0\nAuthor: Mozilla (Firefox Translations), https://" in shown
+    assert "model.enpt.bin, 200,000 bytes" in shown
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    code, printed = run(models, "search", "en-pt")
+    assert (code, len(printed.out.splitlines())) == (0, 3)
+    assert "127.0.0.1:9 cannot be reached" in printed.err
+    run(models, "remove", "en-pt", "pt-en")
+    assert "no models in" in run(models, "list")[1].out
+
+
+def test_how_languages_are_called():
+    from capsule_mt.serve.languages import language_pairs
+
+    names = ["en-pt", "EN-DE:tiny", "Helsinki-NLP/opus-mt-tc-big-de-en"]
+    assert list(map(str, language_pairs(names))) == ["en-pt", "en-de", "de-en"]

@@ -1,0 +1,360 @@
+"""Models by name, from a registry and a hub on this machine: downloads that break off or are damaged, a full disk."""
+
+import errno
+import gzip
+import io
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from capsule_mt.catalog import download as downloading
+from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
+from capsule_mt.catalog.mozilla import entries_of, read_registry
+from capsule_mt.catalog.store import (
+    FACTS_FILE,
+    download_model,
+    find_entry,
+    kept_models,
+    legs_of,
+    remove_model,
+    resolve,
+)
+from tests.light.catalog.conftest import CONTENT
+
+
+def version(path, vocabulary="v.spm"):
+    return {"architecture": "tiny", "files": {"model": {"path": path}, "vocab": {"path": vocabulary}}}
+
+
+def kept(folder):
+    return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+
+
+# ---- Mozilla's registry
+def test_a_model_of_the_registry(registry):
+    folder = Path(resolve("en-pt"))
+    assert folder == cache_folder() / "mozilla" / "en-pt"
+    found = kept(folder)
+    assert found["model.enpt.bin"] == CONTENT["model"]
+    assert found["vocab.enpt.spm"] == CONTENT["vocab"]
+    assert found["lexicalShortlist.enpt.bin"] == CONTENT["lexicalShortlist"]
+    assert b"vocabs: [vocab.enpt.spm, vocab.enpt.spm]" in found["config.intgemm8bitalpha.yml"]
+    assert b"MPL-2.0 (https://www.mozilla.org/MPL/2.0/)" in found["NOTICE.txt"]
+    assert json.loads(found[FACTS_FILE])["licence"] == "MPL-2.0"
+    assert sorted(found) == sorted({*found} - {name for name in found if ".part" in name or name == "version"})
+    asked = len(registry.hub.log)
+    assert resolve("EN-pt") == str(folder)
+    assert len(registry.hub.log) == asked
+    assert [one.name for one in kept_models()] == ["en-pt"]
+
+
+def test_the_best_of_several_versions(registry):
+    registry.add("ja-en", "tiny")
+    registry.add("ja-en", "base", "Nightly")
+    split = {"model": b"m", "srcVocab": b"s", "trgVocab": b"t", "lexicalShortlist": b"l"}
+    registry.add("ja-en", "base-memory", content=split)
+    registry.models["ja-en"].append({"architecture": "base", "files": {"model": {"path": "no vocabulary"}}})
+    registry.publish()
+    names = [entry.name for entry in read_registry()]
+    assert names == ["en-pt", "en-pt:tiny", "pt-en", "ja-en", "ja-en:tiny", "ja-en:base"]
+    config = Path(resolve("ja-en"), "config.intgemm8bitalpha.yml").read_text()
+    assert "vocabs: [srcVocab.jaen.spm, trgVocab.jaen.spm]" in config
+    assert Path(resolve("en-pt:tiny")).name == "en-pt.tiny"
+
+
+@pytest.mark.parametrize("length", [0, 1, 3000])
+def test_broken_downloads_go_on(registry, length):
+    size = len(registry.hub.files["/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"])
+    registry.hub.cut_next += [("model.enpt.bin.gz", min(length, size - 1))] * 2
+    registry.hub.fail_next.append(("GET", "vocab.enpt.spm.gz"))
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    statuses = [status for _, path, status in registry.hub.log if "model.enpt.bin" in path]
+    assert statuses == ([200, 206, 206] if length else [200, 200, 200])
+
+
+def test_a_killed_download_goes_on(registry, monkeypatch):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(downloading, "_check_and_place", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resolve("en-pt")
+    assert kept_models() == []
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    assert registry.asked("model.enpt.bin") == 1
+    # another version meanwhile: nothing of the old one is kept
+    remove_model("en-pt")
+    with monkeypatch.context() as patched:
+        patched.setattr(downloading, "_check_and_place", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resolve("en-pt")
+    registry.models["en-pt"].clear()
+    registry.add("en-pt", content=CONTENT | {"model": b"new" * 100})
+    registry.publish()
+    (cache_folder() / "mozilla" / "models.json").unlink()
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == b"new" * 100
+
+
+def test_a_file_that_changes_while_it_is_downloaded(registry):
+    path = "/bucket/models/en-pt/base-memory/exported/vocab.enpt.spm.gz"
+    registry.hub.cut_next.append(("vocab.enpt.spm", 5))
+    original = registry.hub.send
+
+    def changed(request, data, headers):
+        if "vocab.enpt" in request.path and "range" in request.headers:
+            registry.hub.files[path] = data = gzip.compress(b"another vocabulary")
+            headers["ETag"] = '"another"'
+        original(request, data, headers)
+
+    registry.hub.send = changed
+    assert kept(resolve("en-pt"))["vocab.enpt.spm"] == b"another vocabulary"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda r: r.add("en-fr", uncompressedHash="0" * 64), "its SHA-256 is .*, but the catalog says 000"),
+        (lambda r: r.add("en-fr", uncompressedSize=4), "has more than 4 bytes"),
+        (lambda r: r.add("en-fr", uncompressedSize=10**6), "has 200000 bytes, but the catalog says 1000000"),
+        (lambda r: _replace(r, b"\x1f\x8bnonsense"), "the gzip file is damaged"),
+        (lambda r: _replace(r, gzip.compress(CONTENT["vocab"])[:-6]), "the gzip file is cut off"),
+    ],
+    ids=["checksum", "too long", "too short", "no gzip", "cut off"],
+)
+def test_damaged_files_are_never_taken(registry, damage, message):
+    damage(registry)
+    registry.publish()
+    with pytest.raises(DownloadError, match=rf"/(model|vocab)\.enfr\..*: {message}.*; it was downloaded twice"):
+        resolve("en-fr")
+    assert kept_models() == []
+    assert not (cache_folder() / "mozilla" / "en-fr").exists()
+
+
+def _replace(registry, content):
+    registry.add("en-fr")
+    registry.hub.files["/bucket/models/en-fr/base-memory/exported/vocab.enfr.spm.gz"] = content
+
+
+def test_a_damaged_file_is_asked_for_once_more(registry):
+    path = "/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"
+    good = registry.hub.files[path]
+    registry.hub.files[path] = gzip.compress(b"x" * 200000)
+    original = registry.hub.send
+
+    def repaired(request, data, headers):
+        original(request, data, headers)
+        registry.hub.files[path] = good
+
+    registry.hub.send = repaired
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+
+
+def test_files_that_a_server_has_unpacked(registry):
+    """As a server does that gives `.gz` to those alone who accept it."""
+    registry.hub.files["/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"] = CONTENT["model"]
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+
+
+def test_the_digest_of_the_storage(registry):
+    original = registry.hub.send
+    headers_of_google = {"x-goog-hash": "crc32c=AAAAAA==,md5=1B2M2Y8AsgTpgAmY7PhCfg=="}
+    registry.hub.send = lambda request, data, headers: original(request, data, headers | headers_of_google)
+    with pytest.raises(DownloadError, match=r"its MD5 is .*, but the server says d41d8cd98f00b204e9800998ecf8427e"):
+        resolve("en-pt")
+
+
+def test_a_full_disk(registry, monkeypatch):
+    usage = shutil.disk_usage("/")._replace(free=100_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda folder: usage)
+        with pytest.raises(OSError, match=r"the model takes 0.2 MB, but 0.1 MB are free.*en-pt\.partial"):
+            resolve("en-pt")
+    assert registry.asked(".gz") == 0
+
+    class Full(io.FileIO):
+        def write(self, block):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(downloading, "open", Full, raising=False)
+        with pytest.raises(OSError, match=r"the disk is full; the same command goes on from here.*\.part"):
+            resolve("en-pt")
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+
+
+def _resolve_in_a_process(start, results):
+    start.wait()
+    results.put(resolve("en-pt"))
+
+
+def test_two_that_want_one_model_download_it_once(registry):
+    context = multiprocessing.get_context("fork")
+    start, results = context.Barrier(3), context.Queue()
+    processes = [context.Process(target=_resolve_in_a_process, args=(start, results)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert {results.get(timeout=30) for _ in processes} == {str(cache_folder() / "mozilla" / "en-pt")}
+    for process in processes:
+        process.join()
+    assert registry.asked("model.enpt.bin") == 1
+
+
+# ---- without a network
+def test_without_a_network(registry, monkeypatch):
+    resolve("en-pt")
+    monkeypatch.setenv("CAPSULE_MT_OFFLINE", "1")
+    asked = len(registry.hub.log)
+    assert Path(resolve("en-pt")).is_dir()
+    assert [entry.name for entry in read_registry()] == ["en-pt", "en-pt:tiny", "pt-en"]
+    with pytest.raises(
+        CatalogError, match="pt-en: no such folder, and no model that is downloaded; CAPSULE_MT_OFFLINE or HF"
+    ):
+        resolve("pt-en")
+    assert len(registry.hub.log) == asked
+    monkeypatch.delenv("CAPSULE_MT_OFFLINE")
+    registry.hub.stop()
+    assert Path(resolve("en-pt")).is_dir()
+    with pytest.raises(
+        DownloadError, match=r"127\.0\.0\.1:\d+ cannot be reached .*; models that are downloaded need no"
+    ):
+        resolve("pt-en")
+    (cache_folder() / "mozilla" / "models.json").unlink()
+    with pytest.raises(DownloadError, match="cannot be reached"):
+        find_entry("en-de")
+    monkeypatch.setattr(registry.hub, "stop", lambda: None)
+
+
+def test_the_copy_of_the_registry(registry):
+    for _ in range(3):
+        read_registry()
+    assert registry.asked("models.json") == 1
+    os.utime(cache_folder() / "mozilla" / "models.json", (10**9, 10**9))
+    registry.hub.files.clear()
+    assert len(read_registry()) == 3  # of yesterday, as there is none today
+    assert registry.asked("models.json") == 2
+    (cache_folder() / "mozilla" / "models.json").write_text("[")
+    with pytest.raises(DownloadError, match=r"models\.json: the server answers 404"):
+        read_registry()
+
+
+def test_a_mirror_on_a_disk(registry, monkeypatch, tmp_path):
+    for path, content in registry.hub.files.items():
+        file = tmp_path / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    monkeypatch.setenv("CAPSULE_MT_REGISTRY", (tmp_path / "bucket" / "db" / "models.json").as_uri())
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    assert registry.hub.log == []
+
+
+# ---- names
+def test_names(registry, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "en-pt").mkdir()
+    assert resolve("en-pt") == "en-pt"
+    with pytest.raises(
+        CatalogError, match=r"^\.\./x: no such folder, and no name of a model: those are pairs such as en-pt"
+    ):
+        resolve("../x")
+    with pytest.raises(
+        CatalogError, match="en-pr: no such folder, and no model of Mozilla's registry; near it: en-pt"
+    ):
+        resolve("en-pr")
+
+
+def test_pairs_that_only_english_connects(registry):
+    registry.add("de-en")
+    registry.publish()
+    assert legs_of("de-pt") == ("de-en", "en-pt")
+    assert legs_of("en-pt") == ("en-pt",)
+    with pytest.raises(CatalogError, match="pt-ja: no such folder, and no model of Mozilla's registry"):
+        legs_of("pt-ja")
+    for leg in legs_of("de-pt"):
+        resolve(leg)
+    (cache_folder() / "mozilla" / "models.json").unlink()
+    registry.hub.files.clear()
+    assert legs_of("de-pt") == ("de-en", "en-pt")
+
+
+def test_removing(registry):
+    folder = download_model("en-pt")
+    assert remove_model("en-pt") == folder
+    assert not folder.exists()
+    with pytest.raises(CatalogError, match="en-pt is not downloaded; these are: none"):
+        remove_model("en-pt")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"models": []}, "is no registry of models: it needs `baseUrl` and `models`"),
+        ({"baseUrl": "ftp://example.org"}, r"`baseUrl` must begin with https://, got 'ftp://example\.org'"),
+        ({"models": {"en-pt": [version("a/..")]}}, r"'a/\.\.' is no name for a file"),
+        ({"models": {"en-pt": [version("a/b", "c/b.gz")]}}, "two files of en-pt have one name"),
+    ],
+)
+def test_registries_that_are_none(registry, fields, message):
+    registry.publish(**fields)
+    with pytest.raises(CatalogError, match=message):
+        read_registry()
+    registry.hub.files = dict.fromkeys(registry.hub.files, b"{")
+    with pytest.raises(CatalogError, match=r"models\.json: is no JSON"):
+        read_registry()
+
+
+def test_paths_of_a_registry():
+    registry = {"baseUrl": "https://m.example/root/", "models": {"en-pt": [version("a%b/m.bin.gz")]}}
+    (entry,) = entries_of(registry, "https://example.org/models.json")
+    assert [file.url for file in entry.files] == [
+        "https://m.example/root/a%25b/m.bin.gz",
+        "https://m.example/root/v.spm",
+    ]
+
+
+# ---- the hub
+def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
+    folder = tmp_path / "opus"
+    shutil.copytree(word_for_word, folder)
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
+    (folder / "rust_model.ot").write_bytes(b"not wanted")
+    hub.add_folder("Helsinki-NLP/opus-mt-xx-yy", folder)
+    found = Path(resolve("opus-mt-xx-yy"))
+    assert found == cache_folder() / "hugging_face" / "Helsinki-NLP" / "opus-mt-xx-yy"
+    for file in word_for_word.iterdir():
+        if file.suffix == ".safetensors" or file.name in ("config.json", "tokenizer.json"):
+            assert (found / file.name).read_bytes() == file.read_bytes()
+    assert not (found / "rust_model.ot").exists()
+    (one,) = kept_models()
+    assert (one.name, one.licence, one.author) == ("Helsinki-NLP/opus-mt-xx-yy", "cc-by-4.0", "Helsinki-NLP")
+    remove_model("opus-mt-xx-yy")
+    original = hub.send
+    hub.send = lambda request, data, headers: original(
+        request, data.replace(b"{", b"[") if "tokenizer_config" in request.path else data, headers
+    )
+    with pytest.raises(DownloadError, match=r"tokenizer_config\.json: git would call it .*, but the catalog says"):
+        resolve("opus-mt-xx-yy")
+
+
+def test_models_that_the_hub_has_not(hub, tmp_path):
+    with pytest.raises(
+        CatalogError,
+        match=r"Helsinki-NLP/opus-mt-xx-zz: no such folder, and http://.* has no public model of this name",
+    ):
+        resolve("opus-mt-xx-zz")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.json").write_text('{"model_type": "marian"}')
+    (tmp_path / "old" / "pytorch_model.bin").write_bytes(b"x")
+    hub.add_folder("Helsinki-NLP/opus-mt-old", tmp_path / "old")
+    with pytest.raises(CatalogError, match=r"has no model\.safetensors, only pytorch_model\.bin, .*save_pretrained"):
+        resolve("opus-mt-old")
+    (tmp_path / "old" / "config.json").write_text('{"model_type": "t5"}')
+    hub.add_folder("google-t5/t5-small", tmp_path / "old")
+    with pytest.raises(
+        CatalogError, match="google-t5/t5-small: is a model of type 't5', and the engine takes marian, "
+    ):
+        resolve("google-t5/t5-small")

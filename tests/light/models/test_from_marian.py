@@ -1,0 +1,256 @@
+"""Folders of Marian's as they are: the numbers of its mathematics, what is refused by name, and damaged files."""
+
+import math
+import os
+import random
+import shutil
+
+import pytest
+
+from capsule_mt import Translator
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.engine.search import Readings
+from capsule_mt.models.loading import load_model
+from capsule_mt.models.marian_yaml import read_yaml
+from capsule_mt.models.weights import CheckpointError
+from tests.fixtures.students import (
+    HEADS,
+    LAYERS,
+    MALFORMED,
+    OPTIONS,
+    PIECES,
+    WIDTH,
+    Matrix,
+    weights,
+    write_student,
+)
+from tests.light.engine.plain import dot, mix, sigmoid, softmax, split
+
+SOURCES = ["the old man buys a red hat.", "a hat", "b, c. then"]
+ATTENTION = OPTIONS | {"transformer-decoder-autoreg": "self-attention", "dec-cell": "gru"}
+UNTIED = OPTIONS | {"tied-embeddings-all": False}
+TARGETS = ["</s>", "<unk>", *reversed(PIECES[2:])]
+KINDS = {
+    "ssru": (OPTIONS, None),
+    "attention": (ATTENTION, None),
+    "swish": (OPTIONS | {"transformer-ffn-activation": "swish"}, None),
+    "two vocabularies": (UNTIED | {"tied-embeddings": True}, TARGETS),
+    "two of other sizes": (UNTIED | {"tied-embeddings": True}, TARGETS[:-3]),
+    "nothing tied": (UNTIED, TARGETS),
+    "sources tied": (UNTIED | {"tied-embeddings-src": True}, None),
+}
+
+
+class Marian:
+    """What Marian computes, from its own weights, in plain loops."""
+
+    def __init__(self, options: dict, found: dict[str, Matrix]) -> None:
+        self.options, self.found = options, found
+
+    def map(self, row: list[float], weight: str, bias: str | None = None) -> list[float]:
+        mapped = [dot(row, column) for column in self.columns(weight)]
+        return mapped if bias is None else [a + b for a, b in zip(mapped, self.found[bias].values, strict=True)]
+
+    def columns(self, name: str) -> list[list[float]]:
+        matrix = self.found[name].transposed()
+        return [matrix.row(number) for number in range(matrix.rows)]
+
+    def norm(self, name: str, *rows: list[float]) -> list[float]:
+        total = [sum(column) for column in zip(*rows, strict=True)]
+        mean = sum(total) / WIDTH
+        scale = math.sqrt(sum((value - mean) ** 2 for value in total) / WIDTH)
+        gains, biases = (self.found[f"{name}_ln_{one}"].values for one in ("scale", "bias"))
+        return [(v - mean) / scale * g + b for v, g, b in zip(total, gains, biases, strict=True)]
+
+    def embed(self, side: str, token: int | None, position: int) -> list[float]:
+        table = self.found.get("Wemb") or self.found[f"{side}_Wemb"]
+        row = [0.0] * WIDTH if token is None else [math.sqrt(WIDTH) * value for value in table.row(token)]
+        rates = [position * 10000 ** (-k / (WIDTH / 2 - 1)) for k in range(WIDTH // 2)]
+        waves = [*map(math.sin, rates), *map(math.cos, rates)]
+        return [a + b for a, b in zip(row, waves, strict=True)]
+
+    def attend(self, name: str, row: list[float], others: list[list[float]]) -> list[float]:
+        query = split(self.map(row, f"{name}_Wq", f"{name}_bq"), WIDTH // HEADS)
+        keys, values = (
+            [split(self.map(one, f"{name}_W{k}", f"{name}_b{k}"), WIDTH // HEADS) for one in others] for k in "kv"
+        )
+        heads = []
+        for number, part in enumerate(query):
+            shares = softmax([dot(part, key[number]) / math.sqrt(len(part)) for key in keys])
+            heads += mix(shares, [value[number] for value in values])
+        return self.norm(f"{name}_Wo", row, self.map(heads, f"{name}_Wo", f"{name}_bo"))
+
+    def feed_forward(self, name: str, row: list[float]) -> list[float]:
+        inner = self.map(row, f"{name}_W1", f"{name}_b1")
+        relu = self.options["transformer-ffn-activation"] == "relu"
+        inner = [max(value, 0.0) if relu else value * sigmoid(value) for value in inner]
+        return self.norm(f"{name}_ffn", row, self.map(inner, f"{name}_W2", f"{name}_b2"))
+
+    def encode(self, source: list[int]) -> list[list[float]]:
+        rows = [self.embed("encoder", token, place) for place, token in enumerate(source)]
+        for layer in range(1, LAYERS + 1):
+            rows = [self.attend(f"encoder_l{layer}_self", row, rows) for row in rows]
+            rows = [self.feed_forward(f"encoder_l{layer}_ffn", row) for row in rows]
+        return rows
+
+    def recur(self, name: str, rows: list[list[float]]) -> list[list[float]]:
+        state, found = [0.0] * WIDTH, []
+        for row in rows:
+            forget = map(sigmoid, self.map(row, f"{name}_Wf", f"{name}_bf"))
+            new = self.map(row, f"{name}_W")
+            state = [f * c + (1 - f) * x for f, c, x in zip(forget, state, new, strict=True)]
+            found.append(self.norm(f"{name}_ffn", row, [max(value, 0.0) for value in state]))
+        return found
+
+    def score(self, source: list[int], target: list[int]) -> list[float]:
+        memory = self.encode(source)
+        rows = [self.embed("decoder", token, place) for place, token in enumerate([None, *target[:-1]])]
+        for layer in range(1, LAYERS + 1):
+            name = f"decoder_l{layer}"
+            if self.options["transformer-decoder-autoreg"] == "rnn":
+                rows = self.recur(f"{name}_rnn", rows)
+            else:
+                rows = [self.attend(f"{name}_self", row, rows[: place + 1]) for place, row in enumerate(rows)]
+            rows = [self.feed_forward(f"{name}_ffn", self.attend(f"{name}_context", row, memory)) for row in rows]
+        table = self.found.get("Wemb") or self.found["decoder_Wemb"]
+        outputs = [table.row(token) for token in range(table.rows)]
+        if "decoder_ff_logit_out_W" in self.found:
+            outputs = self.columns("decoder_ff_logit_out_W")
+        biases, found = self.found["decoder_ff_logit_out_b"].values, []
+        for row, token in zip(rows, target, strict=True):
+            logits = [dot(row, output) + bias for output, bias in zip(outputs, biases, strict=True)]
+            top = max(logits)
+            found.append(logits[token] - top - math.log(sum(math.exp(value - top) for value in logits)))
+        return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_numbers_of_marian(kind, tmp_path):
+    options, targets = KINDS[kind]
+    found = weights(options, (len(PIECES), len(targets or PIECES)))
+    model = load_model(write_student(tmp_path / "student", options=options, targets=targets))
+    source, target = model.tokenizer.encode(SOURCES[0]).ids, model.tokenizer.encode_target(SOURCES[2])
+    assert [PIECES[token] for token in source[:3]] == ["\u2581the", "\u2581old", "\u2581man"]
+    (forced,) = model.decoder.force([source], [target], Readings())
+    assert forced.log_probs == pytest.approx(Marian(options, found).score(source, target), abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["ssru", "attention", "two vocabularies"])
+def test_all_forms_translate_alike(kind, tmp_path):
+    options, targets = KINDS[kind]
+    texts = []
+    for form, configuration in (("int8", True), ("int8", False), ("float32", True), ("npz", False)):
+        folder = tmp_path / f"{form}-{configuration}"
+        write_student(folder, form, options=options, targets=targets, configuration=configuration)
+        texts.append([one.text for one in Translator.from_pretrained(folder)(SOURCES, max_new_tokens=9)])
+    assert texts[1:] == texts[:1] * 3
+
+
+def test_int8_takes_the_codes_of_the_file(tmp_path):
+    """Of which all rows have the multiplier of the matrix; the inputs alone are rounded."""
+    float_model, model = (load_model(write_student(tmp_path / str(n)), int8=bool(n)) for n in (0, 1))
+    ids = [model.tokenizer.encode(text).ids for text in SOURCES]
+    pairs = zip(*(one.decoder.force(ids, ids, Readings()) for one in (float_model, model)), strict=True)
+    for exact, rounded in pairs:
+        assert rounded.log_probs == pytest.approx(exact.log_probs, abs=0.5)
+        assert rounded.log_probs != exact.log_probs
+
+
+def test_a_shortlist_of_marian(tmp_path):
+    model = load_model(write_student(tmp_path / "student"), shortlist=True)
+    # the frequent ones, three for each token, and those after the frequent ones up to a multiple of eight
+    assert model.shortlist.of_source([9, 20]) == [0, 1, 2, 3, *range(4, 9), 9, 10, 11, 12, 20, 21, 22]
+    (tmp_path / "student" / "lex.xxyy.s2t.bin").unlink()
+    (tmp_path / "student" / "config.yml").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no shortlist \(lex\.\*\.bin\) in"):
+        load_model(tmp_path / "student", shortlist=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("type", "s2s", "`type` 's2s' is not known, only 'transformer'"),
+        ("transformer-postprocess", "nda", "`transformer-postprocess` 'nda' is not known, only 'an'"),
+        ("transformer-preprocess", "n", "`transformer-preprocess` 'n' is not known, only ''"),
+        ("transformer-tied-layers", [1, 1], r"`transformer-tied-layers` \[1, 1\] is not known, only \[\]"),
+        ("transformer-train-position-embeddings", True, "`transformer-train-position-embeddings` True is not known"),
+        (
+            "transformer-decoder-autoreg",
+            "average-attention",
+            "'average-attention' is not known, only 'self-attention'",
+        ),
+        ("dec-cell", "gru", "`dec-cell` 'gru' is not known, only 'ssru'"),
+        ("transformer-ffn-activation", "gelu", "`transformer-ffn-activation` 'gelu' is not known, only 'relu' or"),
+        ("transformer-rnn-projection", True, "`transformer-rnn-projection` True is not known, only False"),
+        ("right-left", True, "`right-left` True is not known"),
+        ("lemma-dim-emb", 64, "`lemma-dim-emb` 64 is not known, only 0"),
+        ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not known"),
+    ],
+)
+def test_what_no_program_can_say(name, value, message, tmp_path):
+    with pytest.raises(UnsupportedModelError, match=rf"model\.xxyy\.bin: special:model\.yml: .*{message}"):
+        load_model(write_student(tmp_path / "student", options=OPTIONS | {name: value}))
+
+
+def test_which_files_are_read(tmp_path):
+    folder = write_student(tmp_path / "student", configuration=False)
+    shutil.copy(folder / "model.xxyy.bin", folder / "model.zz.bin")
+    with pytest.raises(UnsupportedModelError, match=r"has the models model\.xxyy\.bin, model\.zz\.bin; one is read"):
+        load_model(folder)
+    (folder / "config.yml").write_text("models: [model.zz.bin]\nbeam-size: 3\nnormalize: 0.6\n")
+    model = load_model(folder)
+    assert (model.generation["num_beams"], model.generation["length_penalty"]) == (3, 0.6)
+    (folder / "config.yml").write_text("models: [model.zz.bin]\nword-penalty: 0.5\n")
+    with pytest.raises(UnsupportedModelError, match=r"`word-penalty` 0\.5 is not known, only 0"):
+        load_model(folder)
+    (folder / "config.yml").write_text("models: [model.zz.bin]\nvocabs: [vocab.yml]\n")
+    (folder / "vocab.yml").write_text("a: 0\n")
+    with pytest.raises(UnsupportedModelError, match=r"vocab\.yml: is no SentencePiece vocabulary"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("damage", MALFORMED)
+def test_a_malformed_one_is_refused(damage, tmp_path):
+    folder = write_student(tmp_path / "student")
+    change, message = MALFORMED[damage]
+    change(folder)
+    with pytest.raises((CheckpointError, UnsupportedModelError)) as refused:
+        load_model(folder, shortlist=True)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("form", ["int8", "npz"])
+def test_any_damage_is_one_error_or_none(form, tmp_path):
+    """Bytes of each file are changed, or its end is cut off."""
+    source, good = random.Random(5), write_student(tmp_path / "student", form)
+    for name in sorted(os.listdir(good)):
+        content = (good / name).read_bytes()
+        for _ in range(40):
+            place = source.randrange(min(len(content), 9000))
+            damaged = content[:place] + bytes([source.randrange(256)]) + content[place + 1 :]
+            (good / name).write_bytes(source.choice([damaged, damaged, content[:place]]))
+            try:
+                load_model(good, shortlist=name.startswith("lex"))
+            except (CheckpointError, UnsupportedModelError) as error:
+                assert str(good) in str(error)  # noqa: PT017 - it may load as well
+        (good / name).write_bytes(content)
+
+
+def test_yaml_as_marian_writes_it():
+    text = "---\na: 1\nb: -2.5e1\nc: true\nd: ~\ne: \"x: y\"\nf: 'it''s'\ng: []\nh: [a, 2, false]\n"
+    found = {"a": 1, "b": -25.0, "c": True, "d": None, "e": "x: y", "f": "it's", "g": [], "h": ["a", 2, False]}
+    assert read_yaml(f"{text}i:\n  - one\n  - 2\n...\n", "file") == found | {"i": ["one", 2]}
+    assert read_yaml("time: v1 00:28:35 +0100  # said\n\n# no\n", "file") == {"time": "v1 00:28:35 +0100"}
+    for text, message in (
+        ("a: 1\na: 2", "file:2: `a` comes twice"),
+        ("a: 1\n- b", "file:2: `a` has a value and a list"),
+        ("a: {b: c}", "file:1: '{b: c}' is not read"),
+        ("a: [b, [c]]", "is not read"),
+        ("- a", "file:1: '- a' is neither"),
+        ("a:\n  b: c", "file:2: 'b: c' is neither"),
+        ("a: *b", r"file:1: '\*b' is not read"),
+        ('a: "b\\"', "does not end as it begins"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            read_yaml(text, "file")

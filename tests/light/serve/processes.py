@@ -1,0 +1,44 @@
+"""What starts a server for a test, and what speaks to it without a library."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
+# the translator of a test; `{seconds}` are those of a batch
+FAKE = """
+import sys
+from capsule_mt.serve.app import Limits
+from capsule_mt.serve.connections import Connections
+from capsule_mt.serve.languages import LanguagePair
+from capsule_mt.serve.running import bind, run_server
+from tests.light.serve.fakes import Upper
+
+translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
+limits = Limits(read_seconds={read_seconds})
+connections = Connections(most={most_connections}, head_seconds={read_seconds})
+batches = {{"max_batch": 32, "wait_seconds": 0.0, "max_queue": 65536}}
+listener = bind("127.0.0.1", 0)
+ended = run_server(translators, listener, limits, connections=connections, stop_seconds={stop_seconds}, **batches)
+print("all answered" if ended else "not all answered", flush=True)
+"""
+
+
+async def open_request(address, body, length):
+    """Send the head of a request and a body, which may be shorter than its length; return what reads the answer."""
+    reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+    head = f"POST /translate HTTP/1.1\r\nHost: server\r\nContent-Length: {length}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    return reader, writer
+
+
+async def read_answer(reader):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    return head, json.loads(await reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1])))
+
+
+def body_of(texts):
+    return json.dumps({"q": texts, "source": "en", "target": "de"}).encode()

@@ -1,0 +1,114 @@
+"""The server as strangers use it: slow and many connections, and the clients of LibreTranslate as they are."""
+
+import asyncio
+import resource
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from capsule_mt.serve.connections import BACKLOG, OTHER_FILES, Connections, most_files
+from tests.light.serve.processes import body_of, open_request, read_answer
+
+
+async def connect(address, data=b""):
+    reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+    writer.write(data)
+    await writer.drain()
+    return reader, writer
+
+
+HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_a_head_has_some_time_to_arrive(serve_fake):
+    """Of the first request of a connection, and of a later one."""
+    _, address = serve_fake(read_seconds=0.3)
+
+    async def slow():
+        answers = []
+        reader, _ = await connect(address, HEAD)
+        answers.append(await read_answer(reader))
+        assert await reader.read() == b""  # closed
+        reader, writer = await open_request(address, body := body_of("a"), len(body))
+        answers.append(await read_answer(reader))
+        await asyncio.sleep(0.4)  # an answered connection may be idle for longer
+        writer.write(HEAD)
+        answers.append(await read_answer(reader))
+        return [(head.split()[1], list(answer)) for head, answer in answers]
+
+    assert asyncio.run(slow()) == [("408", ["error"]), ("200", ["translatedText"]), ("408", ["error"])]
+
+
+def test_there_are_limits_of_connections(serve_fake):
+    _, address = serve_fake(most_connections=3)
+
+    async def many():
+        open_ones = [await connect(address, HEAD) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        reader, _ = await connect(address)
+        head, answer = await read_answer(reader)
+        assert (head.split()[1], answer) == ("503", {"error": "the server has 3 connections; try again later"})
+        open_ones[0][1].close()
+        await asyncio.sleep(0.1)
+        reader, _ = await open_request(address, body := body_of("a"), len(body))
+        return await read_answer(reader)
+
+    assert asyncio.run(many())[1] == {"translatedText": "A"}
+
+
+def test_an_address_has_limits_but_not_that_of_a_proxy_on_this_machine():
+    connections = Connections(
+        most=10, most_of_address=2, number=3, of_address=Counter({"192.0.2.7": 3, "127.0.0.1": 3})
+    )
+    assert connections.refusal("192.0.2.7") == "the server has 2 connections of your address; close some"
+    assert connections.refusal("127.0.0.1") == ""
+    assert connections.refusal("192.0.2.8") == ""
+    connections.number = 11
+    assert "the server has 10 connections" in connections.refusal("192.0.2.8")
+
+
+def test_no_more_connections_than_files_may_be_open(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, 512))
+    asked = []
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: asked.append(limits))
+    assert most_files() == 512
+    assert asked == [(512, 512)]
+    assert Connections().most == 512 - BACKLOG - OTHER_FILES
+    assert Connections(most=5).most == 5
+
+
+@pytest.mark.slow
+def test_unfinished_heads_do_not_close_the_server(serve, tmp_path):
+    """As many as the system lets a server have files: it answers others, and logs nothing."""
+    _, address = serve("--read-seconds", "2", files=256)
+
+    async def attack():
+        for _ in range(400):
+            await connect(address, HEAD)
+        for _ in range(20):
+            reader, _ = await connect(address, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            head = (await reader.read(15)).decode()
+            if head == "HTTP/1.1 200 OK":
+                return True
+            await asyncio.sleep(0.5)
+        return False
+
+    assert asyncio.run(attack())
+    assert (tmp_path / "stderr").read_text() == ""
+
+
+@pytest.mark.slow
+def test_clients_of_libretranslate(serve):
+    from deep_translator import LibreTranslator
+    from libretranslatepy import LibreTranslateAPI
+
+    _, address = serve("--detect", "yes")
+    client = LibreTranslateAPI(address)
+    assert client.translate("He sleeps.", "en", "de") == "Er schläft."
+    assert client.detect("He sleeps in the house.")[0]["language"] == "en"
+    assert {"code": "en", "name": "English", "targets": ["de", "en"]} in client.languages()
+    deep = LibreTranslator(source="en", target="de", custom_url=f"{address}/", api_key="any")
+    assert deep.translate("He sleeps.") == "Er schläft."
+    assert deep.translate_batch(["He sleeps.", "She sleeps."])[0] == "Er schläft."

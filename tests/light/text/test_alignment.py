@@ -1,0 +1,86 @@
+"""Alignments: links between the words of a text and of its translation."""
+
+import pytest
+
+from capsule_mt import Translator
+from capsule_mt.text.alignment import links_of, numbered_links, restored_links
+from capsule_mt.text.keeping import masked
+from capsule_mt.text.segments import Document, Segmenter
+from tests.light.decoders import translator
+from tests.light.test_translator import RELEASED
+from tests.light.text.words import Words
+
+
+def aligned(text, target, rows, keep=()):
+    """Return the links, as words, of a text of one sentence."""
+    tokenizer = Words()
+    document = Segmenter(tokenizer, None, keep=keep, with_words=True).document(text)
+    (piece,) = document.pieces
+    ids = [tokenizer.id(word) for word in target.split()]
+    links = links_of(piece.words, ids, tokenizer.decode, rows)
+    return [(text[slice(*link.source)], target[slice(*link.target)]) for link in links]
+
+
+def test_a_word_is_linked_to_those_that_it_attends_to():
+    rows = [[0.1, 0.8, 0.1], [0.45, 0.1, 0.45]]
+    assert aligned("one two three", "ZWEI EINS", rows) == [("two", "ZWEI"), ("one", "EINS"), ("three", "EINS")]
+    assert aligned("a b c d", "X", [[0.25] * 4]) == []
+    # by deletion: nats, also negative ones
+    assert aligned("one two", "ZWEI EINS", [[-0.5, 4.0], [0.2, -3.0]]) == [("two", "ZWEI"), ("one", "EINS")]
+    # a mark is linked to marks alone
+    assert aligned("one !", "? EINS", [[0.9, 0.1], [0.9, 0.1]]) == [("one", "EINS")]
+
+
+def test_words_are_counted_over_pieces_and_what_is_copied():
+    tokenizer = Words()
+    document = Segmenter(tokenizer, None, with_words=True).document("- One two. 😀 Three, four")
+    first, second = document.pieces
+    links = [
+        links_of(first.words, [tokenizer.id("TWO"), tokenizer.id("ONE.")], tokenizer.decode, [[0, 1, 0], [1, 0, 0]]),
+        links_of(
+            second.words, [tokenizer.id("THREE"), tokenizer.id("FOUR")], tokenizer.decode, [[1, 0, 0], [0, 1, 0]]
+        ),
+    ]
+    translation = "- TWO ONE. 😀 THREE FOUR"
+    found = numbered_links(document, translation, ["TWO ONE.", "THREE FOUR"], links)
+    assert found == ((0, 0), (1, 2), (2, 1), (3, 3), (4, 4), (5, 5))
+
+
+def test_what_is_kept_is_linked_to_itself():
+    text, decoded, written = "see {x} <b>now</b>", "NOW Tom SEE", "<b>NOW</b> {x} SEE"
+    source = masked(text, ["tags", "placeholders"])
+    now = (text.index("now"), text.index("now") + 3)
+    links = restored_links(source, [type("", (), {"source": now, "target": (0, 3)})], decoded, written)
+    assert [(text[slice(*one.source)], written[slice(*one.target)]) for one in links] == [
+        ("now", "NOW"),
+        ("{x}", "{x}"),
+    ]
+
+
+def test_a_translator_aligns_where_it_is_asked_to():
+    model = translator()
+    assert model("one two").alignment is None
+    assert model(" ", alignment=True).alignment == ()
+    assert model.loaded.decoder.forced == []
+    found = Translator.from_pretrained(RELEASED)
+    text = "Er hat das Buch gestern gelesen. Der alte Mann kauft einen roten Hut."
+    one = found(text, alignment=True)
+    pairs = [(text.split()[source], one.text.split()[target]) for source, target in one.alignment]
+    for pair in (
+        ("das", "the"),
+        ("Buch", "book"),
+        ("alte", "old"),
+        ("kauft", "buys"),
+        ("roten", "red"),
+        ("Hut.", "hat."),
+    ):
+        assert pair in pairs, one.text
+    both = found([text, "Er schläft."], alignment=True, batch_size=8, num_beams=2, num_return_sequences=2)
+    assert both[0][0].alignment[-1] == (12, len(both[0][0].text.split()) - 1)
+    assert len(both[1]) == 2
+
+
+@pytest.mark.parametrize("document", [Document(""), Document("- 1", copies=True)])
+def test_a_text_without_pieces(document):
+    count = len(document.text.split())
+    assert numbered_links(document, document.text, [], []) == tuple((n, n) for n in range(count))
