@@ -50,10 +50,10 @@ clean:
 $(LIGHT_VENV)/ready: INSTALL := --constraint constraints.txt ./capsule_mt
 $(LIGHT_VENV)/ready: constraints.txt
 $(VENV)/ready: INSTALL := --constraint constraints.txt --editable "./capsule_mt[serve,auto]" \
-	--editable ".[train,eval,analysis,test,dev,docs]"
+	--editable ".[train,eval,analysis]" --group test --group formats --group dev --group docs
 $(VENV)/ready: constraints.txt
 $(FLOOR_VENV)/ready: INSTALL := --constraint constraints-floor.txt --editable "./capsule_mt[serve,auto]" \
-	--editable ".[train,eval,analysis,test]"
+	--editable ".[train,eval,analysis]" --group test
 $(FLOOR_VENV)/ready: constraints-floor.txt
 
 %/ready: pyproject.toml capsule_mt/pyproject.toml

@@ -6,7 +6,7 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from capsule_mt.coverage.documents import coverage_of
@@ -25,7 +25,8 @@ from capsule_mt.coverage.verified import Read, offsets_of
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
-from capsule_mt.text.messages import warn
+from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
+from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
     MOST_UNKNOWN,
     Document,
@@ -110,8 +111,18 @@ class Translator:
             By default the model that the calibration names, if that is a folder beside this one's.
     """
 
-    def __init__(self, model: LoadedModel, *, reverse: "Translator | str | os.PathLike[str] | None" = None) -> None:
+    tokenizes_in_threads = True  # at the same time
+    glossary: Glossary | None = None
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
+        *,
+        reverse: "Translator | str | os.PathLike[str] | None" = None,
+    ) -> None:
         self.loaded = model
+        self.glossary = glossary_of(glossary)
         self._reverse = reverse
         self._loads_with: dict[str, Any] = {}  # how `from_pretrained` loads the reverse
 
@@ -138,6 +149,7 @@ class Translator:
         int8: bool = False,
         shortlist: bool | str | os.PathLike[str] = False,
         reverse: "Translator | str | os.PathLike[str] | None" = None,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> "Translator":
         """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
 
@@ -149,6 +161,7 @@ class Translator:
             shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt
                 shortlist` finds out: its file, or True for the one beside the checkpoint.
             reverse: what translates in the other direction: see the class.
+            glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
         """
         from capsule_mt.models.loading import load_model
 
@@ -156,6 +169,8 @@ class Translator:
             from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
 
             first, *then = legs_of(folder)
+            if then and glossary is not None:
+                raise ValueError(f"`glossary` needs one model, and {folder} goes through English by two")
             if then:
                 from capsule_mt.pivot import PivotTranslator
 
@@ -163,7 +178,7 @@ class Translator:
                     *(cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in (first, *then))
                 )
             folder = resolve(first)
-        found = cls(load_model(folder, int8=int8, shortlist=shortlist), reverse=reverse)
+        found = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
         found._loads_with = {"int8": int8}
         return found
 
@@ -248,8 +263,9 @@ class Translator:
             max_source_tokens: translate in pieces of at most so many tokens, fewer than the model takes.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
-            copy: leave what is no sentence as it is: emoji, URLs, numbers, code, list marks, white space at the ends.
-            keep: of "tags", "urls", "placeholders" and "numbers": those that a translation has as its source does.
+            copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
+                placeholders, code, emoji, and words that the vocabulary does not know.
+            keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
             alignment: find which words of the translation are of which words of the text.
             generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
                 `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `max_time` (of each
@@ -320,6 +336,8 @@ class Translator:
         segmenter = self._segmenter(options)
         if any(piece.masked is not None for document in documents for piece in document.pieces):
             self._with_stand_ins(segmenter, documents, found, options, self._method(options))
+        if self.glossary is not None:
+            self._with_terms(segmenter, documents, found, options, self._method(options))
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []
@@ -501,7 +519,9 @@ class Translator:
             tgt_lang=options.tgt_lang,
             copies=options.copy,
             keep=options.keep,
-            with_words=options.coverage is not None or options.alignment,
+            with_words=options.coverage is not None
+            or options.alignment
+            or (self.glossary is not None and self.glossary.is_in),
             lists=self.calibration.lists,
         )
 
@@ -648,6 +668,56 @@ class Translator:
         translated = self._translate_pieces([piece for _, _, piece in again.values()], options, method)
         for (number, (document, place, piece)), one in zip(again.items(), translated, strict=True):
             document.pieces[place], found[number] = piece, one
+
+    def _with_terms(
+        self,
+        segmenter: Segmenter,
+        documents: Sequence[Document],
+        found: list[Found],
+        options: TranslationOptions,
+        method: CoveredBy | None,
+    ) -> None:
+        """Translate the pieces that lack terms of the glossary again: up to the place of a term, the term, then on.
+
+        A translation is decoded with a prefix: what it has before the word that attends most to the term, and the
+        term. A piece takes a further pass for each term that it lacks.
+        """
+        assert self.glossary is not None
+        decode, encode = segmenter.tokenizer.decode, segmenter.tokenizer.encode_target
+        pieces = [(document, piece) for document in documents for piece in document.pieces]
+        terms = [self.glossary.find(document.text, piece.span) for document, piece in pieces]
+        for of_piece, (_, piece) in zip(terms, pieces, strict=True):
+            of_piece[:] = [term for term in of_piece if piece.masked is None or not piece.masked.has_kept(term.span)]
+            for term in list(of_piece):
+                if segmenter.tokenizer.unknown_id in encode(term.target):
+                    warn_once(f"the vocabulary cannot write {term.target!r} of the glossary: it is left out")
+                    of_piece.remove(term)
+        forced = [decode(piece.prefix) if piece.prefix else "" for _, piece in pieces]
+
+        def begin(prefixes: Mapping[int, str]) -> None:
+            again = [replace(pieces[n][1], prefix=encode(prefix)[:-1]) for n, prefix in prefixes.items()]
+            found_again = self._translate_pieces(again, options, method)
+            for (n, prefix), one in zip(prefixes.items(), found_again, strict=True):
+                found[n], forced[n] = one, prefix
+
+        def text(n: int) -> str:
+            return decode(found[n].hypotheses[0].ids)
+
+        for _ in range(max(map(len, terms), default=0)):
+            missing = {n: own for n, of_piece in enumerate(terms) if of_piece and (own := lacking(of_piece, text(n)))}
+            aligned = self._align_all([(pieces[n][1].ids, found[n].hypotheses[0].ids) for n in missing])
+            prefixes, longer = {}, {}
+            for (n, own), rows in zip(missing.items(), aligned, strict=True):
+                piece, before = pieces[n][1], text(n)
+                ids, least = found[n].hypotheses[0].ids, len(forced[n])
+                places = [place_of_term(piece.words, term.span, ids, decode, rows, least) for term in own]
+                place, term = min(zip(places, own, strict=True))
+                prefixes[n] = with_term(before[: place.start], term.target)
+                if not term.is_stem:
+                    longer[n] = prefixes[n] + next_word(before[place.end :])
+            begin(prefixes)
+            # what would be a part of the term's word begins with the next word instead
+            begin({n: longer[n] for n in longer if text(n)[len(prefixes[n]) :][:1].isalnum()})
 
     def _align(self, source: Ids, target: Ids) -> list[list[float]]:
         return self._align_all([(source, target)])[0]

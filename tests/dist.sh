@@ -15,6 +15,7 @@ done
 
 "${1:-python3}" -m venv "$work/empty"
 python="$work/empty/bin/python" program="$work/empty/bin/capsule-mt"
+"$python" -m pip install --quiet --upgrade pip
 light=$(echo "$work"/dist/capsule_mt-*.whl) heavy=$(echo "$work"/dist/hf_capsule_mt-*.whl)
 mkdir "$work/source"
 tar --extract --file "$work"/dist/hf_capsule_mt-*.tar.gz --directory "$work/source" --strip-components 1
@@ -28,6 +29,7 @@ paste <(echo "The old man buys a red hat.") <(echo "Der alte Mann kauft.") \
     | "$program" score tests/golden/capsule_marian --coverage
 "$python" -c "import importlib.util as u; assert not any(map(u.find_spec, ('torch', 'transformers', 'numpy')))"
 
-"$python" -m pip install --quiet --constraint "$root/constraints.txt" --find-links "$work/dist" "$heavy[train,eval,test]"
+"$python" -m pip install --quiet --constraint "$root/constraints.txt" --find-links "$work/dist" "$heavy[train,eval]" \
+    --group "$root/pyproject.toml:test"
 "$python" -m pip check
 "$python" -m pytest -q -m "not slow and not gpu" tests/golden tests/configuration tests/routing

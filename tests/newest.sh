@@ -20,7 +20,7 @@ if ! "$python" -m pip install --quiet --no-compile --no-cache-dir "${TORCH:-torc
     "$python" -m pip install --quiet "$pinned"
 fi
 heavy=$(echo "$work"/wheels/hf_capsule_mt-*.whl)
-"$python" -m pip install --quiet --find-links "$work/wheels" "$heavy[train,test]"
+"$python" -m pip install --quiet --find-links "$work/wheels" "$heavy[train]" --group "$root/pyproject.toml:test"
 "$python" -m pip check
 "$python" -m pip list | grep --ignore-case --extended-regexp \
     "^(transformers|torch|tokenizers|accelerate|datasets|safetensors|numpy) "

@@ -107,7 +107,7 @@ def _open(url: str, headers: dict[str, str]) -> Any:
 
 def _receive_all(file: RemoteFile, part: Path, facts: Path, on_bytes: Callable[[int], object]) -> None:
     """Download into `part`, over as many connections as it takes."""
-    if part.exists() and not facts.exists():  # of what nobody knows
+    if part.exists() and not _known_of(facts):
         part.unlink()
     on_bytes(_size(part))
     tries = TRIES
@@ -134,7 +134,7 @@ def _receive(file: RemoteFile, part: Path, facts: Path, on_bytes: Callable[[int]
     """Download over one connection; return whether the file is whole."""
     # a server unpacks what is stored as .gz for those who do not say that they can
     headers = {"Accept-Encoding": "gzip" if file.url.endswith(".gz") else "identity"}
-    have, known = _size(part), json.loads(facts.read_text()) if facts.exists() else {}
+    have, known = _size(part), _known_of(facts)
     if have and have == known.get("length"):
         return True
     if have and known.get("validator"):
@@ -152,16 +152,30 @@ def _receive(file: RemoteFile, part: Path, facts: Path, on_bytes: Callable[[int]
             validator = etag if etag and not etag.startswith("W/") else found.get("Last-Modified")
             known = {"validator": validator, "length": total, "md5": _md5_of(found)}
             facts.write_text(json.dumps(known))
-        try:
-            with open(part, "ab" if resumes else "wb") as stream:
-                while block := response.read(BLOCK):
-                    stream.write(block)
-                    on_bytes(len(block))
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise OSError(error.errno, "the disk is full; the same command goes on from here", str(part)) from None
-            raise
+        with _named_if_full(part), open(part, "ab" if resumes else "wb") as stream:
+            while block := response.read(BLOCK):
+                stream.write(block)
+                on_bytes(len(block))
     return total is None or _size(part) == total
+
+
+@contextlib.contextmanager
+def _named_if_full(file: Path) -> Iterator[None]:
+    """Say which file a full disk does not take."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise OSError(error.errno, "the disk is full; the same command goes on from here", str(file)) from None
+        raise
+
+
+def _known_of(facts: Path) -> dict[str, Any]:
+    """Return what is known of a download that was begun; nothing if it is not all there."""
+    try:
+        return dict(json.loads(facts.read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _md5_of(headers: HTTPMessage) -> str | None:
@@ -176,7 +190,7 @@ def _md5_of(headers: HTTPMessage) -> str | None:
 
 def _check_and_place(file: RemoteFile, part: Path, facts: Path, target: Path) -> None:
     """Unpack a whole download if it is packed, compare it with what the catalog says, and give it its name."""
-    wanted = json.loads(facts.read_text()).get("md5")
+    wanted = _known_of(facts).get("md5")
     if wanted:
         with open(part, "rb") as stream:
             found = hashlib.md5(stream.read(), usedforsecurity=False).hexdigest()
@@ -187,6 +201,7 @@ def _check_and_place(file: RemoteFile, part: Path, facts: Path, target: Path) ->
     sha256, size = hashlib.sha256(), 0
     unpacked = target.with_name(f"{target.name}.unpacked")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_named_if_full(unpacked))
         source = stack.enter_context(open(part, "rb"))
         written = stack.enter_context(open(unpacked, "wb")) if is_packed else None
         for block in _unpacked(source) if is_packed else iter(lambda: source.read(BLOCK), b""):

@@ -17,6 +17,8 @@ WANTED = re.compile(
     r"config\.json|generation_config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|int8\.(safetensors|json)"
     r"|shortlist\.safetensors|(target_)?tokenizer\.json|tokenizer_config\.json|(target_)?vocab\.json|(source|target)\.spm"
 )
+WEIGHTS_FILE, PICKLED = "model.safetensors", "pytorch_model.bin"
+CONVERTER, CONVERSION = "SFconvertbot", "Adding `safetensors` variant of this model"
 WEIGHTS = re.compile(r"(model.*|int8)\.safetensors")
 
 
@@ -26,25 +28,14 @@ def site() -> str:
 
 def entry_of(name: str) -> Entry:
     """Return what the hub has under a name such as "Helsinki-NLP/opus-mt-de-en"."""
-    quoted = urllib.parse.quote(name)
-    facts = _get(f"/api/models/{quoted}", name)
-    revision = facts.get("sha")
+    revision, facts = _revision(name)
     if facts.get("gated") or facts.get("private"):
         raise CatalogError(f"{name}: asks for an account; download it with huggingface_hub and name its folder")
-    if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{7,64}", revision):
-        raise CatalogError(f"{name}: the hub names no revision of it")
-    listed = _get(f"/api/models/{quoted}/tree/{revision}", name)
-    if not isinstance(listed, list):
-        raise CatalogError(f"{name}: the hub lists no files of it")
-    _check_family(name, _get(f"/{quoted}/resolve/{revision}/config.json", name))
-    files = [_file(name, revision, one) for one in listed if _is_wanted(one)]
-    if not any(WEIGHTS.fullmatch(file.name) for file in files):
-        pickled = any(one.get("path") == "pytorch_model.bin" for one in listed if isinstance(one, dict))
-        how = (
-            ", only pytorch_model.bin, which needs torch: where transformers is, save model and tokenizer with "
-            f"`AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(FOLDER)` and name the folder"
-        )
-        raise CatalogError(f"{name}: has no model.safetensors{how if pickled else ''}")
+    _check_family(name, _get(f"/{urllib.parse.quote(name)}/resolve/{revision}/config.json", name))
+    listed = _listed(name, revision)
+    files = [_file(name, revision, one) for path, one in listed.items() if WANTED.fullmatch(path)]
+    if not any(map(WEIGHTS.fullmatch, listed)):
+        files += _converted(name, listed)
     card = facts.get("cardData")
     licence = card.get("license") if isinstance(card, dict) else None
     languages = LANGUAGES.search(name)
@@ -57,6 +48,30 @@ def entry_of(name: str) -> Entry:
         f"{site()}/{name}",
         tuple(files),
         revision=revision,
+    )
+
+
+def _converted(name: str, listed: dict[str, dict[str, Any]]) -> list[RemoteFile]:
+    """Return the weights that the hub's own converter has made of pytorch_model.bin and put into a pull request.
+
+    transformers takes them, too. Nobody else's pull requests count, nor those for another pytorch_model.bin.
+    """
+    if PICKLED not in listed:
+        raise CatalogError(f"{name}: has no model.safetensors")
+    query = urllib.parse.urlencode({"type": "pull_request", "status": "open", "author": CONVERTER, "p": 0})
+    found = _get(f"/api/models/{urllib.parse.quote(name)}/discussions?{query}", name)
+    for one in found.get("discussions") or () if isinstance(found, dict) else ():
+        author, number = one.get("author"), one.get("num")
+        is_by_converter = isinstance(author, dict) and author.get("name") == CONVERTER and type(number) is int
+        if is_by_converter and one.get("title") == CONVERSION:
+            revision, _ = _revision(name, f"refs/pr/{number}")
+            theirs = _listed(name, revision)
+            same = [files.get(PICKLED, {}).get("lfs") for files in (listed, theirs)]
+            if same[0] and same[0] == same[1] and WEIGHTS_FILE in theirs:
+                return [_file(name, revision, theirs[WEIGHTS_FILE])]
+    raise CatalogError(
+        f"{name}: has no model.safetensors, only {PICKLED}, which needs torch: where transformers is, save model and "
+        f"tokenizer with `AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(FOLDER)` and name the folder"
     )
 
 
@@ -87,9 +102,20 @@ def _check_family(name: str, config: Any) -> None:
         )
 
 
-def _is_wanted(one: Any) -> bool:
-    is_file = isinstance(one, dict) and one.get("type") == "file" and isinstance(one.get("path"), str)
-    return is_file and WANTED.fullmatch(one["path"]) is not None
+def _revision(name: str, reference: str = "main") -> tuple[str, dict[str, Any]]:
+    """Return the commit that a branch or a pull request of a model is at, and what the hub says of it."""
+    facts = _get(f"/api/models/{urllib.parse.quote(name)}/revision/{urllib.parse.quote(reference, safe='')}", name)
+    revision = facts.get("sha") if isinstance(facts, dict) else None
+    if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{7,64}", revision):
+        raise CatalogError(f"{name}: the hub names no revision of it")
+    return revision, facts
+
+
+def _listed(name: str, revision: str) -> dict[str, dict[str, Any]]:
+    """Return what the hub says of each file at a commit."""
+    listed = _get(f"/api/models/{urllib.parse.quote(name)}/tree/{revision}", name)
+    files = (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
+    return {one["path"]: one for one in files if one.get("type") == "file" and isinstance(one.get("path"), str)}
 
 
 def _file(name: str, revision: str, facts: dict[str, Any]) -> RemoteFile:

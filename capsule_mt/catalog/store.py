@@ -13,6 +13,7 @@ from capsule_mt.catalog import hub, mozilla
 from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, PAIR, PIVOT, CatalogError, Entry, cache_folder, is_offline
 
 FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
+VERSION_FILE = ".version"  # which one a folder was begun with
 
 
 class Kept(NamedTuple):
@@ -201,7 +202,7 @@ def _folder_of(name: str) -> Path:
 def _forget_others(begun: Path, entry: Entry) -> None:
     """Remove what was begun of another version of a model."""
     identity = hashlib.sha256(repr([(file.url, file.sha256) for file in entry.files]).encode()).hexdigest()
-    file = begun / "version"
+    file = begun / VERSION_FILE
     if file.exists() and file.read_text() != identity:
         for one in begun.iterdir():
             one.unlink()
@@ -212,7 +213,7 @@ def _described(entry: Entry, folder: Path) -> dict[str, Any]:
     """Return what is kept of an entry beside its files."""
     from capsule_mt.text.digests import file_digest
 
-    (folder / "version").unlink()
+    (folder / VERSION_FILE).unlink()
     files = {
         file.name: {
             "url": file.url,

@@ -12,7 +12,7 @@ COMMANDS = {
     "score": "score given translations by a model: log-probabilities and coverage",
     "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
     "models": "find, download and remove models by name",
-    "convert": "turn files of Marian, such as Firefox' models, into those of transformers, and back",
+    "convert": "between Marian's files, such as Firefox', and others'; ONNX; capsules on Marian",
     "doctor": "print versions and processor features, and what runs here",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
@@ -64,8 +64,9 @@ def start(name: str) -> None:
 
 
 def _explain(error: ImportError) -> "str | None":
-    if (error.name or "").partition(".")[0] in ("fastapi", "uvicorn"):
-        return f'{error.name} is not installed: pip install "./capsule_mt[serve]" in a clone'
+    name = (error.name or "").partition(".")[0]
+    if name in ("fastapi", "uvicorn"):
+        return f'{name} is not installed: pip install "./capsule_mt[serve]" in a clone'
     return None
 
 

@@ -4,23 +4,37 @@
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
 
 The one writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The other
-refuses, by name, what Marian cannot hold; vocabularies are files of their own.
+refuses, by name, what Marian cannot hold; vocabularies are files of their own. hf-capsule-mt adds ONNX, int8,
+CTranslate2, transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
 """
 
 import argparse
+import importlib
 import os
 from pathlib import Path
 
+from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import HelpFormatter, folder
 
 MARIAN_FILE = "model.npz"
 
 
+TARGETS = ("huggingface", "marian")
+
+
 def main() -> None:
+    asked = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    asked.add_argument("--to")
+    asked.add_argument("--from", dest="source")
+    direction, _ = asked.parse_known_args()
+    if direction.source is not None or (direction.to is not None and direction.to not in TARGETS):
+        for module, _ in further_commands().values():
+            importlib.import_module(module).start("convert")
+            return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("model", type=folder, help="the folder of a model")
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
-    parser.add_argument("--to", choices=("huggingface", "marian"), required=True, help="whose files to write")
+    parser.add_argument("--to", choices=TARGETS, required=True, help="whose files to write")
     arguments = parser.parse_args()
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")

@@ -89,11 +89,12 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
             return Translator.from_pretrained(models[0], **options)
         except (UnsupportedModelError, NativeUnavailableError) as error:
             folder_of_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
-            if arguments.backend == "native" or arguments.int8 or arguments.shortlist or folder_of_marian:
+            only_native = folder_of_marian or models[0] in of_mozilla
+            if arguments.backend == "native" or arguments.int8 or arguments.shortlist or only_native:
                 raise ValueError(str(error)) from None
             reason = str(error)
         except (CatalogError, DownloadError) as error:  # transformers looks for it in places of its own
-            if arguments.backend == "native" or PAIR.fullmatch(models[0]) or is_offline(OFFLINE):
+            if arguments.backend == "native" or models[0] in of_mozilla or is_offline(OFFLINE):
                 raise
             problem = error
     from importlib.metadata import entry_points

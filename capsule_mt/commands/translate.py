@@ -41,6 +41,7 @@ from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
+from capsule_mt.text.glossary import glossary_of
 from capsule_mt.text.keeping import KEPT
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
@@ -77,6 +78,12 @@ def parse_arguments() -> argparse.Namespace:
     text.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
     text.add_argument(
         "--no-copy", action="store_true", help="translate what is no sentence, too: emoji, URLs, numbers, code"
+    )
+    text.add_argument(
+        "--glossary",
+        type=Path,
+        metavar="FILE",
+        help="TERM<tab>TRANSLATION on each line: what these become; a term alone is not translated, * ends a stem",
     )
     text.add_argument(
         "--keep",
@@ -311,6 +318,8 @@ def described(
     digests: dict[str, Any] = {"models": [checkpoint_digests(folder) for folder in folders]}
     if arguments.shortlist:  # True: a file of the model
         digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
+    if arguments.glossary is not None:
+        digests["glossary"] = file_digest(arguments.glossary)
     names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
     coverage = None if options.coverage is None else vars(options.coverage)
     languages = {name: getattr(arguments, name) for name in ("src_lang", "tgt_lang")}
@@ -336,7 +345,9 @@ def main() -> int:
                 from capsule_mt.text.lock import lock_output  # late, as all that a pipe does without
 
                 stack.enter_context(lock_output(path))
+        glossary = glossary_of(arguments.glossary)  # its errors come before the model is loaded
         translator = load_translator(arguments)
+        translator.glossary = glossary
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]
         aligns = arguments.alignments is not None

@@ -11,11 +11,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capsule_mt.engine.program import DTYPES, Address, Codes, Operation, Positions, Program, Tensor, Vector
+from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, run_all, stoppable
 
-VERSION = 9
+VERSION = 10
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -82,6 +82,7 @@ def load_library() -> ctypes.CDLL:
         "engine_pack": (small, [pointer, small, number, number, pointer, small, pointer, pointer, small]),
         "engine_add_vector": (small, [pointer, pointer, number, small]),
         "engine_add_table": (small, [pointer, pointer, number, number, small, pointer]),
+        "engine_add_packed_table": (small, [pointer, small, pointer]),
         "engine_add_positions": (small, [pointer, number, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
@@ -225,13 +226,17 @@ class Engine:
         self._model = self._library.engine_new(self.tier.encode(), program.vocabulary, program.num_caches)
         if not self._model:
             raise MemoryError("no memory for the native engine")
+        exact: dict[Linear, tuple[int, Tensor | None]] = {}  # that were packed as they are, and codes' magnitudes
         for parts in program.linears:
             outputs = sum(part.outputs for part in parts)
             number = self._check(self._library.engine_add_linear(self._model, outputs, parts[0].inputs, int(int8)))
             first = 0
             for part in parts:
-                self._pack(number, first, (part.outputs, part.inputs), *part.read())
+                weight, bias = part.read()
+                self._pack(number, first, (part.outputs, part.inputs), weight, bias)
                 first += part.outputs
+                if len(parts) == 1 and (not int8 or isinstance(weight, Codes)):
+                    exact[part] = number, weight.largest if int8 and isinstance(weight, Codes) else None
         widths = {
             operation.value(slot.name): program.width(int(operation.slots[0]))
             for operation in (*program.encoder, *program.decoder)
@@ -239,7 +244,12 @@ class Engine:
             if slot.kind == "TABLE"
         }
         for number, vector in enumerate(program.vectors):
-            self._add_vector(vector, widths.get(number))
+            packed = exact.get(vector.packed) if isinstance(vector, Vector) and vector.packed else None
+            if packed is None:
+                self._add_vector(vector, widths.get(number))
+                continue
+            largest = None if packed[1] is None else address_of(packed[1])
+            self._check(self._library.engine_add_packed_table(self._model, packed[0], largest))
         for space, width in program.buffers:
             self._check(self._library.engine_add_buffer(self._model, int(space), width))
         sides = [_packed(side) for side in (program.encoder, program.decoder)]

@@ -70,11 +70,13 @@ class Linear:
 class Vector:
     """A tensor of any shape, read as a row of numbers. One object that is used twice is stored once.
 
-    The table of an EMBED may be in `Codes`.
+    The table of an EMBED may be in `Codes`. `packed` is the linear map that has the same numbers for its weight, if
+    there is one: the engine then takes the rows from there, where that is as exact.
     """
 
     def __init__(self, count: int, read: Callable[[], Tensor | Codes]) -> None:
         self.count, self.read = count, read
+        self.packed: Linear | None = None
 
 
 class Positions:

@@ -21,6 +21,7 @@ from capsule_mt.models.weights import CheckpointError
 
 # what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
 PADDING_BIAS = -100.0
+SHARED = "Wemb"
 POSITIONS = 1024
 MAX_LENGTH = 512
 ACTIVATIONS = {"relu": "relu", "swish": "swish"}
@@ -167,8 +168,9 @@ class MarianCheckpoint:
             "forced_eos_token_id": end,
         }
         self.generation = self._generation()
+        two = self.pieces[0] is not self.pieces[1]
         self.tokenizer_config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
+            "tokenizer_class": "SeparateVocabulariesTokenizer" if two else "PreTrainedTokenizerFast",
             "split_special_tokens": True,
             "clean_up_tokenization_spaces": False,
             "model_max_length": POSITIONS,
@@ -241,7 +243,7 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
     decoder_self = choose("transformer-decoder-autoreg", {"self-attention": "attention", "rnn": "ssru"})
     if decoder_self == "ssru":
         choose("dec-cell", {"ssru": "ssru"})
-    is_shared = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings-src"))
+    ties_all, ties_output, ties_source = (bool(options.get(f"tied-embeddings{one}")) for one in ("-all", "", "-src"))
     heads, width = options.get("transformer-heads"), options.get("transformer-dim-ffn")
     return {
         "architectures": ["CapsuleMarianMTModel"],
@@ -258,9 +260,9 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
         "decoder_ffn_dim": width,
         "activation_function": choose("transformer-ffn-activation", ACTIVATIONS),
         "scale_embedding": True,
-        "share_encoder_decoder_embeddings": is_shared,
+        "share_encoder_decoder_embeddings": ties_all or (ties_output and ties_source),
         "decoder_vocab_size": vocabulary,
-        "tie_word_embeddings": bool(options.get("tied-embeddings-all") or options.get("tied-embeddings")),
+        "tie_word_embeddings": ties_all or ties_output,
         "max_position_embeddings": POSITIONS,
     }
 
@@ -271,6 +273,9 @@ class MarianWeights:
     def __init__(self, stored: MarianFile, config: Mapping[str, Any]) -> None:
         self._stored, self.size = stored, config["vocab_size"]
         self._places = places_of(config, len(stored.items), stored.file)
+        if SHARED in stored.items:  # transformers has it twice where the output has a matrix of its own
+            tables = [name for name, place in self._places.items() if place.name.endswith(f"_{SHARED}")]
+            self._places |= {name: Place(SHARED, "table") for name in tables}
         used = {place.name for place in self._places.values()} | {OPTIONS}
         for name in stored.items:
             if name not in used and not name.endswith("_QuantMultA"):
@@ -330,10 +335,10 @@ def places_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[st
     """Return where each weight of a Capsule Marian is."""
     found = {"final_logits_bias": Place("decoder_ff_logit_out_b", "bias")}
     if config["share_encoder_decoder_embeddings"]:
-        found["model.shared.weight"] = Place("Wemb", "table")
+        found["model.shared.weight"] = Place(SHARED, "table")
     else:
         for side in ("encoder", "decoder"):
-            found[f"model.{side}.embed_tokens.weight"] = Place(f"{side}_Wemb", "table")
+            found[f"model.{side}.embed_tokens.weight"] = Place(f"{side}_{SHARED}", "table")
     if not config["tie_word_embeddings"]:
         found["lm_head.weight"] = Place("decoder_ff_logit_out_W", "table")
 

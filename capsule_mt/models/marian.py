@@ -243,10 +243,11 @@ class _Marian:
 
     def _vocabulary(self, table: str, targets: int) -> Linear:
         linear, bias = self.parts.map(table, None, targets, self.width), "final_logits_bias"
-        if bias not in self.parts.weights:
-            return linear
-        self.parts.expect(bias, 1, targets)
-        return Linear(targets, self.width, lambda: (linear.read()[0], self.parts.tensor(bias)))
+        if bias in self.parts.weights:
+            self.parts.expect(bias, 1, targets)
+            read = linear.read
+            linear = Linear(targets, self.width, lambda: (read()[0], self.parts.tensor(bias)))
+        return self.parts.shared(table, linear)
 
 
 def _repeated(linear: Linear, times: int) -> Linear:

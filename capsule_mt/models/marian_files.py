@@ -6,12 +6,10 @@ number: a weight is the code over it. The matrices of `.npz` and of float32 are 
 as [outputs, inputs], but for embeddings.
 """
 
-import ast
 import math
 import os
 import re
 import struct
-import zipfile
 from array import array
 from collections.abc import Iterator
 from typing import IO, NamedTuple, Protocol
@@ -142,6 +140,8 @@ class NumpyFile:
         self.file = file
         self.items: dict[str, Item] = {}
         size = os.path.getsize(file)
+        import zipfile
+
         try:
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
@@ -156,6 +156,8 @@ class NumpyFile:
             raise CheckpointError(f"{file}: is no `.npz`, or it is damaged ({error})") from None
 
     def content(self, name: str) -> bytearray:
+        import zipfile
+
         item = self.items[name]
         try:
             with zipfile.ZipFile(self.file) as archive, archive.open(f"{name}.npy") as stream:
@@ -179,7 +181,7 @@ def _numpy_item(place: str, stream: IO[bytes], size: int) -> Item:
     found = re.fullmatch(pattern, header)
     if not found:
         raise CheckpointError(f"{place}: the header {header[:80]!r} is not read")
-    shape = tuple(ast.literal_eval(found[3]))
+    shape = tuple(int(number) for number in re.findall("[0-9]+", found[3]))
     if found[1] not in NUMPY_TYPES or found[2] == "True":
         order = " in Fortran's order" if found[2] == "True" else ""
         raise UnsupportedModelError(f"{place}: {found[1]}{order} is not read; only {', '.join(NUMPY_TYPES)}")

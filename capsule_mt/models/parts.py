@@ -68,6 +68,12 @@ class Parts:
             self._vectors[name] = Vector(rows * width, lambda: self.weights.read(name))
         return self._vectors[name]
 
+    def shared(self, name: str, linear: Linear) -> Linear:
+        """Note that a linear map has the numbers of the table of this name, if there is one; return the map."""
+        if name in self._vectors:
+            self._vectors[name].packed = linear
+        return linear
+
     def keep_exact(self, prefix: str) -> None:
         """Note that a program takes the numbers themselves of the tensors whose names begin so."""
         named = {name for name in self.used if name.startswith(prefix)}

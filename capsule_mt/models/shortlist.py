@@ -36,7 +36,9 @@ class Shortlist:
         vocabulary: int,
         multiple: int = 1,
     ) -> None:
-        self.starts, self.tokens, self.frequent = array("i", starts), array("i", tokens), array("i", frequent)
+        self.starts, self.frequent = array("i", starts), array("i", frequent)
+        is_kept = isinstance(tokens, array) and tokens.typecode == "i"
+        self.tokens: array[int] = tokens if is_kept else array("i", tokens)  # type: ignore[assignment]
         self.vocabulary, self.multiple = vocabulary, multiple
         is_list = (
             len(self.starts) > 0
@@ -88,19 +90,17 @@ class Shortlist:
         (uint64), and the translations (uint32).
         """
         file = os.fspath(file)
+        starts, tokens, size = array("Q"), array("i"), os.path.getsize(file)
         with open(file, "rb") as stream:
-            content = stream.read()
-        numbers = array("Q", content[:48]) if len(content) >= 48 else array("Q", bytes(48))
-        mark, _, frequent, _, num_starts, num_tokens = numbers
-        if mark != MARIAN_MARK or len(content) != 48 + 8 * num_starts + 4 * num_tokens:
-            raise CheckpointError(f"{file}: is no shortlist of Marian, or it is cut off")
-        starts = list(array("Q", content[48 : 48 + 8 * num_starts]))
-        tokens = array("I", content[48 + 8 * num_starts :])
+            numbers = array("Q", stream.read(48).ljust(48, b"\0"))
+            mark, _, frequent, _, num_starts, num_tokens = numbers
+            if mark != MARIAN_MARK or size != 48 + 8 * num_starts + 4 * num_tokens:
+                raise CheckpointError(f"{file}: is no shortlist of Marian, or it is cut off")
+            starts.fromfile(stream, num_starts)
+            tokens.fromfile(stream, num_tokens)
         if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:
             raise CheckpointError(f"{file}: is of other vocabularies, or it is damaged")
-        if num_tokens and max(tokens) >= vocabularies[1]:
-            raise CheckpointError(f"{file}: has the token {max(tokens)}, of {vocabularies[1]}")
-        starts += [starts[-1]] * (vocabularies[0] + 1 - len(starts))  # tokens that the file does not know
+        starts.extend([starts[-1]] * (vocabularies[0] + 1 - len(starts)))  # tokens that the file does not know
         try:
             return cls(starts, tokens, range(frequent), vocabularies[1], MARIAN_MULTIPLE)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""A folder of Marian's as one of transformers: `CapsuleMarianMTModel` in float32, its tokenizer and shortlist."""
+"""A folder of Marian's as a checkpoint of transformers: a Capsule Marian in float32, its tokenizer, its shortlist."""
 
 import json
 import os

@@ -14,8 +14,12 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
+from capsule_mt.formats.html import HtmlFile
+from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of, parse
+from capsule_mt.formats.units import Parsed, Translated, Unit
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
+from capsule_mt.serve.detecting import Detected, Detector
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import (
@@ -32,7 +36,7 @@ from capsule_mt.serve.requests import (
     unless_gone,
     uploaded,
 )
-from capsule_mt.text.detecting import Detected, Detector
+from capsule_mt.text.encodings import decoded
 from capsule_mt.text.languages import LANGUAGES
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import coverage_record
@@ -44,7 +48,7 @@ PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 LONGEST_ESCAPE = 12
 ROOM_FOR_OTHER_FIELDS = 65536
 SHORT = 40  # characters in which no language is detected
-FILE_FORMATS = (".txt",)
+FILE_FORMATS = (".txt", *(suffix for format, some in FORMATS.items() if format not in NEEDS_COLUMN for suffix in some))
 FILE_SECONDS, MOST_FILES = 600, 32
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # where there are keys
 Submit = Callable[[Batcher], Order]
@@ -206,6 +210,15 @@ def build_app(
                     answers[place] = next(found)
         return answers
 
+    async def translated(
+        request: Request, file: Parsed, source: str, target: str, settings: Settings, client: str
+    ) -> list[bytes]:
+        """Translate a file; return it and its alternatives."""
+        texts = [unit.text for unit in file.units]
+        found = await translations(request, texts, [source] * len(texts), target, settings, client)
+        ranks = range(max(map(len, found), default=1))
+        return [file.write([Translated(some[min(rank, len(some) - 1)].text) for some in found]) for rank in ranks]
+
     @app.post("/translate", openapi_extra=body_of(TranslationRequest))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
@@ -216,14 +229,25 @@ def build_app(
                 most = limits.max_beams - (name == "alternatives")
                 raise HTTPException(400, f"`{name}`: at most {most} are accepted, got {getattr(asked, name)}")
         sources, target = detected(asked), target_of(asked.target)
-        keep = ("tags",) if asked.format == "html" else ()
-        settings = Settings(asked.coverage, asked.beams, asked.alternatives, keep, marks=asked.marks)
+        settings = Settings(asked.coverage, asked.beams, asked.alternatives, marks=asked.marks)
         languages = [one.language for one in sources]
-        found = await translations(request, asked.texts, languages, target, settings, client)
-        answer: dict[str, list[Any]] = {"translatedText": [best.text for best, *_ in found]}
+        if asked.format == "html":
+            if asked.coverage:
+                raise HTTPException(400, "`coverage` is for texts, not for `format` html")
+            pages = await asyncio.to_thread(lambda: [HtmlFile(text) for text in asked.texts])
+            settings = settings._replace(keep=HtmlFile.keep)
+            written = [
+                [content.decode() for content in await translated(request, page, language, target, settings, client)]
+                for page, language in zip(pages, languages, strict=True)
+            ]
+        else:
+            found = await translations(request, asked.texts, languages, target, settings, client)
+            written = [[one.text for one in some] for some in found]
+        answer: dict[str, list[Any]] = {"translatedText": [best for best, *_ in written]}
         if asked.alternatives:
-            others = [dict.fromkeys(one.text for one in some if one.text != some[0].text) for some in found]
-            answer["alternatives"] = [list(some) for some in others]
+            answer["alternatives"] = [
+                list(dict.fromkeys(one for one in rest if one != best)) for best, *rest in written
+            ]
         if asked.source == AUTO:
             answer["detectedLanguage"] = [_percent(one) for one in sources]
         if asked.coverage:
@@ -254,7 +278,7 @@ def build_app(
 
     @app.post("/translate_file", openapi_extra=body_of(FileRequest, PARTS))
     async def translate_file(request: Request) -> dict[str, str]:
-        """Translate a file of plain text; `translatedFileUrl` has the translation for ten minutes."""
+        """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes."""
         asked = await read_request(request, FileRequest, limits.max_bytes, limits.read_seconds)
         client = await admit(request, asked)
         file = uploaded(asked)
@@ -262,14 +286,16 @@ def build_app(
         if Path(name).suffix.lower() not in FILE_FORMATS:
             raise HTTPException(400, f"Invalid request: file format not supported, only {', '.join(FILE_FORMATS)}")
         try:
-            text = (await file.read()).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise HTTPException(400, f"Invalid request: the file is not UTF-8 ({error})") from None
-        as_text = TranslationRequest(q=text, source=asked.source, target=asked.target)
+            parsed = await asyncio.to_thread(read_file, await file.read(), name, asked.target)
+        except ValueError as error:
+            raise HTTPException(400, f"Invalid request: {error}") from None
+        as_text = Asked(q=[unit.text for unit in parsed.units], source=asked.source, target=asked.target)
         check_length(as_text)
-        languages = [one.language for one in detected(as_text)]
-        ((best, *_),) = await translations(request, [text], languages, target_of(asked.target), Settings(), client)
-        return {"translatedFileUrl": str(request.url_for("download_file", name=files.keep(name, best.text.encode())))}
+        is_auto, target = asked.source == AUTO, target_of(asked.target)
+        source = detect(" ".join(as_text.texts))[0].language if is_auto else target_of(asked.source)
+        settings = Settings(keep=tuple(parsed.keep))
+        (written,) = await translated(request, parsed, source, target, settings, client)
+        return {"translatedFileUrl": str(request.url_for("download_file", name=files.keep(name, written)))}
 
     @app.get("/download_file/{name}")
     async def download_file(name: str) -> Response:
@@ -277,7 +303,8 @@ def build_app(
         content = files.get(name)
         if content is None:
             raise HTTPException(404, "there is no such file, or not any more")
-        return Response(content, media_type="text/plain; charset=utf-8", headers={"Content-Disposition": "attachment"})
+        headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
     @app.post("/suggest")
     async def suggest() -> None:
@@ -349,6 +376,24 @@ def batcher_of(batchers: Mapping[LanguagePair, Batcher], pair: LanguagePair) -> 
         pairs = ", ".join(sorted(map(str, batchers)))
         raise HTTPException(400, f"{target} is not available as a target language from {source}; these are: {pairs}")
     return batcher
+
+
+class TextFile:
+    """A file of plain text: one unit."""
+
+    keep: Sequence[str] = ()
+
+    def __init__(self, text: str) -> None:
+        self.units = [Unit(text, "the text")]
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        return (translations[0].text or "").encode()
+
+
+def read_file(content: bytes, name: str, language: str) -> Parsed:
+    """Read a file that was sent; `language` is that of the translation."""
+    format = format_of(name)
+    return TextFile(decoded(content, name)) if format is None else parse(content, format, name=name, language=language)
 
 
 def _submit(batcher: Batcher, texts: list[str], settings: Settings, client: str) -> Order:

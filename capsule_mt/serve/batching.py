@@ -5,12 +5,12 @@ had least; one that has waited gets no credit for it. Two threads translate. The
 first takes long, so that a long sentence does not hold up short ones for longer than twice their own time.
 """
 
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
@@ -25,10 +25,11 @@ from capsule_mt.text.segments import Document, Piece
 COVERAGE_WEIGHT = 5.0
 SMOOTHING = 0.1  # of running means
 PATIENCE = 0.03  # seconds that a batch may take before the other thread begins one
+MOST_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
 SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many as there are clients
 ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
 # a batch that is being translated beside another one gives way when it takes so much longer than one of so many tokens
-SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 64, 0.2
+SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
 MOST_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
 SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
@@ -36,6 +37,8 @@ SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of th
 
 class Translates(Protocol):
     """What a `Batcher` needs of a `capsule_mt.Translator`."""
+
+    tokenizes_in_threads: bool
 
     def completed(self, options: TranslationOptions) -> TranslationOptions: ...
 
@@ -105,7 +108,7 @@ class Text:
 
     def finish(self, result: Any) -> None:
         """Give the result or the exception to who waits, unless nobody does any more."""
-        with contextlib.suppress(InvalidStateError):
+        with suppress(InvalidStateError):
             if isinstance(result, BaseException):
                 self.result.set_exception(result)
             else:
@@ -217,8 +220,10 @@ class Batcher:
         self._clock = 0.0  # what the client whose turn it was had been served
         self._running: list[Batch] = []
         self._changed = threading.Condition()
-        self._preparing = threading.Lock()
-        self._stopping = self._abandoned = False
+        self._tokenizing: AbstractContextManager[Any] = (
+            nullcontext() if translator.tokenizes_in_threads else threading.Lock()
+        )
+        self._stopping = False
         self._seconds_per_token = 0.0  # of the longest sentence of a batch
         self._tokens_per_second = 0.0
         self._workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
@@ -233,7 +238,7 @@ class Batcher:
         """
         options = self._options(settings)
         found = []
-        with self._preparing:
+        with self._tokenizing:
             for text in texts:
                 one = Text(text, settings, options)
                 try:
@@ -341,6 +346,11 @@ class Batcher:
             self._changed.notify_all()
 
     # ---- the choice of a batch; all of these hold the lock
+    def _idle_clients(self) -> list[Client]:
+        """Return the clients of whom nothing is being translated: each has one batch at a time."""
+        at_work = {id(sentence.client) for batch in self._running for sentence in batch.sentences}
+        return [client for client in self._clients.values() if id(client) not in at_work]
+
     def _next_batch(self) -> Batch | None:
         """Wait for sentences and return a batch; `None` when the work is over."""
         with self._changed:
@@ -371,28 +381,28 @@ class Batcher:
 
     def _fill(self) -> Batch | None:
         """Return the next batch, or `None` if nothing may start beside what runs."""
+        idle = self._idle_clients()
         for gave_way in (False, True):
-            if gave_way and self._running:
-                break  # beside another batch, only what has not yet taken long
-            clients = sorted(
-                (client for client in self._clients.values() if client.waiting[gave_way]),
-                key=lambda client: client.served,
-            )
+            if gave_way and any(batch.is_slow or self._takes_long(batch) for batch in self._running):
+                break  # of what takes long, one batch at a time
+            clients = sorted((client for client in idle if client.waiting[gave_way]), key=lambda client: client.served)
             if not clients:
                 continue
             first = clients[0].waiting[gave_way][0]
             self._clock = max(self._clock, clients[0].served)
             taken: list[Sentence] = []
-            most, shared = self.max_batch, 0
+            most, tokens, shared = self.max_batch, 0, 0
             while clients and len(taken) < most:
                 clients = [one for one in clients if one.waiting[gave_way]]
                 for client in list(clients):
                     sentence = client.waiting[gave_way][0]
-                    if len(taken) == most or not _fit(sentence, first):
+                    too_many = len(taken) == most or (taken and tokens + sentence.cost > MOST_TOKENS)
+                    if too_many or not _fit(sentence, first):
                         clients.remove(client)
                         continue
                     client.waiting[gave_way].popleft()
                     if sentence.is_wanted:
+                        tokens += sentence.cost
                         client.served += sentence.cost * sentence.of.settings.num_beams
                         taken.append(sentence)
                 if not shared and (shared := len({id(one.client) for one in taken})) > 1:
@@ -403,16 +413,17 @@ class Batcher:
 
     # ---- the threads
     def _watch(self) -> None:
-        """Stop batches that nobody waits for, and those that have to give way."""
+        """Stop batches that nobody waits for, and of two that take long while others wait the one that had more."""
         with self._changed:
             while not (self._stopping and not self._running):
                 for batch in self._running:
                     if not any(sentence.is_wanted for sentence in batch.sentences):
                         batch.stop.set()
-                last = next((batch for batch in reversed(self._running) if not batch.is_slow), None)
-                others_wait = any(client.waiting[False] for client in self._clients.values())
-                if len(self._running) == len(self._workers) and last and others_wait and self._takes_long(last):
-                    last.stop.set()
+                all_take_long = all(batch.is_slow or self._takes_long(batch) for batch in self._running)
+                may_stop = [batch for batch in self._running if not batch.is_slow]
+                others_wait = any(client.waiting[False] for client in self._idle_clients())
+                if len(self._running) == len(self._workers) and all_take_long and may_stop and others_wait:
+                    max(may_stop, key=lambda batch: max(one.client.served for one in batch.sentences)).stop.set()
                 self._changed.wait(PATIENCE if self._running else None)
 
     def _takes_long(self, batch: Batch) -> bool:
@@ -471,7 +482,7 @@ class Batcher:
                 for sentence, one in zip(batch.sentences, found, strict=True):
                     sentence.of.finish(one)
                 return
-            probe = Text(PROBE, settings, options, *self.translator.documents([PROBE], options))
+            probe = Text(PROBE, settings, options, self.translator.documents([PROBE], options)[0])
             found = translate_lines(translate, batch.sentences, Sentence(probe, 0, 1, Client()))
             for sentence, one in zip(batch.sentences, found, strict=True):
                 sentence.of.found[sentence.place] = one

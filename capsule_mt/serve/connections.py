@@ -57,9 +57,9 @@ def most_files() -> int:
 
 def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol with these limits."""
-    base = cast(Any, AutoHTTPProtocol)
+    base: Any = AutoHTTPProtocol
 
-    class Limited(base):  # type: ignore[misc]
+    class Limited(base):
         def connection_made(self, transport: asyncio.Transport) -> None:
             self.is_refused, self.head_timer = False, None
             peer = transport.get_extra_info("peername")

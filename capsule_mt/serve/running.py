@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -13,10 +14,11 @@ import uvicorn
 from capsule_mt.serve.app import Limits, build_app
 from capsule_mt.serve.batching import Batcher, Translates
 from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
+from capsule_mt.serve.detecting import Detector
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
-from capsule_mt.text.detecting import Detector
 
+SWITCH_SECONDS = 0.001  # that a thread keeps others from running Python: cutting a long text takes many milliseconds
 SECONDS_TO_ANSWER = 2  # with an error, after the time to stop is over
 
 
@@ -86,6 +88,7 @@ def run_server(
         )
         for pair, translator in translators.items()
     }
+    sys.setswitchinterval(SWITCH_SECONDS)
     logging.getLogger("capsule_mt").setLevel(logging.ERROR)  # what warns of a translation is for whoever asked for it
     logging.getLogger("capsule_mt.serve").setLevel(logging.WARNING)
     app, protocol = build_app(batchers, limits, metrics, detector), protocol_with(connections or Connections())

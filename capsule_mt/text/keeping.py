@@ -159,6 +159,10 @@ class Masked:
         """The characters of the user's text."""
         return Span(self.parts[0][1].start, self.parts[-1][1].end)
 
+    def has_kept(self, span: Span) -> bool:
+        """Whether some characters of the user's text are of what is kept."""
+        return overlaps(span, (place for part, place in self.parts if isinstance(part, Item)))
+
     @property
     def has_words(self) -> bool:
         """Whether there is anything but items to translate."""

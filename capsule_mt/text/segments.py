@@ -101,7 +101,7 @@ class Segmenter:
     prefix: what a T5 checkpoint reads before each source.
     copies: leave out what is no sentence, such as a URL or an emoji, which then is in the translation as it is.
     keep: the kinds of `KEPT` that a translation keeps.
-    with_words, lists: find the words of each piece, and what coverage knows of them.
+    with_words, lists: find the words of each piece, or of those of some texts, and what coverage knows of them.
     """
 
     tokenizer: Tokenizer
@@ -113,7 +113,7 @@ class Segmenter:
     tgt_lang: str | None = None
     copies: bool = True
     keep: Sequence[str] = ()
-    with_words: bool = False
+    with_words: bool | Callable[[str], bool] = False
     lists: WordLists = NO_LISTS
 
     def document(self, text: str) -> Document:
@@ -155,7 +155,7 @@ class Segmenter:
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
         source.offsets = encoded.offsets
         words: list[SourceWord] = []
-        if self.with_words:
+        if self.with_words is True or (self.with_words and self.with_words(source.text)):
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
         places = [word.span for word in words]

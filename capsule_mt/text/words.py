@@ -2,7 +2,9 @@
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from capsule_mt.text.sentences import Span
@@ -78,11 +80,20 @@ def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
     offsets: for each token, the characters that it stands for, or `None`.
     """
     words: list[tuple[Span, list[int]]] = []
+    placed = sorted((place, n) for n, place in enumerate(offsets) if place)
+    starts = [place[0] for place, _ in placed]
+    ends = list(accumulate((place[1] for place, _ in placed), max))
+
+    def tokens_of(span: tuple[int, int]) -> dict[int, tuple[int, int]]:
+        """Return the tokens that have a character of a span, and their places."""
+        near = placed[bisect_right(ends, span[0]) : bisect_left(starts, span[1])]
+        return dict(sorted((n, place) for place, n in near if place[1] > span[0]))
+
     for match in WORDS.finditer(text):
-        places = {n: place for n, place in enumerate(offsets) if place and _overlap(place, match.span())}
+        places = tokens_of(match.span())
         if not match[0].isascii() and re.search(UNSPACED_SCRIPTS, match[0]):
             cut = {(max(start, match.start()), min(end, match.end())) for start, end in places.values()}
-            groups = [(part_of, [n for n in places if _overlap(places[n], part_of)]) for part_of in sorted(cut)]
+            groups = [(part_of, list(tokens_of(part_of))) for part_of in sorted(cut)]
         else:
             groups = [(match.span(), list(places))]
         words += [(Span(start, end), tokens) for (start, end), tokens in groups if tokens]
@@ -161,7 +172,3 @@ def _goes_on(text: str, character: str) -> bool:
     return bool(composed) and (
         unicodedata.combining(character) > 0 or len(str(composed)) <= len(unicodedata.normalize("NFC", text))
     )
-
-
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

@@ -23,7 +23,6 @@ COMMANDS = {
     },
     "Publish": {
         "export": "write a checkpoint that loads without this package",
-        "convert": "write ONNX, Marian or CTranslate2, or start capsules from Marian",
         "push": "publish a checkpoint and its model card on the hub",
     },
 }

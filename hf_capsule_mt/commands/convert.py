@@ -2,7 +2,7 @@
 
     capsule-mt convert outputs/demo as-onnx --to onnx --int8         # onnxruntime, transformers.js
     capsule-mt convert outputs/demo as-int8 --to int8                # smaller, for this package
-    capsule-mt convert outputs/embedded_plain as-marian --to marian  # transformers' MarianMTModel
+    capsule-mt convert outputs/embedded_plain as-marian --to marianmt  # transformers' MarianMTModel
     capsule-mt convert outputs/embedded_plain as-ctranslate2 --to ctranslate2 --int8
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
@@ -17,7 +17,7 @@ from typing import Any
 from capsule_mt.commands.console import CommandParser
 from hf_capsule_mt.commands.arguments import checkpoint
 
-TARGETS = ("marian", "ctranslate2", "onnx", "int8")
+TARGETS = ("marianmt", "ctranslate2", "onnx", "int8")
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -83,7 +83,7 @@ def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) ->
 
     model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)
-    if target == "marian":
+    if target == "marianmt":
         to_marian(model).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     elif target == "int8":

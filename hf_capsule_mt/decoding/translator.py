@@ -8,8 +8,10 @@ from typing import Any, cast
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 import capsule_mt.translator
+from capsule_mt.catalog.entries import PAIR
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Segmenter
@@ -49,6 +51,8 @@ class Translator(capsule_mt.translator.Translator):
         reverse: what translates in the other direction, a `Translator` or its name or folder: it verifies what
             coverage marks. By default the model that the calibration names, if that is a folder beside this one's.
     """
+
+    tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
 
     def __init__(
         self,
@@ -91,6 +95,11 @@ class Translator(capsule_mt.translator.Translator):
         Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
         `dtype="auto"` computes in float32 with weights that are stored in half precision.
         """
+        if PAIR.fullmatch(os.fspath(name_or_path)) and not os.path.exists(name_or_path):
+            raise ValueError(
+                f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
+                "engine these models need"
+            )
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
         device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
@@ -200,7 +209,11 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
 def load_translator(
     models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str, reverse: str | None
 ) -> Translator:
-    """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`."""
+    """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`.
+
+    Without transformers' bar: stderr is for what needs attention.
+    """
+    logging.disable_progress_bar()
     tokenizer = load_tokenizer(models[0])
     for path in models[1:]:
         check_same_vocabulary(tokenizer, path)

@@ -3,21 +3,14 @@
 Legend: B batch, S positions, L layers, d model width, N output capsules. Every method works on each position alone.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.initial_std import set_initial_std
-from hf_capsule_mt.modeling.matrices import is_bare
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.router import Router
-
-# From so many positions for each unit of all layers a backward pass without the input capsules costs little: it saves
-# a product of P rows and takes up to four of L * d
-POSITIONS_PER_WIDTH = 2
 
 
 class TopLayer(nn.Module):
@@ -130,12 +123,8 @@ class RoutedCombination(LayerAggregation, Router):
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
         maps = [self.votes] if self.input_activation is None else [self.votes, self.input_activation]
-        if self._keeps_little(layer_outputs[0], maps):
-            linears = [tensor for one in (self.input_capsules, *maps) for tensor in (one.weight, one.bias)]
-            mapped = _VotesOfLayers.apply(self.num_layers, *layer_outputs, *linears)
-        else:
-            input_capsules = self.input_capsules(torch.cat(layer_outputs, dim=-1))  # [B, S, L * d]
-            mapped = [one(input_capsules) for one in maps]
+        input_capsules = self.input_capsules(torch.cat(layer_outputs, dim=-1))  # [B, S, L * d]
+        mapped = [one(input_capsules) for one in maps]
         votes = mapped[0].unflatten(-1, (self.num_layers, self.num_capsules, -1))
         activation = None
         if self.input_activation is not None:
@@ -144,63 +133,6 @@ class RoutedCombination(LayerAggregation, Router):
                 activation = activation.unflatten(-1, (self.num_layers, self.num_capsules))
         routed = self.route(votes, input_activation=activation, return_weights=output_routing_weights)
         return routed.capsules.flatten(-2), routed.weights
-
-    def _keeps_little(self, layer_output: torch.Tensor, maps: list[nn.Module]) -> bool:
-        """Return whether the backward pass should compute the input capsules' gradients without the input capsules."""
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return False
-        few = layer_output.shape[:-1].numel() < POSITIONS_PER_WIDTH * self.num_layers * self.width
-        if few or layer_output.device.type == "meta":
-            return False
-        return all(is_bare(linear) for linear in (self.input_capsules, *maps))
-
-
-class _VotesOfLayers(torch.autograd.Function):
-    """The maps W_k (F X + b) + b_k of the concatenated layers X [P, L * d], which keeps nothing of that size but X.
-
-    With the gradient g_k [P, out] by the result of map k, G_k = g_k^T X and s_k = sum_p g_k, the gradients are
-
-        by W_k: G_k F^T + s_k b^T       by F: sum_k W_k^T G_k       by b: sum_k W_k^T s_k       by b_k: s_k
-
-    so the input capsules F X + b are not needed: one product of P rows less, and two more of matrices for each map.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, num_layers: int, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        """L layers [B, S, d], F, b, and W_k, b_k of every map -> its result [B, S, out]."""
-        concatenated = torch.cat(tensors[:num_layers], dim=-1)  # type: ignore[arg-type]
-        device = concatenated.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else concatenated.dtype
-        # without autocast the layers keep their outputs anyway, else a copy in the dtype of the products
-        kept = tensors[:num_layers] if dtype == concatenated.dtype else (concatenated.to(dtype),)
-        ctx.save_for_backward(*kept, *tensors[num_layers:])
-        ctx.num_kept, ctx.dtype = len(kept), dtype
-        weight, bias, *maps = (None if tensor is None else tensor.to(dtype) for tensor in tensors[num_layers:])
-        capsules = nn.functional.linear(concatenated.to(dtype), weight, bias)  # type: ignore[arg-type]
-        return tuple(
-            nn.functional.linear(capsules, matrix, vector)  # type: ignore[arg-type]
-            for matrix, vector in zip(maps[::2], maps[1::2], strict=True)
-        )
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        kept, linears = ctx.saved_tensors[: ctx.num_kept], ctx.saved_tensors[ctx.num_kept :]
-        weight, bias = (tensor.to(ctx.dtype) for tensor in linears[:2])
-        grad_capsules: Any = 0
-        grad_weight: Any = 0
-        grad_bias: Any = 0
-        grads_of_maps: list[torch.Tensor | None] = []
-        concatenated = torch.cat(kept, dim=-1).flatten(0, -2)  # X [P, L * d]
-        for grad, map_weight, map_bias in zip(grads, linears[2::2], linears[3::2], strict=True):
-            matrix, by_rows = map_weight.to(ctx.dtype), grad.flatten(0, -2)  # [out, L * d], [P, out]
-            product, total = by_rows.t() @ concatenated, by_rows.sum(dim=0)  # G_k, s_k
-            grads_of_maps += [torch.addr(product @ weight.t(), total, bias), None if map_bias is None else total]
-            grad_weight = grad_weight + matrix.t() @ product
-            grad_bias = grad_bias + matrix.t() @ total
-            grad_capsules = grad_capsules + grad @ matrix
-        grad_layers = (grad_capsules @ weight).chunk(len(ctx.needs_input_grad) - len(linears) - 1, dim=-1)
-        return None, *grad_layers, grad_weight, grad_bias, *grads_of_maps
 
 
 class PerCapsuleLinear(nn.Module):

@@ -9,13 +9,6 @@ def is_plain(linear: nn.Linear) -> bool:
     return isinstance(linear, nn.Linear) and type(linear.weight) is nn.Parameter and linear.weight.is_floating_point()
 
 
-def is_bare(linear: nn.Module) -> bool:
-    """Return whether a call of the module is the product with its weight, and nothing else."""
-    if not isinstance(linear, nn.Linear) or not is_plain(linear):
-        return False
-    return not (linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks)
-
-
 def matrix_of(linear: nn.Linear) -> torch.Tensor:
     """Return the weight [out, in] of a linear layer as numbers.
 

@@ -39,10 +39,7 @@ from hf_capsule_mt.modeling.outputs import (
     resolve_output_flags,
 )
 from hf_capsule_mt.modeling.past_future_guidance import (
-    GuidanceOutput,
-    NoGuidance,
     build_guidance,
-    source_mask,
 )
 from hf_capsule_mt.modeling.router import Router
 from hf_capsule_mt.modeling.sentence_cache import guided_cache
@@ -243,13 +240,8 @@ class CapsuleMarianDecoder(TransformerStack):
             states.append(hidden)
         hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
-        guided = self.guide(
-            hidden,
-            encoder_hidden_states,
-            encoder_attention_mask,
-            cache,
-            output_routing_weights,
-            begins,
+        guided = self.guidance.guide(
+            hidden, encoder_hidden_states, encoder_attention_mask, begins, cache, output_routing_weights
         )
         routings["decoder.guidance"] = guided.weights
         has_self = output_attentions and self.config.decoder_self == "attention"
@@ -264,24 +256,6 @@ class CapsuleMarianDecoder(TransformerStack):
             guided_capsules=guided.capsules if output_guided_capsules else None,
             unguided_state=hidden if output_guided_capsules else None,
         )
-
-    def guide(
-        self,
-        hidden: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: EncoderDecoderCache | None,
-        output_routing_weights: bool,
-        begins: bool,
-    ) -> GuidanceOutput:
-        """Add PAST and FUTURE of the encoder's states [B, S, d] to states [B, T, d]."""
-        guidance = self.guidance
-        if isinstance(guidance, NoGuidance):
-            return guidance(hidden)
-        mask = source_mask(encoder_attention_mask, ask=begins)
-        cache = None if cache is None else guided_cache(cache)
-        sources = guidance.prepare(encoder_hidden_states, mask, cache)
-        return guidance(hidden, sources, mask, output_routing_weights)
 
 
 def _aggregate(

@@ -36,8 +36,6 @@ from hf_capsule_mt.modeling.outputs import (
 )
 from hf_capsule_mt.modeling.padding import Compaction
 from hf_capsule_mt.modeling.past_future_guidance import (
-    GuidanceOutput,
-    NoGuidance,
     build_guidance,
     source_mask,
 )
@@ -252,7 +250,7 @@ class CapsuleRNMTDecoder(RNMTStack):
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
         unguided_state = hidden_states[-1]
-        guided = self.guide(unguided_state, source, keep, cache, output_routing_weights)
+        guided = self.guidance.guide(unguided_state, source, keep, begins, cache, output_routing_weights)
         hidden_states[-1] = guided.state
         if cache is not None:
             self.append(cache, layer_states, first_states, mask if compaction.lengths is not None else None)
@@ -266,19 +264,6 @@ class CapsuleRNMTDecoder(RNMTStack):
             guided_capsules=guided.capsules if output_guided_capsules else None,
             unguided_state=unguided_state if output_guided_capsules else None,
         )
-
-    def guide(
-        self,
-        state: torch.Tensor,
-        source: torch.Tensor,
-        mask: torch.Tensor | None,
-        cache: RecurrentCache | None,
-        output_routing_weights: bool,
-    ) -> GuidanceOutput:
-        """Add PAST and FUTURE of the source [B, S, d] to states [B, T, d]."""
-        if isinstance(self.guidance, NoGuidance):
-            return self.guidance(state)
-        return self.guidance(state, self.guidance.prepare(source, mask, cache), mask, output_routing_weights)
 
     def cache_for(self, cache: object, use_cache: bool | None) -> RecurrentCache | None:
         """Return the cache to read and to write."""

@@ -44,6 +44,9 @@ class NoGuidance(nn.Module):
     def forward(self, state: torch.Tensor) -> GuidanceOutput:
         return GuidanceOutput(state, None, None)
 
+    def guide(self, state: torch.Tensor, *_: object) -> GuidanceOutput:
+        return self(state)
+
 
 class PastFutureGuidance(nn.Module):
     """Section 3.2: o_t = z_t + FF(z_t, PAST, FUTURE). Subclasses gather the capsules of PAST and FUTURE."""
@@ -105,6 +108,19 @@ class PastFutureGuidance(nn.Module):
         added = self.fc2(nn.functional.relu(self.fc1(joined)))
         added = nn.functional.dropout(added, p=self.dropout, training=self.training)
         return GuidanceOutput(state + added, capsules, weights)
+
+    def guide(
+        self,
+        state: torch.Tensor,
+        source: torch.Tensor | None,
+        mask: torch.Tensor | None,
+        begins: bool,
+        cache: SentenceConstants | None,
+        output_routing_weights: bool,
+    ) -> GuidanceOutput:
+        """Add PAST and FUTURE of the source [B, S, d] to states [B, T, d]; a sentence's mask is asked as it begins."""
+        mask = source_mask(mask, ask=begins)
+        return self(state, self.prepare(source, mask, cache), mask, output_routing_weights)
 
     def _split(self, capsules: torch.Tensor, num_capsules: int) -> torch.Tensor:
         """[B, S, M * D] -> [B, M, S, D]."""

@@ -316,6 +316,11 @@ def test_curves_are_checked():
         )
 
 
+def test_pairs_are_for_the_light_distribution():
+    with pytest.raises(ValueError, match=r"en-pt: no such folder; .* `capsule_mt\.Translator`"):
+        Translator.from_pretrained("en-pt")
+
+
 # ---- tokenizers
 def segmenter(tokenizer, **options):
     languages = (options.get("src_lang"), options.get("tgt_lang"))

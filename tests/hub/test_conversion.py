@@ -67,7 +67,7 @@ def test_the_command_goes_there_and_back(convert, tmp_path):
     assert model.dtype == torch.float32  # half weights do not survive training
     assert type(model) is CapsuleMarianMTModel
     assert model.config.dropout == 0.2
-    convert(there, back, "--to", "marian")
+    convert(there, back, "--to", "marianmt")
     expected = AutoModelForSeq2SeqLM.from_pretrained(stock, dtype=torch.float32).state_dict()
     found = AutoModelForSeq2SeqLM.from_pretrained(back).state_dict()
     assert expected.keys() == found.keys()
@@ -80,10 +80,10 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
     convert(stock, guided, "--from", "marian", "--set", "guided_routing=guided", "guided_capsule_dim=8")
     assert AutoModelForSeq2SeqLM.from_pretrained(guided).config.guided_capsule_dim == 8
     with pytest.raises(ValueError, match='guided_routing="guided"'):
-        convert(guided, tmp_path / "lost", "--to", "marian")
+        convert(guided, tmp_path / "lost", "--to", "marianmt")
     for words, message in (
-        ((stock, guided, "--to", "marian"), "exists and is no empty folder"),
-        ((stock, tmp_path / "x", "--to", "marian", "--int8"), "--int8 goes with"),
+        ((stock, guided, "--to", "marianmt"), "exists and is no empty folder"),
+        ((stock, tmp_path / "x", "--to", "marianmt", "--int8"), "--int8 goes with"),
         ((stock, tmp_path / "x", "--to", "onnx", "--set", "dropout=0"), "--set goes with --from marian"),
     ):
         with pytest.raises(SystemExit):

@@ -347,6 +347,21 @@ def test_input_that_is_not_utf8_is_named(run, tmp_path):
         run("--input", "bad", "--output", "out")
 
 
+def test_a_glossary(run, expected, caplog, tmp_path):
+    """The model leaves words out; a term of a glossary is there."""
+    (tmp_path / "terms.tsv").write_text("fisa\tASIF\nbalu\t\u00e4\n")
+    code, printed, _ = run("--glossary", "terms.tsv", lines=LINES)
+    assert code == 0
+    assert sum("ASIF" in line for line in expected) < sum("fisa" in line for line in LINES)
+    for line, found, before in zip(LINES, printed, expected, strict=True):
+        assert ("ASIF" in found) == ("fisa" in line)
+        assert found == before or "fisa" in line
+    assert "the vocabulary cannot write 'ä' of the glossary" in caplog.text
+    (tmp_path / "terms.tsv").write_text("a\tb\tc\n")
+    with pytest.raises(ValueError, match=r"terms\.tsv, line 1: a glossary has"):
+        run("--glossary", "terms.tsv", lines=LINES)
+
+
 def test_alignments_are_a_file_of_pairs(run, word_for_word, expected, tmp_path):
     code, printed, _ = run("--alignments", "a.txt", "--coverage", "c.tsv", lines=[*LINES, "", TOO_LONG])
     assert (code, printed) == (3, [*expected, "", ""])

@@ -1,7 +1,6 @@
-"""A stock `Seq2SeqTrainer` trains, accumulates, resumes, evaluates with `generate()`, and refuses what is wrong."""
+"""A stock `Seq2SeqTrainer` trains, evaluates with `generate()`, and refuses what is wrong."""
 
 import logging
-import math
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from transformers import (
     set_seed,
 )
 
-from hf_capsule_mt.training import EvaluationNLL
 from tests.fixtures.tiny import encoded_corpus, tiny_model, tiny_tokenizer
 
 SETTINGS = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
@@ -74,43 +72,6 @@ def test_the_loss_falls_and_the_checkpoint_loads(tokenizer, corpus, tmp_path):
         torch.testing.assert_close(value, trainer.model.state_dict()[name])
 
 
-@pytest.mark.slow
-def test_accumulation_equals_the_large_batch(tokenizer, corpus, tmp_path):
-    # without dropout, whose random numbers depend on the shape of a batch, and in float64: steps amplify rounding
-    runs = []
-    for size, steps in ((8, 1), (2, 4)):
-        set_seed(0)
-        model = tiny_model(tokenizer, **SETTINGS, dropout=0.0, label_smoothing=0.1).double()
-        trainer = make_trainer(
-            tokenizer,
-            corpus,
-            tmp_path / str(size),
-            model,
-            per_device_train_batch_size=size,
-            gradient_accumulation_steps=steps,
-            optim="sgd",
-            learning_rate=0.1,
-        )
-        trainer.train()
-        runs.append((losses(trainer), parameters(trainer)))
-    assert runs[0][0] == pytest.approx(runs[1][0], abs=1e-5)
-    for name, value in runs[0][1].items():
-        torch.testing.assert_close(value, runs[1][1][name], atol=1e-7, rtol=1e-6)
-
-
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_resumed_run_equals_an_uninterrupted_one(tokenizer, corpus, tmp_path, accumulation, caplog):
-    arguments = {"save_strategy": "steps", "save_steps": 3, "gradient_accumulation_steps": accumulation}
-    whole = make_trainer(tokenizer, corpus, tmp_path / "whole", **arguments)
-    whole.train()
-    resumed = make_trainer(tokenizer, corpus, tmp_path / "resumed", **arguments)
-    with caplog.at_level(logging.WARNING):
-        resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
-    assert "missing keys" not in caplog.text
-    for name, value in parameters(whole).items():
-        assert torch.equal(value, parameters(resumed)[name]), name
-
-
 def test_evaluation_with_generate(tokenizer, corpus, tmp_path):
     def count_words(prediction):
         assert prediction.predictions.shape[0] == len(corpus["validation"])
@@ -161,30 +122,6 @@ def test_the_trainers_label_smoothing_is_refused_where_the_model_has_other_losse
         trainer.train()
 
 
-@pytest.mark.slow
-def test_the_best_checkpoint_is_chosen_by_the_cross_entropy(tokenizer, corpus, tmp_path):
-    model = tiny_model(tokenizer, guided_routing="guided")
-    trainer = make_trainer(
-        tokenizer,
-        corpus,
-        tmp_path,
-        model,
-        max_steps=2,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="best",
-        metric_for_best_model="nll_loss",
-        trainer_settings={"callbacks": [EvaluationNLL()]},
-    )
-    trainer.train()
-    measured = [entry["eval_nll_loss"] for entry in trainer.state.log_history if "eval_nll_loss" in entry]
-    assert len(measured) == 2
-    assert trainer.state.best_metric == min(measured)
-    assert all(
-        entry["eval_nll_loss"] < entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry
-    )
-
-
 def test_a_loss_of_ones_own(tokenizer, corpus, tmp_path):
     def squared(outputs, labels, num_items_in_batch=None):
         return outputs.logits.square().mean()
@@ -195,13 +132,3 @@ def test_a_loss_of_ones_own(tokenizer, corpus, tmp_path):
     trainer = make_trainer(tokenizer, corpus, tmp_path, model, trainer_settings={"compute_loss_func": squared})
     trainer.train()
     assert losses(trainer)[-1] < losses(trainer)[0]
-
-
-def test_gradient_checkpointing_and_bf16(tokenizer, corpus, tmp_path):
-    # its name since transformers 5.23
-    new, old = "activation_checkpointing", "gradient_checkpointing"
-    name = new if new in Seq2SeqTrainingArguments.__dataclass_fields__ else old
-    trainer = make_trainer(tokenizer, corpus, tmp_path, bf16=True, **{name: True})
-    trainer.train()
-    assert len(losses(trainer)) == 6
-    assert all(math.isfinite(loss) for loss in losses(trainer))

@@ -172,7 +172,7 @@ static vector_t *new_vector(model_t *model, int64_t count, int type) {
         return NULL;
     }
     vectors += model->num_vectors++;
-    *vectors = (vector_t){values, count, type, 0, NULL};
+    *vectors = (vector_t){values, count, type, 0, NULL, -1};
     return vectors;
 }
 
@@ -192,6 +192,24 @@ int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t w
     table->largest = malloc((size_t)rows * 4 + 4);
     if (!table->largest) return NO_MEMORY;
     memcpy(table->largest, largest, (size_t)rows * 4);
+    return model->num_vectors - 1;
+}
+
+int engine_add_packed_table(model_t *model, int number, const float *largest) {
+    if (number < 0 || number >= model->num_linears) return wrong("there is no linear map %d", number);
+    const linear_t *linear = model->linears + number;
+    if (linear->int8 && !largest) return wrong("a table of codes without their largest magnitudes");
+    vector_t *table = new_vector(model, linear->int8 ? linear->outputs : 0, FLOAT32); /* room for `largest` */
+    if (!table) return NO_MEMORY;
+    table->count = (int64_t)linear->outputs * linear->inputs;
+    table->is_table = 1;
+    table->linear = number;
+    if (linear->int8) {
+        table->type = CODES;
+        table->largest = table->values;
+        table->values = NULL;
+        memcpy(table->largest, largest, (size_t)linear->outputs * 4);
+    }
     return model->num_vectors - 1;
 }
 

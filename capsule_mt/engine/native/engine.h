@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 9
+#define ENGINE_VERSION 10
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -144,6 +144,8 @@ EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count
 /* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for CODES. */
 EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
                               const float *largest);
+/* The rows of a linear map that is packed, for EMBED: `largest` as it was packed from CODES in int8, else NULL. */
+EXPORTED int engine_add_packed_table(model_t *model, int linear, const float *largest);
 /* Marian's positions: sines in the first half of the width, then cosines; number k of either has the frequency
  * 10000^(-2 k / span). */
 EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span);

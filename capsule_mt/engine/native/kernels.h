@@ -34,6 +34,8 @@ typedef struct {
     void (*widen)(const uint16_t *from, int bfloat, float *to, long count);
     /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `pack`. */
     void (*select)(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory);
+    /* What was packed of an output: floats, or codes and up to three zeros. */
+    void (*unpack)(const linear_t *linear, long output, void *to);
     /* Bytes of `scratch` that a product needs for this many rows. */
     long (*scratch)(const linear_t *linear, long rows);
     /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for a float one. */

@@ -49,12 +49,15 @@ static void embed(run_t *run, const operation_t *op) {
     const vector_t *table = run->model->vectors + op->slots[EMBED_table];
     const float *positions = positions_at < 0 ? NULL : vector_of(run, positions_at);
     float scale = op->reals[EMBED_scale];
+    void *unpacked = table->linear < 0 ? NULL : scratch_of(run, width * 4 + 64);
     for (int64_t row = 0; row < rows; row++) {
         int64_t token = of_words ? run->request->words[row] : run->tokens[row];
         int64_t position = of_words ? run->word_position[row] : run->row_position ? run->row_position[row] : run->step;
         float *out = row_of(run, OUT_OF(op), row);
         float largest = table->largest ? table->largest[token] : 0;
-        read_floats(run->model, table->values, table->type, largest, token * width, width, out);
+        if (unpacked) run->model->kernels->unpack(run->model->linears + table->linear, (long)token, unpacked);
+        read_floats(run->model, unpacked ? unpacked : table->values, table->type, largest, unpacked ? 0 : token * width,
+                    width, out);
         for (int64_t i = 0; i < width; i++) out[i] = scale * out[i] + (positions ? positions[position * width + i] : 0);
     }
 }

@@ -14,6 +14,7 @@ typedef struct {
     int64_t count;
     int type, is_table;
     float *largest; /* of each row of a table of CODES */
+    int linear;     /* whose packed weights are the rows of a table, or -1 */
 } vector_t;
 
 typedef struct {

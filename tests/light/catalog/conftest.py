@@ -28,7 +28,7 @@ class Registry:
         for kind, data in content.items():
             infix = pair.replace("-", "")
             path = f"models/{pair}/{architecture}/exported/{kind}.{infix}.{'spm' if 'ocab' in kind else 'bin'}.gz"
-            self.hub.files[f"/bucket/{path}"] = gzip.compress(data, mtime=0)
+            self.hub.files[f"/bucket/{path}"] = gzip.compress(data, 1, mtime=0)
             files[kind] = {"path": path}
         files["model"] |= {
             "uncompressedSize": len(content["model"]),

@@ -10,6 +10,7 @@ from capsule_mt.catalog.entries import CatalogError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import models, serve, translate
 from capsule_mt.pivot import PivotTranslator
+from capsule_mt.serve.batching import COVERAGE_WEIGHT, Batcher, Settings
 from tests.fixtures.word_for_word import SOURCE, TARGET, sentences
 
 TEXTS = sentences(40, seed=8)
@@ -76,7 +77,7 @@ def test_one_model_after_the_other(both):
 def test_what_either_leaves_out_is_left_out(both, scored):
     first, second = both
     translator, options = Translator.from_pretrained("de-pt"), CoverageOptions(method="guided")
-    texts = sentences(150, seed=9)
+    texts = sentences(60, seed=9)
     found = translator(texts, coverage=options, split_sentences=False)
     middles = [first(text, coverage=options, split_sentences=False) for text in texts]
     ends = [second(middle.text, coverage=options, split_sentences=False) for middle in middles]
@@ -108,6 +109,49 @@ def test_sentences_through_english(both):
     assert [text[word.start : word.end] for word in found.coverage.words] == TEXTS[0].split() + TEXTS[
         1
     ].split() + TEXTS[2].split()
+
+
+def test_sentences_that_the_first_model_does_not_know(both):
+    first, translator = both[0], Translator.from_pretrained("de-pt")
+    text = f"{TEXTS[0]}\n\nOne two three.\n\n{TEXTS[1]}"
+    found, by_first = (one(text, coverage=CoverageOptions()) for one in (translator, first))
+    assert "One two three." in found.text
+    foreign = [word for word in by_first.coverage.words if word.text in ("One", "two", "three")]
+    assert [word for word in found.coverage.words if word.text in ("One", "two", "three")] == foreign
+    assert all(word.marked for word in foreign)
+    assert len(found.coverage.sentences) == 3
+    assert found.coverage.score < 1 - 3 / 20
+    assert found.unknown == by_first.unknown > 0
+
+
+def test_words_are_aligned_by_both(both):
+    first, second = both
+    translator = Translator.from_pretrained("de-pt")
+    alone = []
+    for text in TEXTS[:12]:
+        middle = first(text, alignment=True)
+        end = second(middle.text, alignment=True)
+        found = translator(text, alignment=True).alignment
+        assert set(found) == {(s, t) for s, m in middle.alignment for n, t in end.alignment if m == n}
+        alone.append((len(text.split()), len(end.text.split()), found))
+    wanted, words, targets = [], 0, 0
+    for number_of_words, number_of_targets, found in alone:
+        wanted += [(words + source, targets + target) for source, target in found]
+        words, targets = words + number_of_words, targets + number_of_targets
+    assert translator("\n\n".join(TEXTS[:12]), alignment=True).alignment == tuple(wanted)
+
+
+def test_the_server_batches_sentences_through_english(both):
+    translator = Translator.from_pretrained("de-pt")
+    texts = [f"{one}\n\n{other}" for one, other in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
+    batcher = Batcher(translator, max_batch=4)
+    try:
+        results = batcher.submit(["", *texts], Settings(coverage=True, beams=2)).results
+        found = [result.result(timeout=30)[0] for result in results]
+        options = {"num_beams": 2, "coverage": CoverageOptions(weight=COVERAGE_WEIGHT), "scores": False}
+        assert found == [translator(text, **options) for text in ["", *texts]]
+    finally:
+        assert batcher.close()
 
 
 # ---- commands

@@ -7,6 +7,9 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -45,7 +48,7 @@ def test_a_model_of_the_registry(registry):
     assert b"vocabs: [vocab.enpt.spm, vocab.enpt.spm]" in found["config.intgemm8bitalpha.yml"]
     assert b"MPL-2.0 (https://www.mozilla.org/MPL/2.0/)" in found["NOTICE.txt"]
     assert json.loads(found[FACTS_FILE])["licence"] == "MPL-2.0"
-    assert sorted(found) == sorted({*found} - {name for name in found if ".part" in name or name == "version"})
+    assert len(found) == 3 + len({"config.intgemm8bitalpha.yml", "NOTICE.txt", FACTS_FILE})  # nothing else is left
     asked = len(registry.hub.log)
     assert resolve("EN-pt") == str(folder)
     assert len(registry.hub.log) == asked
@@ -87,6 +90,14 @@ def test_a_killed_download_goes_on(registry, monkeypatch):
     assert kept_models() == []
     assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
     assert registry.asked("model.enpt.bin") == 1
+    # killed while what is known of a part was written
+    remove_model("en-pt")
+    with monkeypatch.context() as patched:
+        patched.setattr(downloading, "_check_and_place", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resolve("en-pt")
+    (cache_folder() / "mozilla" / "en-pt.partial" / "model.enpt.bin.part.json").write_text('{"val')
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
     # another version meanwhile: nothing of the old one is kept
     remove_model("en-pt")
     with monkeypatch.context() as patched:
@@ -113,6 +124,27 @@ def test_a_file_that_changes_while_it_is_downloaded(registry):
 
     registry.hub.send = changed
     assert kept(resolve("en-pt"))["vocab.enpt.spm"] == b"another vocabulary"
+
+
+def test_a_server_that_falls_silent(registry, monkeypatch):
+    monkeypatch.setattr(downloading, "TIMEOUT", 0.2)
+    original, asked = registry.hub.send, []
+
+    def slow(request, data, headers):
+        if "vocab.enpt" in request.path:
+            asked.append(request.path)
+            time.sleep(0.5 if len(asked) == 1 else 0)
+        original(request, data, headers)
+
+    registry.hub.send = slow
+    assert kept(resolve("en-pt"))["vocab.enpt.spm"] == CONTENT["vocab"]
+    assert len(asked) == 2
+
+
+def test_no_redirection_leaves_https():
+    request = urllib.request.Request("https://example.org/model")
+    with pytest.raises(urllib.error.HTTPError, match="a redirection from https to http"):
+        downloading._NoDowngrade().redirect_request(request, None, 302, "Found", {}, "http://example.org/model")
 
 
 @pytest.mark.parametrize(
@@ -337,6 +369,34 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
         request, data.replace(b"{", b"[") if "tokenizer_config" in request.path else data, headers
     )
     with pytest.raises(DownloadError, match=r"tokenizer_config\.json: git would call it .*, but the catalog says"):
+        resolve("opus-mt-xx-yy")
+
+
+def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):
+    """Weights in a pull request of the converter are taken; those of others, and of another file, are not."""
+    good = (word_for_word / "model.safetensors").read_bytes()
+    folder = tmp_path / "opus"
+    shutil.copytree(word_for_word, folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"pickled")
+    hub.add_folder("Helsinki-NLP/opus-mt-xx-yy", folder)
+    repository = hub.repositories["Helsinki-NLP/opus-mt-xx-yy"]
+    repository.in_lfs.add("model.safetensors")
+    title = "Adding `safetensors` variant of this model"
+    for number, (author, weights, pickled) in enumerate(
+        [("mallory", b"bad", b"pickled"), ("SFconvertbot", b"of others", b"other"), ("SFconvertbot", good, b"pickled")]
+    ):
+        head = dict(repository.files)
+        repository.files |= {"model.safetensors": weights, "pytorch_model.bin": pickled}
+        one = {"num": number, "title": title, "author": {"name": author}, "sha": repository.commit()}
+        repository.pull_requests.append(one)
+        repository.files = head
+    repository.files["README.md"] = b"newer"
+    repository.commit()
+    assert (Path(resolve("opus-mt-xx-yy")) / "model.safetensors").read_bytes() == good
+    remove_model("opus-mt-xx-yy")
+    repository.pull_requests.pop()
+    with pytest.raises(CatalogError, match=r"has no model\.safetensors, only pytorch_model\.bin, "):
         resolve("opus-mt-xx-yy")
 
 

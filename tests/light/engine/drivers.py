@@ -47,6 +47,7 @@ class EmulatedLibrary:
         self.command, self.folder = command, folder
         self.models: list[bytes] = []
         self.inputs: list[int] = []  # of each linear map of the last model
+        self.outputs: list[int] = []
 
     def engine_version(self) -> int:
         return VERSION
@@ -55,7 +56,7 @@ class EmulatedLibrary:
         return subprocess.run([*self.command, "--tier", name.decode()], capture_output=True, check=True).stdout
 
     def engine_new(self, tier: bytes, vocabulary: int, num_caches: int) -> int:
-        self.inputs = []
+        self.inputs, self.outputs = [], []
         self.models.append(_call("m", vocabulary, num_caches, 0, len(tier)) + tier)
         return len(self.models)
 
@@ -75,6 +76,7 @@ class EmulatedLibrary:
 
     def engine_add_linear(self, model: int, outputs: int, inputs: int, int8: int) -> int:
         self.inputs.append(inputs)
+        self.outputs.append(outputs)
         self._add(model, _call("l", outputs, inputs, int8))
         return len(self.inputs) - 1
 
@@ -101,6 +103,9 @@ class EmulatedLibrary:
     def engine_add_table(self, model: int, values: int, rows: int, width: int, kind: int, largest: int | None) -> int:
         written = _call("e", rows, width, kind) + _some(values, SIZES[kind] * rows * width) + _some(largest, 4 * rows)
         return self._add(model, written)
+
+    def engine_add_packed_table(self, model: int, linear: int, largest: int | None) -> int:
+        return self._add(model, _call("k", linear, 0, 0) + _some(largest, 4 * self.outputs[linear]))
 
     def engine_add_positions(self, model: int, count: int, width: int, span: int) -> int:
         return self._add(model, _call("s", count, width, span))

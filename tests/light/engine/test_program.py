@@ -237,6 +237,25 @@ def test_a_table_of_codes_has_the_rows_that_they_stand_for():
 
 
 @needs_engine
+@pytest.mark.parametrize(("int8", "as_codes"), [(False, False), (True, True), (False, True), (True, False)])
+def test_a_table_that_is_the_weight_of_a_map(int8, as_codes, tier):
+    """Stored once where the map has the table's numbers, in int8 or in float; else apart. No bit depends on it."""
+    found, weights = [], Weights(12)
+    codes = array("b", [weights.random.randint(-90, 90) for _ in range(61 * WIDTH)])
+    packed = Codes(Tensor(codes, "I8", (61, WIDTH)), tensor([0.3 + 0.01 * row for row in range(61)]))
+    weight = packed if as_codes else widened(packed)
+    for is_noted in (False, True):
+        program = attention()
+        table = next(one for one in program.vectors if isinstance(one, Vector) and one.count == 61 * WIDTH)
+        table.read = lambda: weight
+        linear = Linear(61, WIDTH, lambda: (weight, None))
+        program.linears[-1] = (linear,)
+        table.packed = linear if is_noted else None
+        found.append(log_probs(program, int8=int8))
+    assert found[0] == found[1]
+
+
+@needs_engine
 def test_the_product_of_maps_is_summed_in_double_precision():
     first, then = tensor([1e8, 1, -1e8, 2], 2, 2), tensor([1, 1], 1, 2)
     assert list(memoryview(product(first, then).buffer).cast("f")) == [0, 3]

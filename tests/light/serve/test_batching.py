@@ -43,7 +43,7 @@ def hold(batcher, upper):
     texts = ["first", "second"]
     orders = []
     for number, text in enumerate(texts):
-        orders.append(batcher.submit([text]))
+        orders.append(batcher.submit([text], client=text))
         until(lambda number=number: len(upper.calls) > number)
     return orders
 

@@ -1,5 +1,6 @@
 """The words of a source, and where tokens are whose tokenizer does not say it."""
 
+import random
 import unicodedata
 
 from capsule_mt.text.sentences import Span
@@ -44,3 +45,16 @@ def test_decomposed_hangul_has_places():
 def test_where_tokens_of_a_translation_end():
     pieces = ["Der", " alte", "", " Hut"]
     assert target_ends(lambda ids: "".join(pieces[number] for number in ids), [0, 1, 2, 3]) == [3, 8, 8, 12]
+
+
+def test_the_tokens_of_a_word_are_those_that_have_a_character_of_it():
+    """Tokens may share characters, as the bytes of a letter do, or have none."""
+    generator = random.Random(5)
+    for _ in range(200):
+        text = "".join(generator.choices("ab é-'.漢", k=30))
+        offsets = [None]
+        while (offsets[-1] or (0, 0))[1] < len(text):
+            start = max(0, (offsets[-1] or (0, 0))[1] - generator.randrange(2))
+            offsets.append((start, start + generator.randint(1, 4)))
+        for (start, end), tokens in words_of(text, offsets):
+            assert tokens == [n for n, place in enumerate(offsets) if place and place[0] < end and start < place[1]]

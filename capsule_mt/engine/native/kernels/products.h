@@ -47,6 +47,12 @@ static void select_outputs(const linear_t *from, const int32_t *outputs, linear_
     }
 }
 
+static void unpack(const linear_t *l, long output, void *to) {
+    long size = l->int8 ? DEPTH : 4, steps = l->int8 ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs;
+    const char *source = weights_of(l, output);
+    for (long i = 0; i < steps; i++) memcpy((char *)to + i * size, source + i * size * BLOCK, (size_t)size);
+}
+
 /* Exact: 2^112 moves the exponent of a half, also of one without an exponent, to that of a float. */
 static void widen(const uint16_t *from, int bfloat, float *to, long count) {
     uint32_t bits;

@@ -1,0 +1,161 @@
+"""Glossaries: which words of a source must become which words of its translation."""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_ends, with_space
+
+WORD_BEGINS = re.compile(r"\b\w")
+LEAST_OF_BEST = 0.5  # of the share of the best word: so much has one before it that is of the same term
+STEM = "*"  # at the end of a term: any ending
+BETWEEN = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # the words of a term, which a hyphen may join
+
+
+class Term(NamedTuple):
+    """A term in a text: its characters there, and what the translation must have; of a stem, its beginning."""
+
+    span: Span
+    target: str
+
+    @property
+    def is_stem(self) -> bool:
+        return self.target.endswith(STEM)
+
+
+class Glossary:
+    """Terms by their first word. The longest match counts, and no two overlap.
+
+    Case does not matter, but where a word has capitals after its first letter, such as "IT" or "iOS". A hyphen and a
+    space are alike.
+    """
+
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+        self.terms = dict(terms)
+        for source, target in sorted(self.terms.items(), key=lambda term: -len(term[0])):
+            if not any(map(str.isalnum, source)):
+                raise ValueError(f"a term of a glossary needs a word, got {source!r} -> {target!r}")
+            parts = [re.escape(part) for part in re.split(r"[\s\-\u2010\u2011]+", source.removesuffix(STEM).strip())]
+            has_capitals = any(map(str.isupper, "".join(word[1:] for word in re.findall(r"\w+", source))))
+            flags = 0 if has_capitals else re.IGNORECASE
+            ending = r"\w*" if source.endswith(STEM) else r"(?!\w)"
+            pattern = re.compile(BETWEEN.join(parts) + ending, flags)
+            self._patterns.setdefault(parts[0][:1].casefold(), []).append((pattern, target or source))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "Glossary":
+        """Read a file with `term<tab>translation` on each line; a term alone is not to be translated."""
+        from capsule_mt.text.reading import iterate_lines  # late: a dictionary does without
+
+        terms: dict[str, str] = {}
+        for number, line in enumerate(iterate_lines(path), start=1):
+            columns = [column.strip() for column in line.split("\t")]
+            if not any(columns) or line.startswith("#"):
+                continue
+            if len(columns) > 2 or not columns[0]:
+                raise ValueError(f"{path}, line {number}: a glossary has TERM<tab>TRANSLATION or TERM, got {line!r}")
+            if terms.get(columns[0], columns[-1]) != columns[-1]:
+                raise ValueError(
+                    f"{path}, line {number}: {columns[0]!r} is {terms[columns[0]]!r} above, and {columns[-1]!r} here"
+                )
+            terms[columns[0]] = columns[-1]
+        return cls(terms)
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text has any term."""
+        return bool(self.find(text))
+
+    def find(self, text: str, span: Span | None = None) -> list[Term]:
+        """Return the terms in a text, or in some of its characters, in order."""
+        found: list[Term] = []
+        start, end = span or (0, len(text))
+        for match in WORD_BEGINS.finditer(text, start, end):
+            if found and match.start() < found[-1].span.end:
+                continue
+            for pattern, target in self._patterns.get(match[0].casefold(), ()):
+                place = pattern.match(text, match.start(), end)
+                if place is not None:
+                    found.append(Term(Span(*place.span()), target))
+                    break
+        return found
+
+
+def glossary_of(given: Glossary | Mapping[str, str] | str | os.PathLike[str] | None) -> Glossary | None:
+    """Return a glossary from itself, a dictionary or the name of a file."""
+    if given is None or isinstance(given, Glossary):
+        return given
+    return Glossary(given) if isinstance(given, Mapping) else Glossary.from_file(given)
+
+
+def lacking(terms: list[Term], translation: str) -> list[Term]:
+    """Return the terms that a translation does not have, each as often as the source; their ends may differ."""
+    found = []
+    counts: dict[str, int] = {}
+    for term in terms:
+        target = term.target.removesuffix(STEM)
+        counts[target] = counts.get(target, 0) + 1
+        parts = map(re.escape, re.split(r"[\s\-\u2010\u2011]+", target))
+        pattern = rf"(?<!\w){BETWEEN.join(parts)}"
+        if len(re.findall(pattern, translation, re.IGNORECASE)) < counts[target]:
+            found.append(term)
+    return found
+
+
+def place_of_term(
+    words: Sequence[SourceWord],
+    span: Span,
+    ids: Sequence[int],
+    decode: Callable[[Sequence[int]], str],
+    rows: Sequence[Sequence[float]],
+    least: int,
+) -> Span:
+    """Return the characters of a translation in whose place a term goes: the words in a row that are most of it.
+
+    Args:
+        words: of the source.
+        span: the characters of the term.
+        ids: the tokens of the translation.
+        rows: how much each token of it is of each of the source [T][S].
+        least: the first character that may be changed.
+    """
+    text, starts = decode(ids), [0, *target_ends(decode, ids)]
+    of_term = [s for word in words if word.span.start < span.end and span.start < word.span.end for s in word.tokens]
+    places, shares = [], []
+    for match in WORDS.finditer(text):
+        if match.start() >= least and not is_mark(match[0]):
+            tokens = [
+                t for t, (start, end) in enumerate(pairwise(starts)) if start < match.end() and match.start() < end
+            ]
+            places.append(Span(*match.span()))
+            shares.append(sum(rows[t][s] for t in tokens for s in of_term) / max(len(tokens), 1))
+    if not places:
+        end = max(least, len(text.rstrip(" .!?")))
+        return Span(end, end)
+    first = last = max(range(len(places)), key=lambda number: shares[number])
+    enough = LEAST_OF_BEST * shares[first]
+    while first and shares[first - 1] > enough:
+        first -= 1
+    while last + 1 < len(places) and shares[last + 1] > enough:
+        last += 1
+    return Span(places[first].start, places[last].end)
+
+
+def next_word(text: str) -> str:
+    """Return what a rest of a translation begins with, up to the end of a word."""
+    found = re.match(r"\W*\w+", text)
+    return found[0] if found else text
+
+
+def with_term(before: str, term: str) -> str:
+    """Return the beginning of a translation with a term after it, with a capital at the beginning of the sentence.
+
+    A stem goes on in the word that it begins, if the model wants it.
+    """
+    term = term.removesuffix(STEM)
+    if not before.strip():
+        return term[:1].upper() + term[1:]
+    return with_space(before.rstrip() + " ", term) if before[-1:].isspace() or before[-1:].isalnum() else before + term

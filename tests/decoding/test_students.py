@@ -1,0 +1,36 @@
+"""Students of Firefox Translations: what `capsule-mt convert` writes is a model of transformers, with its numbers."""
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.models.loading import load_model
+from capsule_mt.models.to_huggingface import write_huggingface
+from hf_capsule_mt import CapsuleMarianMTModel
+from tests.fixtures.students import write_student
+from tests.light.models.test_from_marian import KINDS, SOURCES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_converted_student_generates_what_the_engine_does(kind, tmp_path):
+    options, targets = KINDS[kind]
+    folder = write_student(tmp_path / "student", options=options, targets=targets)
+    write_huggingface(folder, tmp_path / "out")
+    model = CapsuleMarianMTModel.from_pretrained(tmp_path / "out")
+    tokenizer, light = AutoTokenizer.from_pretrained(tmp_path / "out"), load_model(folder)
+    never = light.generation["suppress_tokens"]
+    batch = tokenizer(SOURCES, return_tensors="pt", padding=True)
+    ids = [light.tokenizer.encode(text).ids for text in SOURCES]
+    assert [row[: len(one)] for row, one in zip(batch["input_ids"].tolist(), ids, strict=True)] == ids
+    for num_beams in (1, 3):
+        search = SearchOptions(limits=[9] * 3, num_beams=num_beams, suppress_tokens=never)
+        found = [best.ids for best, *_ in light.decoder.translate(ids, search)]
+        settings = {"max_new_tokens": 9, "forced_eos_token_id": None, "num_beams": num_beams}
+        rows = model.generate(**batch, **settings)[:, 1:].tolist()
+        assert [row[: len(one)] for row, one in zip(rows, found, strict=True)] == found
+    labels = tokenizer(text_target=SOURCES[:1], return_tensors="pt")["input_ids"]
+    (forced,) = light.decoder.force(ids[:1], labels.tolist(), Readings())
+    with torch.no_grad():
+        loss = model(**tokenizer(SOURCES[:1], return_tensors="pt"), labels=labels).loss
+    assert -sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(loss.item(), abs=1e-4)

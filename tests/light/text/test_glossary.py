@@ -1,0 +1,76 @@
+"""Glossaries: which terms a text has, and that its translation has what they become."""
+
+import re
+
+import pytest
+
+from capsule_mt import Translator
+from capsule_mt.text.glossary import Glossary, lacking, next_word, with_term
+from tests.light.test_translator import RELEASED
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "found"),
+    [
+        ({"Hut": "hat", "roter Hut": "red cap"}, "Ein roter Hut und ein hut.", ["red cap", "hat"]),  # the longest
+        ({"Hut": "hat"}, "Hutmacher, Strohhut, Hut-Ecke", ["hat"]),
+        ({"IT": "computing"}, "it is IT", ["computing"]),
+        (
+            {"E-Mail": "mail", "Open Source": "open source"},
+            "e mail, E\u2011Mail, Open-Source",
+            ["mail", "mail", "open source"],
+        ),
+        ({"Haus*": "house*"}, "Hausbau im Haus", ["house*", "house*"]),
+        ({"Čech": ""}, "Herr Čech", ["Čech"]),
+        ({"C++": "C++"}, "in C++ und C", ["C++"]),
+    ],
+)
+def test_terms_in_a_text(terms, text, found):
+    assert [term.target for term in Glossary(terms).find(text)] == found
+
+
+def test_what_a_translation_lacks():
+    terms = Glossary({"Hut": "hat", "Haus*": "house*"}).find("Hut Hut Haus")
+    assert [term.target for term in lacking(terms, "The hats and housing.")] == ["hat", "house*"]
+    assert lacking(terms, "Hat, hat, houses") == []
+
+
+def test_a_term_after_the_beginning_of_a_translation():
+    assert with_term("The old ", "hat*") == "The old hat"
+    assert with_term("", "hat") == "Hat"
+    assert with_term("(", "hat") == "(hat"
+    assert [next_word(text) for text in (" buys a hat.", ".", "")] == [" buys", ".", ""]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\tb\tc\n", "terms.tsv, line 1: a glossary has TERM<tab>TRANSLATION or TERM"),
+        ("a\tb\n# c\n\na\td\n", "terms.tsv, line 4: 'a' is 'b' above, and 'd' here"),
+        ("!\tb\n", "a term of a glossary needs a word, got '!' -> 'b'"),
+    ],
+)
+def test_a_file_that_is_no_glossary_is_named(tmp_path, content, message):
+    (tmp_path / "terms.tsv").write_text(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Glossary.from_file(tmp_path / "terms.tsv")
+
+
+def test_a_translation_has_the_terms_and_no_other_sentence_changes(tmp_path):
+    (tmp_path / "terms.tsv").write_text("Hut\theadgear\nalte Mann\tsenior citizen\nHäus*\tedifice*\nWetter\n")
+    plain = Translator.from_pretrained(RELEASED)
+    model = Translator.from_pretrained(RELEASED, glossary=tmp_path / "terms.tsv")
+    texts = {
+        "Der alte Mann kauft einen roten Hut.": ["senior citizen", "red headgear"],
+        "Der Hut ist rot, und der Hut ist alt.": ["The headgear", "the headgear"],
+        "Das Wetter ist gut. Er schläft.": ["Wetter", "He's sleeping."],
+        "Kennst du https://example.org/Hut?": ["https://example.org/Hut"],
+    }
+    for options in ({}, {"num_beams": 4}):
+        for found, wanted in zip(model(list(texts), batch_size=4, **options), texts.values(), strict=True):
+            for part in wanted:
+                assert part in found.text
+    assert model("Der Hut ist rot, und der Hut ist alt.").text.count("headgear") == 2
+    assert "headgear" not in model("Kennst du https://example.org/Hut?").text
+    others = ["Er schläft.", "Wann kommt dein Bruder?"]
+    assert [one.text for one in model(others)] == [one.text for one in plain(others)]
