@@ -306,7 +306,9 @@ def test_curves_that_a_stock_marian_keeps(tmp_path):
 
 def test_curves_are_checked():
     curves = {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
-    with pytest.raises(ValueError, match="`coverage_calibration` has the curves"):
+    with pytest.raises(
+        ValueError, match="`coverage_calibration` has attention, verified, guided, deletion, optional_words"
+    ):
         CapsuleMarianConfig(coverage_calibration={"guided": {"words": [[0, 0]]}})
     with pytest.raises(ValueError, match="a layer below 3 and a head below 4, got \\[3, 0\\]"):
         CapsuleMarianConfig(

@@ -70,7 +70,7 @@ class Fake:
             restored(piece.masked, piece.ids, ids, self.tokenizer.decode, self.align)
             for piece, ids in zip(document.pieces, found, strict=True)
         ]
-        return join_translations(document, texts)
+        return join_translations(document, texts)[0]
 
 
 def reverse(source):
