@@ -9,11 +9,9 @@ from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.int8 import INT8_FILE, Int8File
-from capsule_mt.models.marian_tokenizer import SOURCE_FILE, MarianTokenizer
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
 from capsule_mt.text.tokenizer import Tokenizer
 
@@ -36,7 +34,7 @@ def load_model(
     Args:
         int8: multiply in int8, with a scale for each row.
         shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
-            shortlist`, or True for the one beside the checkpoint.
+            shortlist`, a `lex.*.bin` of Marian, or True for the one beside the checkpoint.
 
     Raises:
         UnsupportedModelError: a family, a method or a tokenizer that only transformers knows.
@@ -57,7 +55,12 @@ def load_model(
     _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
     listed = None
     if shortlist:
-        listed = checkpoint.read_shortlist() if shortlist is True else Shortlist.load(shortlist)
+        if shortlist is True:
+            listed = checkpoint.read_shortlist()
+        elif os.fspath(shortlist).endswith(".bin"):
+            listed = Shortlist.of_marian(shortlist, (program.embeddings, program.vocabulary))
+        else:
+            listed = Shortlist.load(shortlist)
         listed.check(program.embeddings, program.vocabulary)
     decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
     return LoadedModel(
@@ -117,6 +120,9 @@ class HubCheckpoint:
         self.weights = weights_in(folder)
 
     def read_tokenizer(self) -> SizedTokenizer:
+        from capsule_mt.models.marian_tokenizer import SOURCE_FILE, MarianTokenizer
+        from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer  # `tokenizers` takes 7 MB
+
         has_pieces = os.path.exists(os.path.join(self.folder, SOURCE_FILE))
         if has_pieces and not os.path.exists(os.path.join(self.folder, TOKENIZER_FILE)):
             return MarianTokenizer(self.folder)

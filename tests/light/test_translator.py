@@ -230,7 +230,7 @@ def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
     several = translate("four", num_beams=4, num_return_sequences=3, coverage=CoverageOptions(2.0, 2))
     assert len(several) == 3  # a retry has beams for all translations
     decoder.lost = 0
-    before = translate("one two", coverage=CoverageOptions())
+    before = translate("one two", coverage=CoverageOptions(2.0))
     assert translate("one two", coverage=CoverageOptions(2.0, 2)) == before  # what leaves as much out does not win
 
 
