@@ -38,7 +38,5 @@ def test_a_converted_student_generates_what_the_engine_does(kind, tmp_path):
 
 def test_a_folder_of_marian_is_for_the_light_translator(tmp_path):
     folder = write_student(tmp_path / "student")
-    with pytest.raises(
-        ValueError, match=r"student: has files of Marian, which `capsule_mt\.Translator`"
-    ):
+    with pytest.raises(ValueError, match=r"student: has files of Marian, which `capsule_mt\.Translator`"):
         Translator.from_pretrained(folder)
