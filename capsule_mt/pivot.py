@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from capsule_mt.coverage.results import Coverage, CoverageOptions, SentenceCoverage
 from capsule_mt.options import TranslationOptions
+from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.restoring import Alignment
 from capsule_mt.text.segments import Document, Piece, PrefixedText, join_translations
 from capsule_mt.text.sentences import Span
@@ -47,9 +48,22 @@ class PivotTranslator(Translator):
         super().__init__(second.loaded)
         self.first, self.second = first, second
 
+    @property
+    def glossary(self) -> Glossary | None:
+        """None: no term of the source is in the English that the second model reads."""
+        return None
+
+    @glossary.setter
+    def glossary(self, glossary: Glossary | None) -> None:
+        if glossary is not None:
+            raise ValueError("`glossary` needs one model, and this pair goes through English by two")
+
+    @property
+    def has_reverse(self) -> bool:
+        """Each of the two may have one of its own, but the pair has none."""
+        return False
+
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
-        if self.glossary is not None:
-            raise ValueError("a `glossary` needs one model, and this translator goes through English by two")
         plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
         documents = self.first.documents(plain, _to_pivot(options))
         for text, document in zip(texts, documents, strict=True):
@@ -143,7 +157,15 @@ class PivotTranslator(Translator):
         score = first.score * second.score
         sentences = tuple(SentenceCoverage(one.start, one.end, score) for one in first.sentences)
         repetitions = (*first.repetitions, *second.repetitions)
-        return replace(second, score=score, words=words, sentences=sentences, repetitions=repetitions)
+        thresholds = [one.threshold for one in (first, second) if one.threshold is not None]
+        return replace(
+            second,
+            score=score,
+            words=words,
+            sentences=sentences,
+            repetitions=repetitions,
+            threshold=min(thresholds) if len(thresholds) == 2 else None,
+        )
 
     def _became(
         self, text: str, middle: Translation, wanted: Iterable[Span], own: Sequence[Span]
@@ -183,7 +205,7 @@ def _whole(
 ) -> Translation:
     """Put the translation of a text together; `others` is the coverage of what is copied."""
     texts = [one.text for one in parts]
-    text, coverage, alignment = join_translations(document, texts), None, None
+    text, coverage, alignment = join_translations(document, texts)[0], None, None
     if options.coverage is not None:
         found = [*(one.coverage for one in parts if one.coverage is not None), *others]
         words = tuple(sorted((word for one in found for word in one.words), key=lambda word: word.start))
@@ -191,7 +213,8 @@ def _whole(
         repetitions = tuple(phrase for one in found for phrase in one.repetitions)
         weights = [max(len(one.words), 1) for one in found]
         scores = sum(weight * one.score for weight, one in zip(weights, found, strict=True))
-        coverage = Coverage(scores / sum(weights) if found else 1.0, words, sentences, repetitions)
+        threshold = found[0].threshold if found else None
+        coverage = Coverage(scores / sum(weights) if found else 1.0, words, sentences, repetitions, threshold)
     if options.alignment:
         links, place = [], 0
         for one in parts:

@@ -14,16 +14,19 @@ from capsule_mt.coverage.methods import (
     Calibration,
     Covers,
     PieceCoverage,
+    Verifier,
     choose_method,
     cover,
     deletion_gains_by_token,
     readings_of,
 )
-from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy
+from capsule_mt.coverage.results import Adequacy, Coverage, CoverageOptions, CoveredBy
+from capsule_mt.coverage.verified import Read, offsets_of
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
+from capsule_mt.text.line_failures import describe
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
     MOST_UNKNOWN,
@@ -35,7 +38,10 @@ from capsule_mt.text.segments import (
     join_translations,
 )
 from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.words import moved_offsets
 
+# of texts with given translations
+_GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
 # of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
 ALIGNED_TOKENS = 2048  # at once
@@ -99,16 +105,27 @@ class Translator:
         >>> translation.text, translation.score, [word.text for word in translation.coverage.untranslated]
 
     `hf_capsule_mt.Translator` is the same with any model of transformers.
+
+    Args:
+        model: what translates.
+        reverse: what translates in the other direction, a `Translator` or its folder: it verifies what coverage marks.
+            By default the model that the calibration names, if that is a folder beside this one's.
     """
 
     tokenizes_in_threads = True  # at the same time
     glossary: Glossary | None = None
 
     def __init__(
-        self, model: LoadedModel, glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None
+        self,
+        model: LoadedModel,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
+        *,
+        reverse: "Translator | str | os.PathLike[str] | None" = None,
     ) -> None:
         self.loaded = model
         self.glossary = glossary_of(glossary)
+        self._reverse = reverse
+        self._loads_with: dict[str, Any] = {}  # how `from_pretrained` loads the reverse
 
     @property
     def calibration(self) -> Calibration:
@@ -132,6 +149,7 @@ class Translator:
         *,
         int8: bool = False,
         shortlist: bool | str | os.PathLike[str] = False,
+        reverse: "Translator | str | os.PathLike[str] | None" = None,
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> "Translator":
         """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
@@ -143,6 +161,7 @@ class Translator:
             int8: multiply in int8, which is several times as fast.
             shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt
                 shortlist` finds out: its file, or True for the one beside the checkpoint.
+            reverse: what translates in the other direction: see the class.
             glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
         """
         from capsule_mt.models.loading import load_model
@@ -160,7 +179,44 @@ class Translator:
                     *(cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in (first, *then))
                 )
             folder = resolve(first)
-        return cls(load_model(folder, int8=int8, shortlist=shortlist), glossary)
+        found = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
+        found._loads_with = {"int8": int8}
+        return found
+
+    @property
+    def reverse(self) -> "Translator | None":
+        """What translates in the other direction, loaded when it is first needed."""
+        if not isinstance(self._reverse, Translator) and (folder := self._reverse_folder()) is not None:
+            self._reverse = type(self).from_pretrained(folder, **self._loads_with)
+        return self._reverse if isinstance(self._reverse, Translator) else None
+
+    @reverse.setter
+    def reverse(self, translator: "Translator | None") -> None:
+        self._reverse = translator
+
+    @property
+    def has_reverse(self) -> bool:
+        """Whether there is a model of the other direction; it need not be loaded."""
+        return isinstance(self._reverse, Translator) or self._reverse_folder() is not None
+
+    @property
+    def precision(self) -> dict[str, float]:
+        """The share of marks that were right, by `marks` of `CoverageOptions`: what the calibration has measured."""
+        points = self.calibration.methods.get("verified", {}).get("marks", {}) if self.has_reverse else {}
+        return {point: float(found["precision"]) for point, found in points.items()}
+
+    def _reverse_folder(self) -> str | None:
+        """Return the folder that was given, or the one beside this model's that the calibration names."""
+        if isinstance(self._reverse, (str, os.PathLike)):
+            return os.fspath(self._reverse)
+        named = self.calibration.reverse
+        beside = None if named is None else os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
+        return beside if beside is not None and os.path.isdir(beside) else None
+
+    @property
+    def _folder(self) -> str:
+        """The folder of the checkpoint, beside which its reverse is looked for."""
+        return self.loaded.name
 
     @overload
     def __call__(self, texts: str, *, num_return_sequences: int, **options: Any) -> list[Translation]: ...
@@ -343,26 +399,19 @@ class Translator:
             tgt_lang=tgt_lang,
             copy=False,
         )
-        segmenter, method = self._segmenter(options), self._method(options)
-        documents = [segmenter.document(text) for text in texts]
-        # a text that is not cut into sentences is one piece, or none if it is blank
-        pieces, targets = [], []
-        for document, translation in zip(documents, translations, strict=True):
-            if document.pieces:
-                pieces.append(document.pieces[0])
-                targets.append(self._target_ids(translation, segmenter.tokenizer))
+        method = self._method(options)
+        documents, pieces, targets = self._given(texts, translations, options)
         found = [Found([Hypothesis(ids, 0.0, was_cut)]) for ids, was_cut in targets]
         lengths = [max(len(piece.ids), len(target[0])) for piece, target in zip(pieces, targets, strict=True)]
         readings, loaded = readings_of(method, self.calibration) or Readings(), self.loaded
         for places in batches_of(lengths, batch_size, batch_tokens):
             hypotheses = [found[place].hypotheses[0] for place in places]
             sources = [pieces[place].ids for place in places]
-            forced = self.loaded.decoder.force(sources, [one.ids for one in hypotheses], readings)
+            forced = loaded.decoder.force(sources, [one.ids for one in hypotheses], readings)
             for hypothesis, one in zip(hypotheses, forced, strict=True):
-                hypothesis.read(one, self.loaded.end)
+                hypothesis.read(one, loaded.end)
             if method is not None:
-                covers = [Covers(pieces[place].ids, pieces[place].words) for place in places]
-                covered = cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end)
+                covered = self._cover([pieces[place] for place in places], hypotheses, method, options)
                 for place, piece_coverage in zip(places, covered, strict=True):
                     found[place].coverage = [piece_coverage]
         of_piece = iter(found)
@@ -374,9 +423,87 @@ class Translator:
             ]
             score = own[0].hypotheses[0].score if own else None
             covered_by = [one.coverage[0] for one in own if one.coverage is not None]
-            whole = None if coverage is None else coverage_of(document, covered_by, [translation] * len(segments))
+            whole = None
+            if coverage is not None:
+                texts_of = [self._tokenizer(options).decode(one.hypotheses[0].ids) for one in own]
+                parts = [(translation, 0)] * len(segments)
+                whole = coverage_of(document, covered_by, parts, texts_of, self._threshold(options))
             results.append(Translation(translation, score, whole, tuple(segments)))
         return results
+
+    def adequacy(
+        self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int = 16
+    ) -> list[Adequacy | None]:
+        """Return how inadequate given translations are, such as another system's; `None` for a blank text.
+
+        It takes a model of the other direction, a translation of each text, and four forced passes.
+        """
+        if self.reverse is None:
+            raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
+        covered = self.cover(texts, translations, batch_size=batch_size)
+        own = self.translate(texts, TranslationOptions(batch_size, split_sentences=False, truncation=True, copy=False))
+        shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
+        found: list[Adequacy | None] = []
+        for coverage, (mine, *_), given, (there, back) in zip(covered, own, translations, shares, strict=True):
+            if there is None:
+                found.append(None)
+                continue
+            words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
+            missing = 1 - sum(words) / max(len(words), 1)
+            shorter = 1 - min(len(given) / max(len(mine.text), 1), 1.0)
+            found.append(Adequacy((missing + shorter) / 2, 1 - (there + (back or 0.0)) / 2))
+        return found
+
+    def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
+        """Return the share of what each translation says that its text makes probable; `None` for a blank text.
+
+        It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
+        """
+        documents, pieces, targets = self._given(texts, translations, _GIVEN)
+        ids, decoder = [target for target, _ in targets], self.loaded.decoder
+        sources = [[self.loaded.end]] * len(pieces) + [piece.ids for piece in pieces]
+        totals = [sum(one.log_probs) for one in decoder.force(sources, ids * 2, Readings())] if pieces else []
+        pairs = zip(totals[: len(pieces)], totals[len(pieces) :], strict=True)
+        shares = iter([max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in pairs])
+        return [next(shares) if document.pieces else None for document in documents]
+
+    def read(self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False) -> list[Read | None]:
+        """Return a forced pass over each given translation, with the characters that its tokens stand for.
+
+        A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
+        of the head that aligns words.
+        """
+        documents, pieces, targets = self._given(texts, translations, _GIVEN)
+        if with_head and self.calibration.head is None:
+            raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
+        readings = Readings(head=self.calibration.head if with_head else None)
+        sources, ids = [piece.ids for piece in pieces], [target for target, _ in targets]
+        forced = iter(self.loaded.decoder.force(sources, ids, readings) if pieces else ())
+        decode, of_piece = self._tokenizer(_GIVEN).decode, iter(zip(pieces, ids, strict=True))
+        found: list[Read | None] = []
+        for document, translation in zip(documents, translations, strict=True):
+            if not document.pieces:
+                found.append(None)
+                continue
+            piece, target = next(of_piece)
+            start = piece.span.start
+            source = list(moved_offsets(piece.offsets, -start))
+            found.append(Read(source, offsets_of(translation, target, decode), next(forced)))
+        return found
+
+    def _given(
+        self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions
+    ) -> tuple[list[Document], list[Piece], list[tuple[list[int], bool]]]:
+        """Tokenise texts and their translations: the pieces and targets of those that are not blank."""
+        segmenter = self._segmenter(options)
+        documents = [segmenter.document(text) for text in texts]
+        pieces, targets = [], []
+        # a text that is not cut into sentences is one piece, or none if it is blank
+        for document, translation in zip(documents, translations, strict=True):
+            if document.pieces:
+                pieces.append(document.pieces[0])
+                targets.append(self._target_ids(translation, segmenter.tokenizer))
+        return documents, pieces, targets
 
     # ---- the steps of `translate`
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
@@ -402,6 +529,8 @@ class Translator:
     def _method(self, options: TranslationOptions) -> CoveredBy | None:
         if options.coverage is None:
             return None
+        if options.coverage.support and not self.has_reverse:
+            raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         layers, heads = self.loaded.head_shape
         return choose_method(
             options.coverage.method,
@@ -409,31 +538,61 @@ class Translator:
             is_guided=self.loaded.follows_past_and_future,
             num_heads=layers * heads,
             name=self.loaded.name,
+            has_reverse=self.has_reverse,
         )
+
+    def _threshold(self, options: TranslationOptions) -> float | None:
+        """Return the coverage below which a sentence is an alarm."""
+        asked, method = options.coverage, self._method(options)
+        if asked is None or method is None:
+            return None
+        threshold = self.calibration.alarm(method) if asked.threshold is None else asked.threshold
+        if asked.retry_beams is not None and threshold is None:
+            raise ValueError(
+                f"`retry_beams` ({asked.retry_beams}) needs a `threshold`: the calibration of {self.loaded.name} has "
+                f'no alarm for `method="{method}"`'
+            )
+        return threshold
+
+    def _cover(
+        self,
+        pieces: Sequence[Piece],
+        hypotheses: Sequence[Hypothesis],
+        method: CoveredBy,
+        options: TranslationOptions,
+    ) -> list[PieceCoverage]:
+        asked, loaded, verifier = options.coverage or CoverageOptions(), self.loaded, None
+        reverse = self.reverse if method == "verified" or asked.support else None
+        if reverse is not None:
+            decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
+            verifier = Verifier(reverse, decode, asked.marks, asked.support, by_shortlist)
+        covers = [Covers(piece.ids, piece.words, piece.text, piece.places) for piece in pieces]
+        return cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
 
     def _translate_pieces(
         self, pieces: Sequence[Piece], options: TranslationOptions, method: CoveredBy | None
     ) -> list[Found]:
         """Translate pieces in batches of about the same length; those that leave much out, once more."""
         coverage, settings = options.coverage or CoverageOptions(), dict(options.generate_kwargs)
+        threshold = self._threshold(options)
         found: list[Found] = [Found([])] * len(pieces)
         num_short = 0
         for places in batches_of([len(piece.ids) for piece in pieces], options.batch_size, options.batch_tokens):
             batch = [pieces[place] for place in places]
             for place, one in zip(
-                places, self._search(batch, settings, method, coverage.weight, options.scores), strict=True
+                places, self._search(batch, settings, method, coverage.weight, options), strict=True
             ):
                 found[place] = one
-            short = _short_of(places, found, coverage.threshold)
+            short = _short_of(places, found, threshold)
             if short and coverage.retry_beams:
                 returned = int(setting(self.loaded, settings, "num_return_sequences") or 1)
                 again = {**settings, "num_beams": max(coverage.retry_beams, returned)}
                 weight = coverage.weight or DEFAULT_COVERAGE_WEIGHT
-                retried = self._search([pieces[place] for place in short], again, method, weight, True)
+                retried = self._search([pieces[place] for place in short], again, method, weight, options)
                 for place, one in zip(short, retried, strict=True):
                     if _left(one) < _left(found[place]):
                         found[place] = one
-                short = _short_of(places, found, coverage.threshold)
+                short = _short_of(places, found, threshold)
             num_short += len(short)
         num_cut = sum(any(hypothesis.was_cut for hypothesis in one.hypotheses) for one in found)
         if num_cut:
@@ -443,8 +602,8 @@ class Translator:
             )
         if num_short:
             warn(
-                f"The coverage of {num_short} of {len(pieces)} translations is below {coverage.threshold}: they may "
-                "leave something out."
+                f"The coverage of {num_short} of {len(pieces)} translations is below {threshold:g}: they have "
+                "probably left something out."
             )
         return found
 
@@ -454,7 +613,7 @@ class Translator:
         settings: Mapping[str, Any],
         method: CoveredBy | None,
         weight: float | None,
-        scores: bool,
+        asked: TranslationOptions,
     ) -> list[Found]:
         """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave out."""
         returned = int(setting(self.loaded, settings, "num_return_sequences") or 1)
@@ -469,7 +628,7 @@ class Translator:
             [len(source) for source in sources],
             settings,
             prefixes=[piece.prefix for piece in pieces],
-            scores=scores or method is not None,
+            scores=asked.scores or method is not None,
             readings=readings_of(method, self.calibration),
         )
         translated = loaded.decoder.translate(sources, options)
@@ -479,11 +638,15 @@ class Translator:
         found = [Found(hypotheses) for hypotheses in translated]
         if method is None:
             return found
-        covers = [
-            Covers(piece.ids, piece.words) for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses
-        ]
+        of_each = [piece for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses]
         hypotheses = [hypothesis for one in found for hypothesis in one.hypotheses]
-        covered = iter(cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end))
+        try:
+            covered = iter(self._cover(of_each, hypotheses, method, asked))
+        except Exception as error:  # it is an addition to the translation, which is there
+            warn(f"The coverage of {len(pieces)} translations was not found: {describe(error)}.")
+            for one in found:
+                del one.hypotheses[returned:]
+            return found
         for one in found:
             one.coverage = [next(covered) for _ in one.hypotheses]
             if weight:
@@ -627,15 +790,18 @@ class Translator:
         hypotheses = [one.hypotheses[rank] for one in found]
         pairs = list(zip(document.pieces, hypotheses, strict=True))
         texts = [self._text(piece, hypothesis, decode) for piece, hypothesis in pairs]
+        text, starts = join_translations(document, texts)
         coverage = None
-        if options.coverage is not None:
-            coverage = coverage_of(document, [one.coverage[rank] for one in found if one.coverage], texts)
+        if options.coverage is not None and all(one.coverage for one in found):
+            covered = [one.coverage[rank] for one in found if one.coverage]
+            written = [decode(hypothesis.ids) for hypothesis in hypotheses]
+            parts = list(zip(texts, starts, strict=True))
+            coverage = coverage_of(document, covered, parts, written, self._threshold(options))
         tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
         score = None
         if tokens and options.scores:
             score = sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / tokens
         segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis in pairs)
-        text = join_translations(document, texts)
         alignment = self._alignment(document, pairs, texts, text, decode) if options.alignment else None
         return Translation(text, score, coverage, segments, document.unknown, alignment)
 

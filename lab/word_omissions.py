@@ -69,6 +69,8 @@ def main() -> None:
         methods.insert(0, "guided")
     if "attention" in (getattr(model.config, "coverage_calibration", None) or {}):
         methods.insert(0, "attention")
+        if translator.has_reverse:
+            methods.insert(0, "verified")
 
     def translate(part: slice, **options: Any) -> list[Any]:
         return translator(sources[part], batch_size=32, split_sentences=False, scores=False, **options)

@@ -28,6 +28,12 @@ def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> N
         "beside the checkpoint)",
     )
     parser.add_argument(
+        "--reverse",
+        metavar="MODEL",
+        help="a model of the other direction, which verifies what coverage marks (default: the one that the "
+        "calibration names, if it is beside the checkpoint)",
+    )
+    parser.add_argument(
         "--backend",
         choices=BACKENDS,
         default="auto",
@@ -79,7 +85,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         from capsule_mt.translator import Translator
 
         try:
-            return Translator.from_pretrained(models[0], int8=arguments.int8, shortlist=arguments.shortlist)
+            options = {name: getattr(arguments, name) for name in ("int8", "shortlist", "reverse")}
+            return Translator.from_pretrained(models[0], **options)
         except (UnsupportedModelError, NativeUnavailableError) as error:
             folder_of_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
             only_native = folder_of_marian or models[0] in of_mozilla
@@ -94,7 +101,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
 
     for point in entry_points(group=GROUP):
         load = point.load()
-        options = {name: getattr(arguments, name) for name in ("backend", "cpu", "dtype", "int8", "shortlist")}
+        names = ("backend", "cpu", "dtype", "int8", "shortlist", "reverse")
+        options = {name: getattr(arguments, name) for name in names}
         return load(models, **options)
     if problem is not None:
         raise problem

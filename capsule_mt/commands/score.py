@@ -2,11 +2,14 @@
 
     capsule-mt score MODEL --sources test.en --translations test.de --output scores.tsv
     capsule-mt score MODEL --sources test.en --translations test.de --coverage --output scores.jsonl
+    capsule-mt score MODEL --sources test.en --translations test.de --adequacy --output scores.tsv
     paste test.en test.de | capsule-mt score MODEL > scores.tsv
 
 A line of the output has the number of its pair from 0, the mean log-probability of a token of the translation, and the
-number of its tokens, end token included. With --coverage it also has the coverage, the untranslated words and what is
-repeated; .jsonl has every word. Each text is taken as one sentence. With --output, the same command again resumes an
+number of its tokens, end token included. With --adequacy follow two numbers that rank, 0 for an adequate translation
+and 1 for one that is not at all: its omission, what it left out, and its hallucination, how little it has to do with
+its source. With --coverage follow the coverage, the untranslated words, what is repeated and what is made up; .jsonl
+has every word. Each text is taken as one sentence. With --output, the same command again resumes an
 interrupted run. A pair that cannot be scored has no score, its reason is on stderr and in a .jsonl, and the exit code
 is 3.
 """
@@ -22,7 +25,7 @@ from typing import Any
 from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.commands.translate import count_lines
-from capsule_mt.coverage.results import METHODS, CoverageOptions
+from capsule_mt.coverage.results import METHODS, Adequacy, CoverageOptions
 from capsule_mt.text.digests import checkpoint_digests
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
 from capsule_mt.text.lines import WindowLines, coverage_record, scored_json, scored_tsv
@@ -53,6 +56,11 @@ def parse_arguments() -> argparse.Namespace:
         choices=METHODS,
         help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
         "routings of a guided model, deletion takes any model; auto (without a value) is the first that the model has",
+    )
+    parser.add_argument(
+        "--adequacy",
+        action="store_true",
+        help="also rank by omission and hallucination, with a model of the other direction (--reverse)",
     )
     add_languages(parser)
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
@@ -95,12 +103,15 @@ def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window,
         number += 1
 
 
-def record_of(translation: Any) -> dict[str, Any]:
+def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
+    """Return the scores of a translation; `adequacy` is there where that was asked for, `None` for a blank source."""
     record: dict[str, Any] = {
         "score": translation.score,
         "tokens": sum(len(segment.target_ids) - 1 for segment in translation.segments),
         "cut": translation.was_cut,
     }
+    for judged in adequacy:
+        record |= {name: judged and getattr(judged, name) for name in ("omission", "hallucination")}
     if translation.coverage is not None:
         record["coverage"] = coverage_record(translation.coverage)
     return record
@@ -127,7 +138,8 @@ def main() -> int:
             sources, translations = zip(*pairs, strict=True)
             settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
             found = translator.score(sources, translations, coverage=coverage, **settings)
-            return [record_of(translation) for translation in found]
+            judged = [translator.adequacy(sources, translations)] if arguments.adequacy else []
+            return [record_of(*one) for one in zip(found, *judged, strict=True)]
 
         def columns(number: int, record: dict[str, Any] | Failure) -> list[list[str]]:
             return [[line_of(number, record)]]
@@ -135,7 +147,17 @@ def main() -> int:
         scored = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
         output, stream = None, sys.stdout.buffer
         if resumes:
-            names = ("coverage", "batch_tokens", "window", "int8", "backend", "dtype", "src_lang", "tgt_lang")
+            names = (
+                "coverage",
+                "adequacy",
+                "batch_tokens",
+                "window",
+                "int8",
+                "backend",
+                "dtype",
+                "src_lang",
+                "tgt_lang",
+            )
             described = {name: getattr(arguments, name) for name in names}
             described["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
             output = WindowedOutput([arguments.output], described, arguments.restart)

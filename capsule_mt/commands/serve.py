@@ -15,6 +15,7 @@ accepted; the second one ends it at once.
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
@@ -147,7 +148,7 @@ def serve(arguments: argparse.Namespace) -> bool:
     from capsule_mt.serve.app import Limits
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
-    from capsule_mt.serve.languages import language_pairs
+    from capsule_mt.serve.languages import LanguagePair, language_pairs
     from capsule_mt.serve.running import bind, run_server
 
     pairs = language_pairs(arguments.checkpoints)
@@ -164,11 +165,16 @@ def serve(arguments: argparse.Namespace) -> bool:
         None if arguments.cors == "none" else arguments.cors,
     )
     connections = Connections(arguments.max_connections, arguments.max_connections_of_address, arguments.read_seconds)
-    common = {**vars(arguments), "cpu": False, "dtype": "float32"}
+    common = {**vars(arguments), "cpu": False, "dtype": "float32", "reverse": None}
     with bind(arguments.host, arguments.port) as listener:
         translators = {
             pair: load_translator(argparse.Namespace(**{**common, "model": path})) for pair, path in pairs.items()
         }
+        for pair, translator in translators.items():
+            back = LanguagePair(pair.target, pair.source)
+            is_known = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
+            if is_known and type(translators[back]) is type(translator):
+                translator.reverse = translators[back]  # it is not loaded twice
         return run_server(
             translators,
             listener,

@@ -38,7 +38,7 @@ from typing import Any, BinaryIO, NamedTuple
 from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
 from capsule_mt.commands.files import UnitFormat, add_files, read_file, report, take_file, translated_of
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.coverage.results import METHODS, CoverageOptions
+from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import glossary_of
@@ -113,17 +113,31 @@ def parse_arguments() -> argparse.Namespace:
         "--coverage",
         type=Path,
         metavar="FILE",
-        help="what was left out; .jsonl has every word, .tsv the line, its score, its untranslated words and what is "
-        "repeated",
+        help="what was left out; .jsonl has every word, .tsv the line, its score, its untranslated words, what is "
+        "repeated, and with --support what is made up",
     )
     coverage.add_argument(
         "--coverage-method",
         choices=METHODS,
         default="auto",
-        help="attention: the head that `capsule-mt calibrate` has chosen; guided: PAST and FUTURE of a model with "
-        "guided routing; deletion: any model, one pass for each word; auto: the first that the model has",
+        help="attention: the head that `capsule-mt calibrate` has chosen; verified: its doubts, checked by a model of "
+        "the other direction; guided: PAST and FUTURE of a model with guided routing; deletion: any model, one pass "
+        "for each word; auto: verified, attention, guided or deletion, the first that there is",
     )
-    coverage.add_argument("--coverage-threshold", type=float, help="warn of sentences whose coverage is lower")
+    coverage.add_argument(
+        "--marks",
+        choices=MARKS,
+        default="likely",
+        help="which words verified marks; for the released pair, see the precision of each in the model's card",
+    )
+    coverage.add_argument(
+        "--support", action="store_true", help="also find the words of the translation that were made up"
+    )
+    coverage.add_argument(
+        "--coverage-threshold",
+        type=float,
+        help="warn of sentences whose coverage is lower (default: the alarm of the calibration); 0 warns of none",
+    )
     coverage.add_argument(
         "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with so many beams"
     )
@@ -136,6 +150,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
     if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
         parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
+    if arguments.support and arguments.coverage is None:
+        parser.error("--support finds words for the file of --coverage: name one")
     return arguments
 
 
@@ -165,16 +181,18 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     settings = {name: getattr(arguments, name) for name in SEARCH if getattr(arguments, name) is not None}
     if arguments.n_best > 1:
         settings["num_return_sequences"] = arguments.n_best
-    wants_coverage = arguments.coverage is not None or arguments.coverage_threshold or arguments.coverage_weight
+    wanted = (arguments.coverage, arguments.coverage_threshold, arguments.coverage_weight, arguments.coverage_retry)
     coverage = CoverageOptions(
         arguments.coverage_threshold,
         arguments.coverage_retry,
         arguments.coverage_weight,
         arguments.coverage_method,
+        arguments.marks,
+        arguments.support,
     )
     return TranslationOptions(
         batch_tokens=arguments.batch_tokens,
-        coverage=coverage if wants_coverage else None,
+        coverage=coverage if any(wanted) else None,
         scores=arguments.n_best > 1,
         split_sentences=not arguments.no_split,
         src_lang=arguments.src_lang,
@@ -186,7 +204,7 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     )
 
 
-def records_of(translations: list[Any], threshold: float | None) -> list[dict[str, Any]]:
+def records_of(translations: list[Any]) -> list[dict[str, Any]]:
     """Return the translations of a line as `LineFormat` reads them."""
     records = []
     for translation in translations:
@@ -198,7 +216,7 @@ def records_of(translations: list[Any], threshold: float | None) -> list[dict[st
         if translation.alignment is not None:
             record["alignment"] = translation.alignment
         if translation.coverage is not None:
-            record["coverage"] = coverage_record(translation.coverage, threshold)
+            record["coverage"] = coverage_record(translation.coverage)
         records.append(record)
     return records
 
@@ -339,7 +357,7 @@ def main() -> int:
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
             texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines
-            return [records_of(found, arguments.coverage_threshold) for found in translator.translate(texts, options)]
+            return [records_of(found) for found in translator.translate(texts, options)]
 
         lines = WindowLines(
             translate,

@@ -3,21 +3,36 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from capsule_mt.coverage.methods import PieceCoverage
-from capsule_mt.coverage.results import Coverage, SentenceCoverage, Word
+from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
+from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.segments import Document
 from capsule_mt.text.words import WORDS, is_mark
 
 LONGEST_REPEATED_PHRASE = 6
 
 
-def coverage_of(document: Document, found: Sequence[PieceCoverage], translations: Sequence[str]) -> Coverage:
-    """Return the coverage of a text from that of its pieces, whose translations are given."""
+def coverage_of(
+    document: Document,
+    found: Sequence[PieceCoverage],
+    translations: Sequence[tuple[str, int]],
+    written: Sequence[str],
+    threshold: float | None = None,
+) -> Coverage:
+    """Return the coverage of a text from that of its pieces.
+
+    Args:
+        translations: of each piece, and where it begins in the translation of the text.
+        written: what the model wrote for each piece, in which the words of `PieceSupport` are.
+        threshold: the score below which a sentence is an alarm.
+    """
     words: list[Word] = []
     sentences: list[SentenceCoverage] = []
     repetitions: list[str] = []
     weights: list[int] = []
-    for piece, coverage, translation in zip(document.pieces, found, translations, strict=True):
+    target_words: list[TargetWord] = []
+    supports: list[float] = []
+    pieces = zip(document.pieces, found, translations, written, strict=True)
+    for piece, coverage, (translation, begins), text in pieces:
         sentences.append(SentenceCoverage(*piece.span, score=coverage.score))
         repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
         weights.append(0)
@@ -27,6 +42,9 @@ def coverage_of(document: Document, found: Sequence[PieceCoverage], translations
             shares = (None if values is None else values[number] for values in (coverage.past, coverage.future))
             start, end = word.span
             words.append(Word(document.text[start:end], start, end, coverage.covered[number], is_marked, *shares))
+        if coverage.support is not None:
+            target_words += _target_words(coverage.support, text, translation, begins)
+            supports.append(coverage.support.score)
     for start, end in document.foreign:
         sentences.append(SentenceCoverage(start, end, score=0.0))
         found_words = [match for match in WORDS.finditer(document.text, start, end) if not is_mark(match[0])]
@@ -35,7 +53,27 @@ def coverage_of(document: Document, found: Sequence[PieceCoverage], translations
     words.sort(key=lambda word: word.start)
     total = sum(weights)
     weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
-    return Coverage(weighted / total if total else 1.0, tuple(words), tuple(sentences), tuple(repetitions))
+    return Coverage(
+        weighted / total if total else 1.0,
+        tuple(words),
+        tuple(sentences),
+        tuple(repetitions),
+        threshold,
+        sum(supports) / len(supports) if supports else None,
+        tuple(target_words),
+    )
+
+
+def _target_words(support: PieceSupport, written: str, translation: str, begins: int) -> list[TargetWord]:
+    """Return the words that the model wrote, where they are in a translation in which something was put back."""
+    found, place = [], 0
+    for (start, end), supported, marked in zip(support.places, support.supported, support.marked, strict=True):
+        at = translation.find(written[start:end], place)
+        if at < 0:  # another word took its place
+            continue
+        place = at + end - start
+        found.append(TargetWord(written[start:end], begins + at, begins + place, supported, marked))
+    return found
 
 
 def repeated_phrases(translation: str, source: str) -> list[str]:

@@ -1,19 +1,29 @@
-"""How much of each source word a translation covers: by attention, by PAST and FUTURE, or by deleting the word.
+"""How much of each source word a translation covers: by attention, a reverse model, PAST and FUTURE, or deletion.
 
 Each function returns a `PieceCoverage` for one translation of one piece. `calibrate` in hf_capsule_mt fits the curves.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from capsule_mt.coverage.results import METHODS, CoveredBy
+from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
+from capsule_mt.coverage.results import METHODS, CoveredBy, Marks
+from capsule_mt.coverage.verified import (
+    POINTS,
+    SUPPORT_POINTS,
+    SUPPORT_RULE,
+    Candidate,
+    Reverse,
+    Rule,
+    doubts,
+    offsets_of,
+    support_doubts,
+)
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
-from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists, is_mark
 
-# the logit of a share that float32 cannot tell from 0 or 1
-LARGEST_EVIDENCE = 16.0
 CALIBRATED_THRESHOLD = 0.5  # of curves that were fitted before they had one
 # below these, a word is left out where no curves were fitted
 ATTENTION_THRESHOLD, GUIDED_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.8, 0.5
@@ -22,15 +32,13 @@ SMALLEST_FALL = 1e-3
 # coverage begins to suffer when FUTURE holds more than 1 - 1 / 2.5, which is 0.6, of a word at the end
 SHARE_AT_THE_END = 2.5
 
-Curve = Sequence[Sequence[float]]
-
 
 class PieceCoverage(NamedTuple):
     """What a translation of a piece covers.
 
     Of each word: how much of it is `covered`, whether it is `marked`, and its shares of `past` and `future` where
     guided routing was read. Of the piece: the mean coverage of the words that count, and the mean share of a source
-    word that is `left` out.
+    word that is `left` out; and what `support` its translation has, where that was read.
     """
 
     covered: list[float]
@@ -39,13 +47,39 @@ class PieceCoverage(NamedTuple):
     left: float
     past: list[float] | None = None
     future: list[float] | None = None
+    support: "PieceSupport | None" = None
+
+
+class PieceSupport(NamedTuple):
+    """How much a source supports the words at these places of its translation, which of them it does not, the mean."""
+
+    places: list[Span]
+    supported: list[float]
+    marked: list[bool]
+    score: float
 
 
 class Covers(NamedTuple):
-    """What is covered of a piece: its tokens and its words."""
+    """What is covered of a piece: its tokens and its words, its text and the characters of it that the words are."""
 
     ids: Ids
     words: Sequence[SourceWord]
+    text: str = ""
+    places: Sequence[Span] = ()
+
+
+class Verifier(NamedTuple):
+    """What verifies marks: a model of the other direction, and the text of a translation's tokens.
+
+    support: whether words of the translation that the source does not support are wanted, too.
+    by_shortlist: whether the score of a hypothesis is that among a shortlist, and not that of a forced pass.
+    """
+
+    reverse: Reverse
+    decode: Callable[[Ids], str]
+    marks: Marks = "likely"
+    support: bool = False
+    by_shortlist: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,12 +88,14 @@ class Calibration:
 
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     lists: WordLists = NO_LISTS
+    support: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of_config(cls, values: Mapping[str, Any] | None) -> "Calibration":
         values = values or {}
         lists = (frozenset(values.get(name, ())) for name in ("optional_words", "function_words"))
-        return cls({name: values[name] for name in METHODS if name in values}, WordLists(*lists))
+        methods = {name: values[name] for name in METHODS if name in values}
+        return cls(methods, WordLists(*lists), values.get("support", {}))
 
     @property
     def head(self) -> tuple[int, int] | None:
@@ -67,20 +103,34 @@ class Calibration:
         found = self.methods.get("attention")
         return None if found is None else (int(found["head"][0]), int(found["head"][1]))
 
+    @property
+    def reverse(self) -> str | None:
+        """The name of the model of the other direction that the marks were fitted with."""
+        return self.methods.get("verified", {}).get("reverse")
 
-def choose_method(method: str, calibration: Calibration, *, is_guided: bool, num_heads: int, name: str) -> CoveredBy:
+    def alarm(self, method: CoveredBy) -> float | None:
+        """The score below which a sentence has probably lost something."""
+        found = self.methods.get(method, {}).get("alarm")
+        return None if found is None else float(found["score"])
+
+
+def choose_method(
+    method: str, calibration: Calibration, *, is_guided: bool, num_heads: int, name: str, has_reverse: bool = False
+) -> CoveredBy:
     """Return what "auto" stands for with a model, and refuse a method that the model does not have."""
+    if method == "auto" and has_reverse and calibration.head is not None:
+        return "verified"
     if method == "auto":
         return "attention" if calibration.head is not None else "guided" if is_guided else "deletion"
     if method == "guided" and not is_guided:
         raise ValueError(f'`method="guided"` needs a model with guided routing, got {name}; "deletion" takes any')
-    if method == "attention" and not num_heads:
+    if method == "verified" and not has_reverse:
+        raise ValueError(f'`method="verified"` needs a model of the other direction: give {name} a `reverse`')
+    if method in ("attention", "verified") and not num_heads:
+        raise ValueError(f'`method="{method}"` needs a decoder built like Marian\'s, got {name}; "deletion" takes any')
+    if method in ("attention", "verified") and calibration.head is None:
         raise ValueError(
-            f'`method="attention"` needs a decoder built like Marian\'s, got {name}; "deletion" takes any'
-        )
-    if method == "attention" and calibration.head is None:
-        raise ValueError(
-            '`method="attention"` needs a head that aligns words, which `capsule-mt calibrate` chooses; "deletion" '
+            f'`method="{method}"` needs a head that aligns words, which `capsule-mt calibrate` chooses; "deletion" '
             "needs none"
         )
     return method  # type: ignore[return-value]  # METHODS were checked
@@ -88,7 +138,7 @@ def choose_method(method: str, calibration: Calibration, *, is_guided: bool, num
 
 def readings_of(method: CoveredBy | None, calibration: Calibration) -> Readings | None:
     """Return what a search has to read for a method."""
-    if method == "attention":
+    if method in ("attention", "verified"):
         return Readings(head=calibration.head)
     return Readings(guided=True) if method == "guided" else None
 
@@ -100,36 +150,63 @@ def cover(
     decoder: Decoder,
     calibration: Calibration,
     end: int,
+    verifier: Verifier | None = None,
 ) -> list[PieceCoverage]:
     """Return what a hypothesis of each piece covers; what its search has not read is read by a forced pass.
 
     end: the end token.
     """
+    found: list[PieceCoverage] = []
     if method == "deletion":
-        return list(_by_deletion(pieces, hypotheses, decoder, calibration))
+        found = list(_by_deletion(pieces, hypotheses, decoder, calibration))
+    else:
+        _read(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
+    curves = calibration.methods.get(method)
+    if method == "attention":
+        found = [attention_coverage(*pair, curves) for pair in _received(pieces, hypotheses)]
+    elif method == "guided":
+        found = [guided_coverage(piece, one.guided, curves) for piece, one in zip(pieces, hypotheses, strict=True)]
+    elif method == "verified" and verifier is not None:
+        found = _verified(pieces, hypotheses, decoder, curves, verifier)
+    if verifier is not None and verifier.support:
+        supports = _supports(pieces, hypotheses, decoder, calibration.support, verifier)
+        found = [one._replace(support=support) for one, support in zip(found, supports, strict=True)]
+    return found
+
+
+def _read(
+    hypotheses: Sequence[Hypothesis],
+    sources: Sequence[Ids],
+    method: CoveredBy,
+    decoder: Decoder,
+    calibration: Calibration,
+    end: int,
+) -> None:
+    """Read by a forced pass what the search of a hypothesis has not read."""
     unread = [
-        n for n, found in enumerate(hypotheses) if (found.received if method == "attention" else found.guided) is None
+        n for n, found in enumerate(hypotheses) if (found.guided if method == "guided" else found.received) is None
     ]
     if unread:
-        sources, targets = ([pieces[n].ids for n in unread], [hypotheses[n].ids for n in unread])
-        readings = readings_of(method, calibration) or Readings()
-        for number, forced in zip(unread, decoder.force(sources, targets, readings), strict=True):
-            hypotheses[number].read(forced, end)
-    curves = calibration.methods.get(method)
-    found = []
-    for piece, hypothesis in zip(pieces, hypotheses, strict=True):
-        if method == "attention":
-            found.append(attention_coverage(piece, hypothesis.received or [], curves))
-        else:
-            found.append(guided_coverage(piece, hypothesis.guided, curves))
-    return found
+        targets, readings = [hypotheses[n].ids for n in unread], readings_of(method, calibration) or Readings()
+        forced = decoder.force([sources[n] for n in unread], targets, readings)
+        for number, one in zip(unread, forced, strict=True):
+            hypotheses[number].read(one, end)
+
+
+def _received(pieces: Sequence[Covers], hypotheses: Sequence[Hypothesis]) -> Iterator[tuple[Covers, Sequence[float]]]:
+    return ((piece, one.received or []) for piece, one in zip(pieces, hypotheses, strict=True))
+
+
+def _attention(piece: Covers, received: Sequence[float]) -> list[float]:
+    """Return for each word the most attention that any of its tokens receives; 1 for a mark."""
+    return [
+        1.0 if word.is_mark else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
+    ]
 
 
 def attention_coverage(piece: Covers, received: Sequence[float], curves: Mapping[str, Any] | None) -> PieceCoverage:
     """Cover a word by the most attention that any of its tokens receives."""
-    covered = [
-        1.0 if word.is_mark else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
-    ]
+    covered = _attention(piece, received)
     fitted = curves if curves and "words" in curves else None  # there are none while `calibrate` fits them
     return _finished(piece, covered, [value < ATTENTION_THRESHOLD for value in covered], _left(piece, covered), fitted)
 
@@ -160,6 +237,65 @@ def guided_coverage(piece: Covers, reading: GuidedReading | None, curves: Mappin
     return found._replace(past=past, future=future)
 
 
+def _verified(
+    pieces: Sequence[Covers],
+    hypotheses: Sequence[Hypothesis],
+    decoder: Decoder,
+    fitted: Mapping[str, Any] | None,
+    verifier: Verifier,
+) -> list[PieceCoverage]:
+    """Cover a word the more, the smaller its doubt (see `verified`)."""
+    rule, curves = Rule(), fitted if fitted and "words" in fitted else None
+    threshold = POINTS[verifier.marks]
+    candidates = [
+        Candidate(
+            piece.text,
+            verifier.decode(hypothesis.ids),
+            piece.ids,
+            hypothesis.ids,
+            piece.places,
+            [word.tokens for word in piece.words],
+            _attention(piece, hypothesis.received or []),
+            [not (word.is_mark or word.is_optional or word.is_unknown) for word in piece.words],
+            None if verifier.by_shortlist else hypothesis.score * len(hypothesis.ids),
+        )
+        for piece, hypothesis in zip(pieces, hypotheses, strict=True)
+    ]
+    found = []
+    by_piece = doubts(candidates, decoder, verifier.reverse, rule, min(threshold, POINTS["likely"]))
+    for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
+        covered = [1.0 if word.is_mark else rule.share(one) for word, one in zip(piece.words, of_words, strict=True)]
+        marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
+        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False))
+    return found
+
+
+def _supports(
+    pieces: Sequence[Covers],
+    hypotheses: Sequence[Hypothesis],
+    decoder: Decoder,
+    fitted: Mapping[str, Any],
+    verifier: Verifier,
+) -> Iterator[PieceSupport]:
+    """Yield which words of each translation its source supports."""
+    optional, threshold = frozenset(fitted.get("optional_words", ())), SUPPORT_POINTS[verifier.marks]
+    texts = [verifier.decode(one.ids) for one in hypotheses]
+    offsets = [offsets_of(text, one.ids, verifier.decode) for text, one in zip(texts, hypotheses, strict=True)]
+    pairs = [(piece.ids, one.ids) for piece, one in zip(pieces, hypotheses, strict=True)]
+    sources = [piece.text for piece in pieces]
+    by_text = support_doubts(sources, pairs, texts, offsets, decoder, verifier.reverse)
+    for text, words in zip(texts, by_text, strict=True):
+        named = [text[span.start : span.end] for span, _ in words]
+        is_open = [not is_mark(word) and word.casefold() not in optional for word in named]
+        marked = [may and doubt > threshold for may, (_, doubt) in zip(is_open, words, strict=True)]
+        shares = [
+            1.0 if is_mark(word) else SUPPORT_RULE.share(one) for word, (_, one) in zip(named, words, strict=True)
+        ]
+        counted = [share for may, share in zip(is_open, shares, strict=True) if may]
+        score = sum(counted) / len(counted) if counted else 1.0
+        yield PieceSupport([span for span, _ in words], shares, marked, score)
+
+
 # tokens that are scored at once
 TOKENS_AT_ONCE = 4096
 
@@ -173,7 +309,7 @@ def _by_deletion(
         words = [word.tokens for word in piece.words if not word.is_mark]
         whole, *without = _without_each(piece.ids, hypothesis.ids, words, decoder)
         gains = iter([sum(whole) - sum(log_probs) for log_probs in without])
-        covered = [1.0 if word.is_mark else _sigmoid(next(gains)) for word in piece.words]
+        covered = [1.0 if word.is_mark else sigmoid(next(gains)) for word in piece.words]
         marked = [value < DELETION_THRESHOLD for value in covered]
         yield _finished(piece, covered, marked, _left(piece, covered), curves)
 
@@ -203,32 +339,43 @@ def _finished(
     marked: list[bool],
     left: float,
     curves: Mapping[str, Any] | None,
+    *,
+    by_curve: bool = True,
 ) -> PieceCoverage:
     """Calibrate, count unknown words as missing, and average over the words that count.
 
     Marks and optional words do not count, and function words only where they are marked. A calibrated score is at most
     the share of these words that is not marked.
+
+    by_curve: words are marked by what the curve has of them, and their mean is that of the curve; else `marked` says
+    which are, and the mean is that of the shares as they are, which tells whole translations apart better.
     """
-    words = piece.words
+    words, shares = piece.words, covered
     if curves is not None:
-        threshold = curves.get("threshold", CALIBRATED_THRESHOLD)
         covered = [
             1.0 if word.is_mark else on_curve(curves["words"], evidence_of(value))
             for word, value in zip(words, covered, strict=True)
         ]
-        marked = [value < threshold and not word.is_optional for word, value in zip(words, covered, strict=True)]
-    covered = [0.0 if word.is_unknown else value for word, value in zip(words, covered, strict=True)]
+        if by_curve:
+            threshold = curves.get("threshold", CALIBRATED_THRESHOLD)
+            marked = [value < threshold and not word.is_optional for word, value in zip(words, covered, strict=True)]
+    if by_curve:
+        shares = covered
+    covered, shares = (
+        [0.0 if word.is_unknown else value for word, value in zip(words, values, strict=True)]
+        for values in (covered, shares)
+    )
     marked = [mark or word.is_unknown for word, mark in zip(words, marked, strict=True)]
     counted = [
         (value, mark)
-        for word, value, mark in zip(words, covered, marked, strict=True)
+        for word, value, mark in zip(words, shares, marked, strict=True)
         if not word.is_mark and not word.is_optional and (mark or not word.is_function)
     ]
     score = 1.0
     if counted:
         score = sum(value for value, _ in counted) / len(counted)
         if curves is not None:
-            missing = sum(mark for _, mark in counted) / len(counted)
+            missing = sum(mark for _, mark in counted) / len(counted) if by_curve else 0.0
             score = min(on_curve(curves["sentences"], score), 1 - missing)
     return PieceCoverage(covered, marked, score, left)
 
@@ -237,25 +384,3 @@ def _left(piece: Covers, covered: Sequence[float]) -> float:
     """The mean share of a word, marks apart, that is left out."""
     shares = [1 - value for word, value in zip(piece.words, covered, strict=True) if not word.is_mark]
     return sum(shares) / max(len(shares), 1)
-
-
-def _sigmoid(value: float) -> float:
-    return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
-
-
-def evidence_of(covered: float) -> float:
-    """Return the logit of a share, within bounds: by deletion, how much a word helps the translation, in nats."""
-    if not 0.0 < covered < 1.0:
-        return math.copysign(LARGEST_EVIDENCE, covered - 0.5)
-    return min(max(math.log(covered / (1 - covered)), -LARGEST_EVIDENCE), LARGEST_EVIDENCE)
-
-
-def on_curve(points: Curve, value: float) -> float:
-    """Read a curve of points (x, y), by linear interpolation; constant beyond its ends."""
-    if len(points) == 1:
-        return points[0][1]
-    right = 1
-    while right < len(points) - 1 and points[right][0] < value:
-        right += 1
-    (x0, y0), (x1, y1) = points[right - 1], points[right]
-    return y0 + min(max((value - x0) / (x1 - x0), 0.0), 1.0) * (y1 - y0)

@@ -229,7 +229,7 @@ def build_app(
                 most = limits.max_beams - (name == "alternatives")
                 raise HTTPException(400, f"`{name}`: at most {most} are accepted, got {getattr(asked, name)}")
         sources, target = detected(asked), target_of(asked.target)
-        settings = Settings(asked.coverage, asked.beams, asked.alternatives)
+        settings = Settings(asked.coverage, asked.beams, asked.alternatives, marks=asked.marks)
         languages = [one.language for one in sources]
         if asked.format == "html":
             if asked.coverage:
@@ -265,7 +265,7 @@ def build_app(
             numbers = f"{len(texts)} texts in `q`, {len(given)} in `translation`"
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
         pair = LanguagePair(target_of(asked.source), target_of(asked.target))
-        submit = partial(Batcher.submit_checks, texts=texts, translations=given, client=client)
+        submit = partial(Batcher.submit_checks, texts=texts, translations=given, marks=asked.marks, client=client)
         found = await results(request, [(pair, texts, submit)])
         return JSONResponse(asked.as_asked({"coverage": [coverage_record(coverage) for coverage in found]}))
 
@@ -333,6 +333,7 @@ def build_app(
                 "target": {"code": target, "name": known[target]},
             },
             "maxBeams": limits.max_beams,
+            "precision": {str(pair): batcher.precision for pair, batcher in batchers.items() if batcher.precision},
             "suggestions": False,
             "supportedFilesFormat": list(FILE_FORMATS),
         }

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
-from capsule_mt.coverage.results import Coverage, CoverageOptions
+from capsule_mt.coverage.results import Coverage, CoverageOptions, Marks
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
@@ -50,7 +50,15 @@ class Translates(Protocol):
         self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
     ) -> list[list[Any]]: ...
 
-    def cover(self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int) -> list[Coverage]: ...
+    def cover(
+        self, texts: Sequence[str], translations: Sequence[str], *, coverage: CoverageOptions, batch_size: int
+    ) -> list[Coverage]: ...
+
+    @property
+    def has_reverse(self) -> bool: ...
+
+    @property
+    def precision(self) -> Mapping[str, float]: ...
 
 
 class QueueFullError(Exception):
@@ -76,6 +84,7 @@ class Settings(NamedTuple):
     alternatives: int = 0
     keep: tuple[str, ...] = ()
     is_check: bool = False
+    marks: Marks = "likely"
 
     @property
     def num_beams(self) -> int:
@@ -242,9 +251,11 @@ class Batcher:
                 found.append(one)
         return self._queue(found, client)
 
-    def submit_checks(self, texts: Sequence[str], translations: Sequence[str], *, client: str = "") -> Order:
+    def submit_checks(
+        self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks = "likely", client: str = ""
+    ) -> Order:
         """Queue given translations, to find what they left out; each gives a `Coverage` or a `Failure`."""
-        settings = Settings(is_check=True)
+        settings = Settings(coverage=True, is_check=True, marks=marks)
         pairs = zip(texts, translations, strict=True)
         options = self._options(settings)
         return self._queue([Text(text, settings, options, translation=given) for text, given in pairs], client)
@@ -254,10 +265,12 @@ class Batcher:
         if settings.beams is not None or beams > 1:
             search = {"num_beams": beams, "num_return_sequences": 1 + settings.alternatives}
         weight = COVERAGE_WEIGHT if beams > 1 else None
+        # words that were made up are found where there is a model of the other direction
+        coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
         return self.translator.completed(
             TranslationOptions(
                 batch_size=self.max_batch,
-                coverage=CoverageOptions(weight=weight) if settings.coverage else None,
+                coverage=coverage if settings.coverage else None,
                 scores=False,
                 keep=settings.keep,
                 generate_kwargs=search,
@@ -296,6 +309,11 @@ class Batcher:
                 for name, client in self._clients.items()
                 if any(client.waiting.values()) or id(client) in at_work
             }
+
+    @property
+    def precision(self) -> Mapping[str, float]:
+        """The share of marks that were right, by `marks` of `CoverageOptions`, where that was measured."""
+        return self.translator.precision
 
     def __len__(self) -> int:
         """How many sentences wait."""
@@ -451,7 +469,8 @@ class Batcher:
 
         def check(some: list[Sentence]) -> list[Any]:
             texts, translations = ([getattr(one.of, name) for one in some] for name in ("text", "translation"))
-            return self.translator.cover(texts, translations, batch_size=self.max_batch)
+            coverage = options.coverage or CoverageOptions()
+            return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
 
         def translate(some: list[Sentence]) -> list[Any]:
             return self.translator.translate_pieces([one.piece for one in some], options)

@@ -15,6 +15,8 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
+from capsule_mt.coverage.results import Marks
+
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
@@ -52,12 +54,18 @@ class Asked(Fields):
         return {name: values[0] for name, values in answer.items()} if isinstance(self.q, str) else answer
 
 
+WhichMarks = Annotated[
+    Marks, Field(description="which words coverage marks: those that are surely wrong, likely, or all doubts")
+]
+
+
 class TranslationRequest(Asked):
     """The fields of POST /translate."""
 
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = "text"
     alternatives: int = Field(0, ge=0, description="so many further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
+    marks: WhichMarks = "likely"
     beams: int | None = Field(None, ge=1, description="search with so many beams; with `coverage`, for what has all")
 
 
@@ -65,6 +73,7 @@ class CoverRequest(Asked):
     """The fields of POST /cover."""
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
+    marks: WhichMarks = "likely"
 
     @property
     def translations(self) -> list[str]:

@@ -107,22 +107,34 @@ def one_line(text: str) -> str:
     return LINE_BREAKS_IN_A_LINE.sub(" ", text)
 
 
-def coverage_record(coverage: Any, threshold: float | None = None) -> dict[str, Any]:
+def coverage_record(coverage: Any) -> dict[str, Any]:
     """Return a coverage (`capsule_mt.Coverage`) as plain values, with the keys that the files have.
 
-    A word's `past` and `future` are there where guided routing was read. With a `threshold`, a sentence says
-    whether it is `below_threshold`.
+    A word's `past` and `future` are there where guided routing was read. Where there is a threshold, a sentence says
+    whether it is `below_threshold`; where it was asked for, there is `support`, and the words of the translation.
     """
     sentences = [{"start": one.start, "end": one.end, "score": one.score} for one in coverage.sentences]
-    for sentence in sentences if threshold is not None else ():
-        sentence["below_threshold"] = sentence["score"] < threshold
+    for sentence in sentences if coverage.threshold is not None else ():
+        sentence["below_threshold"] = sentence["score"] < coverage.threshold
     words = []
     for word in coverage.words:
         record = {"word": word.text, "start": word.start, "end": word.end, "covered": word.covered}
         read = {name: getattr(word, name) for name in ("past", "future") if getattr(word, name) is not None}
         words.append({**record, **read, "untranslated": word.marked})
-    repetitions = list(coverage.repetitions)
-    return {"score": coverage.score, "sentences": sentences, "words": words, "repetitions": repetitions}
+    found = {"score": coverage.score, "sentences": sentences, "words": words}
+    if coverage.support is not None:
+        found["support"] = coverage.support
+        found["target_words"] = [
+            {
+                "word": one.text,
+                "start": one.start,
+                "end": one.end,
+                "supported": one.supported,
+                "unsupported": one.marked,
+            }
+            for one in coverage.target_words
+        ]
+    return {**found, "repetitions": list(coverage.repetitions)}
 
 
 def pharaoh(record: dict[str, Any]) -> str:
@@ -133,23 +145,24 @@ def pharaoh(record: dict[str, Any]) -> str:
 def coverage_json(number: int | str, record: dict[str, Any]) -> str:
     """Format the coverage of a record as JSON with its line or place; of a failed line, the reason."""
     described = {"error": record["failure"]} if "failure" in record else record["coverage"]
-    described |= {"unknown": record["unknown"]} if "unknown" in record else {}
     place = {"place" if isinstance(number, str) else "line": number}
-    return json.dumps({**place, **described}, ensure_ascii=False, allow_nan=False)
+    unknown = {"unknown": record["unknown"]} if "unknown" in record else {}
+    return json.dumps({**place, **described, **unknown}, ensure_ascii=False, allow_nan=False)
 
 
 def coverage_tsv(number: int | str, record: dict[str, Any]) -> str:
-    """Format the number of a line from 0 or a place, its score, its untranslated words and its repeated phrases.
+    """Format the line from 0 or place, its score, its untranslated words, what is repeated, and what is made up.
 
     A failed line has the number alone.
     """
     if "failure" in record:
-        return f"{number}\t\t\t"
+        return f"{number}\t\t\t\t"
     coverage = record["coverage"]
     if math.isnan(coverage["score"]):
         raise ValueError("the coverage is not a number: the model's logits are not finite")
     untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
-    return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}"
+    unsupported = " ".join(word["word"] for word in coverage.get("target_words", ()) if word["unsupported"])
+    return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}\t{unsupported}"
 
 
 def scored_json(number: int, record: dict[str, Any] | Failure) -> str:
@@ -171,5 +184,7 @@ def scored_tsv(number: int, record: dict[str, Any] | Failure) -> str:
     score = record["score"]
     if score is not None and math.isnan(score):
         raise ValueError("the score is not a number: the model's logits are not finite")
-    line = f"{number}\t{'' if score is None else f'{score:.4f}'}\t{record['tokens']}"
+    numbers = [record[name] for name in ("omission", "hallucination") if name in record]
+    score, *ranks = ("" if value is None else f"{value:.4f}" for value in (score, *numbers))
+    line = "\t".join([str(number), score, str(record["tokens"]), *ranks])
     return line + coverage_tsv(number, record).removeprefix(str(number)) if "coverage" in record else line

@@ -13,6 +13,7 @@ from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, spl
 from capsule_mt.text.tokenizer import Encoded, Tokenizer
 from capsule_mt.text.words import (
     NO_LISTS,
+    Offsets,
     SourceWord,
     WordLists,
     is_mark,
@@ -36,6 +37,8 @@ class Piece:
     span: its characters of the text.
     ids: its tokens, special ones included.
     words: its words, where coverage is asked for.
+    text: what the model reads.
+    offsets, places: the characters of it that each token stands for, and those of each word.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
     masked: what the model reads and what is kept, where something is.
@@ -47,6 +50,9 @@ class Piece:
     prefix: list[int] = field(default_factory=list)
     was_cut: bool = False
     masked: Masked | None = None
+    text: str = ""
+    offsets: Offsets = ()
+    places: list[Span] = field(default_factory=list)
 
 
 class PrefixedText(str):
@@ -152,16 +158,19 @@ class Segmenter:
         if self.with_words is True or (self.with_words and self.with_words(source.text)):
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-            words = [
-                word._replace(span=source.place(word.span), is_unknown=word.is_unknown or source.is_unknown(word.span))
-                for word in words
-            ]
-        return Piece(source.span, encoded.ids, words, [], was_cut, source if source.kinds else None)
+        places = [word.span for word in words]
+        words = [
+            word._replace(span=source.place(word.span), is_unknown=word.is_unknown or source.is_unknown(word.span))
+            for word in words
+        ]
+        kept = source if source.kinds else None
+        return Piece(source.span, encoded.ids, words, [], was_cut, kept, source.text, encoded.offsets, places)
 
     def _unknown(self, text: str, encoded: Encoded) -> set[int]:
         """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""
         ids, offsets, decode = encoded.ids, encoded.offsets, self.tokenizer.decode
-        found = {n for n, token in enumerate(ids) if token == self.tokenizer.unknown_id}
+        unknown_id = self.tokenizer.unknown_id
+        found = {n for n, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
         for n, (place, other) in enumerate(pairwise(offsets)) if not text.isascii() else ():
             if place is not None and place == other and place[1] - place[0] == 1:
                 found |= {m for m in (n, n + 1) if "\ufffd" in decode([ids[m]])}
@@ -290,19 +299,20 @@ def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None
         first += size
 
 
-def join_translations(document: Document, translations: Sequence[str]) -> str:
-    """Join the translations of the pieces with what is between them in the text, mostly a space.
+def join_translations(document: Document, translations: Sequence[str]) -> tuple[str, list[int]]:
+    """Join the translations of the pieces with what is between them in the text, mostly a space; return where each is.
 
     Where there is nothing, as in Chinese, there is a space in a translation that does not end as Chinese does.
     """
-    joined, place = "", 0
+    joined, place, starts = "", 0, list[int]()
     for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
         between = document.text[place : piece.span.start] if number or document.copies else ""
         if number and not between and not joined.endswith(tuple(UNSPACED_STOPS)):
             between = " "
         joined = with_space(with_space(joined, between), translation)
+        starts.append(len(joined) - len(translation))
         place = piece.span.end
-    return with_space(joined, document.text[place:]) if document.copies else joined
+    return with_space(joined, document.text[place:]) if document.copies else joined, starts
 
 
 class TranslationIterator(Generic[Result]):

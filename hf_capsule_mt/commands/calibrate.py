@@ -2,6 +2,8 @@
 
     capsule-mt calibrate outputs/gdr dev.en dev.de --align-with train.en train.de
     capsule-mt calibrate Helsinki-NLP/opus-mt-de-en dev.de dev.en --align-with train.de train.en --output outputs/opus
+    capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
+        --reverse checkpoints/capsule-marian-en-de
 
 From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the
 checkpoint says what is left. Two curves are fitted: from what it says of a word to the probability that the word is
@@ -9,8 +11,12 @@ translated, and from their mean to the share of the content words that is; and t
 marked. For the method "attention", the head of the decoder that tells the missing words best is chosen first, if one
 tells them at all. Words that are often missing in whole references, such as the German "sich", are optional: coverage
 does not count them; the 50 most frequent words count only where they are marked. The checkpoint's config.json keeps
-all of it, and coverage uses it wherever the checkpoint is loaded. The coverage of another part of the same text is
-printed as a check. Use text that the model was not trained on; the aligner needs more text than that.
+all of it, and coverage uses it wherever the checkpoint is loaded. With --reverse, a model of the other direction
+verifies the marks. Words of references that it often doubts become optional, too, and those of translations that it
+finds without support need none. The marks of each operating point are measured on the model's own translations,
+labelled in a sheet or by the aligner (which counts mistranslated words as left out), and the score is chosen below
+which a sentence is an alarm. The coverage of another part of the same text is printed as a check. Use text that the
+model was not trained on; the aligner needs more text than that.
 """
 
 import argparse
@@ -38,6 +44,15 @@ def parse_arguments() -> argparse.Namespace:
         "--method", choices=get_args(CoveredBy), nargs="+", help="what to calibrate (default: what the model has)"
     )
     parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
+    parser.add_argument(
+        "--reverse", metavar="MODEL", help="a model of the other direction: calibrate `verified` with it"
+    )
+    parser.add_argument(
+        "--labelled",
+        type=Path,
+        metavar="SHEET",
+        help="own translations of lines of the text, read by hand, as TSV: line (from 1), translation, left out",
+    )
     add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated checkpoint (default: in place)")
     return parser.parse_args()
@@ -51,12 +66,13 @@ def main() -> None:
         check_output_folder(arguments.output)
     from hf_capsule_mt.decoding.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from hf_capsule_mt.decoding.translator import Translator
+    from hf_capsule_mt.decoding.verifying import measure
 
-    translator = Translator.from_pretrained(arguments.checkpoint, task=task_of(arguments))
+    translator = Translator.from_pretrained(arguments.checkpoint, task=task_of(arguments), reverse=arguments.reverse)
     methods = arguments.method or methods_of(translator)
     examples = examples_of(arguments.source, arguments.target, arguments.align_with, arguments.sentences)
     old = getattr(translator.model.config, "coverage_calibration", None) or {}
-    if set(old) <= {*methods, "optional_words", "function_words"}:  # every curve is fitted anew
+    if set(old) <= {*methods, "optional_words", "function_words", "support"}:  # every curve is fitted anew
         translator.model.config.coverage_calibration = None
     for method in methods:
         try:
@@ -67,6 +83,8 @@ def main() -> None:
             print(error)
         else:
             check(translator, examples.checked, method)
+            if method == "verified":
+                measure(translator, examples, arguments.labelled)
     folder = arguments.output or Path(arguments.checkpoint)
     if arguments.output is not None:
         translator.model.save_pretrained(folder)

@@ -40,6 +40,14 @@ from hf_capsule_mt import {names}  # noqa: F401
 ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])
 
 # keywords that `PreTrainedConfig` takes beside its fields, or finds in a config.json
+_CURVES = {"words", "sentences"}
+# what a calibration of each method must have, and what it may have
+CALIBRATED: dict[str, tuple[set[str], set[str]]] = {
+    "attention": (_CURVES | {"head"}, {"threshold"}),
+    "verified": (_CURVES, {"reverse", "labels", "marks", "alarm"}),
+    "guided": (_CURVES, {"threshold"}),
+    "deletion": (_CURVES, {"threshold"}),
+}
 TRANSFORMERS_KEYWORDS = frozenset(
     {
         "_commit_hash",
@@ -121,8 +129,9 @@ class CapsuleConfig(PreTrainedConfig):
 
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
-    # "guided", "deletion"; for "attention" also the layer and the number of the "head"; and the "optional_words" and
-    # "function_words" of the source
+    # "guided", "deletion"; for "attention" also the layer and the number of the "head"; the curves of "verified", the
+    # name of its "reverse", what its "marks" are worth by "labels" and its "alarm"; the "optional_words" and
+    # "function_words" of the source; and the "optional_words" of the target as "support"
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -189,20 +198,17 @@ class CapsuleConfig(PreTrainedConfig):
         check_probability(self, "label_smoothing")
 
     def validate_coverage_calibration(self) -> None:
-        of_methods = dict(self.coverage_calibration or {})
-        for name in ("optional_words", "function_words"):
-            of_methods.pop(name, None)
-        for method, curves in of_methods.items():
-            wanted = {"words", "sentences"} | ({"head"} if method == "attention" else set())
-            found = set(curves) - {"threshold"}
-            if method not in ("attention", "guided", "deletion") or found != wanted or not all(curves.values()):
+        for name, found in (self.coverage_calibration or {}).items():
+            if name in ("optional_words", "function_words", "support"):
+                continue
+            known = CALIBRATED.get(name)
+            if known is None or not known[0] <= set(found) <= known[0] | known[1] or not all(found.values()):
                 raise ValueError(
-                    '`coverage_calibration` has the curves "words" and "sentences" and the "threshold" of "attention" '
-                    '(and its "head"), "guided" or "deletion", "optional_words" and "function_words", got '
-                    f"{method!r}: {sorted(curves)}"
+                    f"`coverage_calibration` has {', '.join(CALIBRATED)}, optional_words, function_words and support, "
+                    f"each method with its curves words and sentences; got {name!r}: {sorted(found)}"
                 )
-            if method == "attention":
-                _check_head(self, curves["head"])
+            if name == "attention":
+                _check_head(self, found["head"])
 
 
 class TargetVocabulary:

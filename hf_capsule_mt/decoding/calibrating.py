@@ -2,10 +2,10 @@
 
 import random
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from tqdm import tqdm
@@ -24,24 +24,32 @@ from hf_capsule_mt.evaluation.calibration import (
     read_curve,
 )
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.word_alignment import WordAligner, fit_aligner
 
-METHODS: tuple[CoveredBy, ...] = get_args(CoveredBy)
+# "verified" needs the head that is chosen for "attention", and adds to the optional words that it finds
+METHODS: tuple[CoveredBy, ...] = ("attention", "verified", "guided", "deletion")
 CHECKED_SHARE = 0.3  # of the sentences are for the check
 HEAD_EXAMPLES = 200  # tell the heads apart
 SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
 # words seen so often in whole references, and probably missing in more than this share of them, are optional
 SMALLEST_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
+MORE_REFERENCES = 6000  # of the aligner's further text, which tell the words that "verified" need not find
 WINDOW = 128
 
 
 class Examples(NamedTuple):
-    """The four variants of each sentence to fit, of each to check, more whole references, and the function words."""
+    """The four variants of each sentence to fit, of each to check, more whole references, and the function words.
+
+    text: all sources and references. more: references of further text.
+    """
 
     fitted: list[WithOmissions]
     checked: list[WithOmissions]
     whole: list[WithOmissions]
     function_words: list[str]
+    text: list[tuple[str, str]]
+    more: list[WithOmissions]
+    aligner: WordAligner
 
 
 def examples_of(source: Path, target: Path, more: Sequence[Path] | None, num_sentences: int) -> Examples:
@@ -65,18 +73,26 @@ def examples_of(source: Path, target: Path, more: Sequence[Path] | None, num_sen
     fitted = [example for sentence in by_sentence[num_checked:] for example in sentence]
     held_out = {example.source for example in checked}
     whole = [WithOmissions(source, target, {}, 0) for source, target in every if source not in held_out]
-    return Examples(fitted, checked, whole, sorted(word.casefold() for word in frequent))
+    further = [] if more is None else list(zip(*read_parallel(more), strict=True))
+    some = random.Random(1).sample(further, min(MORE_REFERENCES, len(further)))
+    references = [WithOmissions(source, target, {}, 0) for source, target in some]
+    return Examples(fitted, checked, whole, sorted(map(str.casefold, frequent)), every, references, aligner)
 
 
 def coverage_of_examples(
-    translator: Translator, examples: list[WithOmissions], method: CoveredBy, *, progress: bool = True
+    translator: Translator,
+    examples: Sequence[WithOmissions],
+    method: CoveredBy,
+    *,
+    progress: bool = True,
+    **options: Any,
 ) -> list[Coverage]:
     found: list[Coverage] = []
     windows = range(0, len(examples), WINDOW)
     for first in tqdm(windows, desc=f"Coverage by {method}", unit=" windows", disable=not progress):
         part = examples[first : first + WINDOW]
         sources, translations = ([getattr(example, side) for example in part] for side in ("source", "translation"))
-        found += translator.cover(sources, translations, coverage=CoverageOptions(method=method))
+        found += translator.cover(sources, translations, coverage=CoverageOptions(method=method, **options))
     return found
 
 
@@ -154,6 +170,12 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         of_whole = coverage_of_examples(translator, examples.whole, method)
         others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
         print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
+    if method == "verified":
+        config.coverage_calibration = others
+        of_references = coverage_of_examples(translator, [*examples.whole, *examples.more], method, marks="all")
+        further = often_marked([word for coverage in of_references for word in coverage.words])
+        others["optional_words"] = sorted({*others["optional_words"], *further})
+        print(f"optional words: also {', '.join(further) or 'none'}")
     config.coverage_calibration = others
     lists = Calibration.of_config(others).lists
     known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
@@ -167,12 +189,20 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         ]
         probabilities = read_curve(words, _evidence(found)) * [word.covered > 0 for word in found]
         is_function = np.array([word.text.casefold() in lists.function for word in found], dtype=bool)
-        counted = probabilities[(probabilities < threshold) | ~is_function]
-        means.append(float(counted.mean()) if len(counted) else 1.0)
-        most.append(float((counted >= threshold).mean()) if len(counted) else 1.0)
+        marked, values = probabilities < threshold, probabilities
+        if method == "verified":
+            marked = np.array([word.marked for word in found], dtype=bool)
+            values = np.array([word.covered for word in found], dtype=float)
+        counted = marked | ~is_function
+        means.append(float(values[counted].mean()) if counted.any() else 1.0)
+        most.append(float(1 - marked[counted].mean()) if counted.any() and method != "verified" else 1.0)
     shares = [example.translated_share for example in examples.fitted]
     sentences = fit_sentences(means, shares, [example.amount for example in examples.fitted], most)
-    fitted = {**head, "words": words, "threshold": threshold, "sentences": sentences}
+    fitted = {**head, "words": words, "sentences": sentences}
+    if method == "verified":
+        fitted["reverse"] = Path(cast(Any, translator.reverse)._folder).name
+    else:
+        fitted["threshold"] = threshold
     config.coverage_calibration = others | {method: fitted}
 
 
@@ -201,8 +231,23 @@ def check(translator: Translator, examples: list[WithOmissions], method: Covered
     print(f"marked words: precision {hits / max(len(marked), 1):.2f}, recall {hits / max(num_missing, 1):.2f}")
 
 
+def often_marked(words: Iterable[Any]) -> list[str]:
+    """Return the words of references that are marked too often, case-folded: nothing is wrong with them."""
+    seen, marked = Counter[str](), Counter[str]()
+    for word in words:
+        seen[word.text.casefold()] += 1
+        marked[word.text.casefold()] += word.marked
+    return sorted(word for word, n in seen.items() if n >= SMALLEST_COUNT and marked[word] > OPTIONAL_SHARE * n)
+
+
 def methods_of(translator: Translator) -> list[CoveredBy]:
     """Return the methods that a model has, once it is calibrated."""
     loaded = translator.loaded
-    has = {"attention": loaded.head_shape != (0, 0), "guided": loaded.follows_past_and_future, "deletion": True}
+    has_head = loaded.head_shape != (0, 0)
+    has = {
+        "attention": has_head,
+        "verified": has_head and translator.has_reverse,
+        "guided": loaded.follows_past_and_future,
+        "deletion": True,
+    }
     return [method for method in METHODS if has[method]]

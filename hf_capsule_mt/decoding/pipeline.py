@@ -18,13 +18,15 @@ from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM
 
 TASK = "translation"
-CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist")
+CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist", "reverse")
 OF_RECORDS = ("return_tensors", "return_text", "return_scores", "return_coverage")
 OF_COVERAGE = {
     "coverage_threshold": "threshold",
     "coverage_retry": "retry_beams",
     "coverage_weight": "weight",
     "coverage_method": "method",
+    "coverage_marks": "marks",
+    "coverage_support": "support",
 }
 OF_TEXTS = (
     "batch_tokens",
@@ -55,8 +57,9 @@ class TranslationPipeline(Pipeline):
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
     - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.text.lines.coverage_record`);
-    - `coverage_threshold`, `coverage_retry`, `coverage_weight`, `coverage_method`: what `CoverageOptions` calls
-      `threshold`, `retry_beams`, `weight` and `method`.
+    - `coverage_threshold`, `coverage_retry`, `coverage_weight`, `coverage_method`, `coverage_marks`,
+      `coverage_support`: what `CoverageOptions` calls `threshold`, `retry_beams`, `weight`, `method`, `marks` and
+      `support`.
     """
 
     _load_processor: Any = False
@@ -139,7 +142,7 @@ class TranslationPipeline(Pipeline):
             if asked.get("return_scores") and translation.score is not None:
                 record["score"] = translation.score
             if translation.coverage is not None and (asked.get("return_coverage") or threshold is not None):
-                record["coverage"] = coverage_record(translation.coverage, threshold)
+                record["coverage"] = coverage_record(translation.coverage)
             records.append(record)
         return records
 

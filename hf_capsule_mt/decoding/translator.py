@@ -12,8 +12,11 @@ from transformers.utils import logging
 
 import capsule_mt.translator
 from capsule_mt.catalog.entries import PAIR
+from capsule_mt.models.checking import check_calibration
+from capsule_mt.models.from_marian import MarianFolder
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
+from capsule_mt.text.glossary import Glossary, glossary_of
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
 from hf_capsule_mt.decoding.attention import cross_attentions
@@ -48,6 +51,9 @@ class Translator(capsule_mt.translator.Translator):
         shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt shortlist`
             finds out: its file, or True for the one beside the checkpoint.
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
+        reverse: what translates in the other direction, a `Translator` or its name or folder: it verifies what
+            coverage marks. By default the model that the calibration names, if that is a folder beside this one's.
+        glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
     """
 
     tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
@@ -62,8 +68,13 @@ class Translator(capsule_mt.translator.Translator):
         backend: str = "auto",
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
+        reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> None:
         self.model: Any = model.eval()
+        self.glossary = glossary_of(glossary)
+        self._reverse = reverse
+        self._loads_with = {}
         check_weights(model)
         check_tokenizer(model, tokenizer)
         self.tokenizer, self.task = tokenizer, task
@@ -83,6 +94,8 @@ class Translator(capsule_mt.translator.Translator):
         backend: str = "auto",
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
+        reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
 
@@ -94,14 +107,23 @@ class Translator(capsule_mt.translator.Translator):
                 f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
                 "engine these models need"
             )
+        if not os.path.exists(os.path.join(name_or_path, "config.json")) and MarianFolder.find(name_or_path):
+            raise ValueError(
+                f"{name_or_path}: has files of Marian, which `capsule_mt.Translator` takes as they are; `capsule-mt "
+                "convert` makes a checkpoint of transformers of them"
+            )
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
         device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
         if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
             model = model.float()
-        return cls(
-            model.to(device), tokenizer, ensemble=ensemble, int8=int8, backend=backend, shortlist=shortlist, task=task
-        )
+        options: dict[str, Any] = {"int8": int8, "backend": backend}
+        more: dict[str, Any] = {"ensemble": ensemble, "shortlist": shortlist, "task": task, "reverse": reverse}
+        found = cls(model.to(device), tokenizer, glossary=glossary, **more, **options)
+        found._loads_with = {"device": device, "dtype": dtype, **options}
+        loaded = found.loaded
+        check_calibration(loaded.calibration, loaded.head_shape, str(name_or_path))
+        return found
 
     @property
     def members(self) -> list[PreTrainedModel]:
@@ -144,6 +166,10 @@ class Translator(capsule_mt.translator.Translator):
     @loaded.setter
     def loaded(self, model: LoadedModel) -> None:
         raise AttributeError("`loaded` follows `model` and `tokenizer`")
+
+    @property
+    def _folder(self) -> str:
+        return str(self.model.name_or_path)
 
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
@@ -194,7 +220,7 @@ def languages_of_task(task: str) -> tuple[str | None, str | None]:
 
 
 def load_translator(
-    models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str
+    models: list[str], *, backend: str, cpu: bool, dtype: str, int8: bool, shortlist: bool | str, reverse: str | None
 ) -> Translator:
     """Load a translator for a command of capsule-mt: on the GPU of this process if there is one and not `cpu`.
 
@@ -206,9 +232,8 @@ def load_translator(
         check_same_vocabulary(tokenizer, path)
     device = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     place = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
-    return Translator.from_pretrained(
-        models[0], device=place, dtype=dtype, ensemble=models[1:], int8=int8, backend=backend, shortlist=shortlist
-    )
+    options: dict[str, Any] = {"int8": int8, "backend": backend, "shortlist": shortlist, "reverse": reverse}
+    return Translator.from_pretrained(models[0], device=place, dtype=dtype, ensemble=models[1:], **options)
 
 
 def _engine_of(

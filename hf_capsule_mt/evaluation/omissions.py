@@ -14,6 +14,7 @@ from hf_capsule_mt.evaluation.words import Links, word_spans
 FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01
 # how many content words to drop: so many, or this share of them
 AMOUNTS: tuple[int | float, ...] = (0, 1, 2, 0.5)
+FEWEST_WORDS = 8  # of a translation that something is cut out of
 _SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.;:!?])")
 
 
@@ -121,3 +122,13 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
     for start, end in reversed(spans):
         text = text[:start] + " " + text[end:]
     return _SPACE_BEFORE_MARK.sub("", " ".join(text.split()))
+
+
+def cut_out(translation: str, amount: int | float, chance: random.Random) -> str | None:
+    """Return a translation without so many words in a row, or this share of them; `None` for less than 8 words."""
+    spans = [span for word, span in word_spans(translation) if word[0].isalnum()]
+    if len(spans) < FEWEST_WORDS:
+        return None
+    number = amount if isinstance(amount, int) else max(1, round(amount * len(spans)))
+    first = chance.randrange(len(spans) - number + 1)
+    return _without(translation, [(spans[first][0], spans[first + number - 1][1])])

@@ -112,7 +112,7 @@ def model_card(
         coverage=", return_coverage=True" if _has_coverage(config) else "",
         limits=_limits(config, corpora, knows_all=whole is not None),
         training=_training(recipe, corpora, training),
-        scores=_scores(training, evaluations) + _coverage_quality(omissions),
+        scores=_scores(training, evaluations) + _coverage_quality(omissions) + verified_marks(config),
         speed=_speed(name, speeds),
         environment=_environment([*([training] if training else []), *evaluations, *omissions, *speeds]),
         papers="\n\n".join(PAPERS[paper] for paper in papers_of(config)),
@@ -319,6 +319,33 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
         "lengths alone."
     )
     return "\n".join(["\n\n### Coverage\n", f"{said}\n", *header, *rows])
+
+
+def verified_marks(config: Mapping[str, Any]) -> str:
+    """Return what `capsule-mt calibrate --reverse` has measured: the marks of each point, and the alarm."""
+    found = (config.get("coverage_calibration") or {}).get("verified", {})
+    if "marks" not in found:
+        return ""
+    read = "read by hand" if found["labels"] == "by hand" else "labelled by a word aligner"
+    rows = [
+        f"| `{point}` | {one['marks']} | {one['precision']:.2f} | {one['recall']:.2f} |"
+        for point, one in sorted(found["marks"].items(), key=lambda pair: -pair[1]["precision"])
+    ]
+    alarm = found["alarm"]
+    by_share = sorted(alarm["caught"].items(), key=lambda pair: pair[1])
+    catches = ", ".join(f"{share:.1%} of those that lack {name}" for name, share in by_share)
+    return "\n".join(
+        [
+            "\n\n### Alarm and marks\n",
+            f"**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of its own translations of "
+            f"eight words or more. Of the same with words cut out in a row, it catches {catches}. Chosen on one half "
+            "of the development text, measured on the other.\n",
+            f"**Marks**, verified by `{found['reverse']}`, on own translations of the development text, {read}:\n",
+            "| `marks` | marks | right | omissions that have one |",
+            "|---|---|---|---|",
+            *rows,
+        ]
+    )
 
 
 def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, float, str]]:

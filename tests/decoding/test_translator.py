@@ -26,7 +26,7 @@ from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOpt
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, token_offsets
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.modeling.target_text import decode_target
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for, tiny_tokenizer
 from tests.fixtures.word_for_word import sentences
 
@@ -306,7 +306,9 @@ def test_curves_that_a_stock_marian_keeps(tmp_path):
 
 def test_curves_are_checked():
     curves = {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
-    with pytest.raises(ValueError, match="`coverage_calibration` has the curves"):
+    with pytest.raises(
+        ValueError, match="`coverage_calibration` has attention, verified, guided, deletion, optional_words"
+    ):
         CapsuleMarianConfig(coverage_calibration={"guided": {"words": [[0, 0]]}})
     with pytest.raises(ValueError, match="a layer below 3 and a head below 4, got \\[3, 0\\]"):
         CapsuleMarianConfig(

@@ -1,5 +1,7 @@
 """What a translation leaves out: coverage measures, known omissions, calibration curves."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,9 @@ from hf_capsule_mt.evaluation.adequacy import (
     repeated_ngrams,
 )
 from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_threshold, fit_words, read_curve
-from hf_capsule_mt.evaluation.omissions import AMOUNTS, drop_words, function_words
+from hf_capsule_mt.evaluation.omissions import AMOUNTS, cut_out, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import fit_aligner
+from hf_capsule_mt.evaluation.words import split_words
 
 
 def covering(*positions):
@@ -146,3 +149,13 @@ def test_the_mean_score_of_each_group_is_its_true_share():
     assert (curve[0], curve[-1]) == ([0, 0], [1, 1])
     for column in zip(*curve, strict=True):  # better words never lower a score, nor leave it
         assert list(column) == sorted(set(column))
+
+
+def test_words_in_a_row_are_cut_out():
+    text = "One, two three four: five six seven eight."
+    chance = random.Random(2)
+    cut = {cut_out(text, 3, chance) for _ in range(60)}
+    assert len(cut) == 6  # from each place where three words begin
+    assert {"four: five six seven eight.", "One, two three four: five."} <= cut
+    assert {sum(map(str.isalnum, split_words(cut_out(text, 0.25, chance)))) for _ in range(20)} == {6}
+    assert cut_out("One two three four five six seven.", 3, chance) is None

@@ -65,12 +65,20 @@ def test_what_auto_stands_for_and_what_a_model_lacks():
 
 
 def test_options_that_are_refused():
-    with pytest.raises(ValueError, match="must be auto, attention, guided or deletion, got 'delete'"):
+    with pytest.raises(ValueError, match="must be auto, verified, attention, guided or deletion, got 'delete'"):
         CoverageOptions(method="delete")
     with pytest.raises(ValueError, match="`retry_beams` must be at least 2, got 1"):
         CoverageOptions(threshold=0.5, retry_beams=1)
-    with pytest.raises(ValueError, match=r"`retry_beams` \(4\) needs a `threshold`, got None"):
-        CoverageOptions(retry_beams=4)
+    with pytest.raises(ValueError, match="`marks` must be sure, likely or all, got 'some'"):
+        CoverageOptions(marks="some")
+    with pytest.raises(
+        ValueError, match=r"`retry_beams` \(4\) needs a `threshold`: the calibration of an echo has no"
+    ):
+        translator()("one two", coverage=CoverageOptions(retry_beams=4))
+    with pytest.raises(ValueError, match='"verified"` needs a model of the other direction: give an echo a `reverse`'):
+        translator()("one two", coverage=CoverageOptions(method="verified"))
+    with pytest.raises(ValueError, match="`support` needs a model of the other direction: give an echo a `reverse`"):
+        translator()("one two", coverage=CoverageOptions(support=True))
 
 
 # ---- the methods by hand

@@ -18,9 +18,11 @@ from capsule_mt.commands import main
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError as LightCheckpointError
+from capsule_mt.translator import Translator as LightTranslator
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub import check_export, export
+from hf_capsule_mt.hub.cards import verified_marks
 from hf_capsule_mt.hub.exporting import tokenless_environment
 from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
 from tests.fixtures.malformed import MALFORMED, damaged
@@ -127,6 +129,26 @@ def test_the_last_word_of_titles_and_cells_is_not_marked(release):
     for coverages in (given, own):
         marked = [coverage.words[-1].text for coverage in coverages if coverage.words[-1].marked]
         assert len(marked) <= 2, marked
+
+
+@released
+def test_the_engine_marks_what_generate_marks(release):
+    """With the reverse that the calibration names: the one beside it."""
+    folder, sources, _, _ = release
+    engine = LightTranslator.from_pretrained(folder)
+    if not engine.has_reverse:
+        pytest.skip("there is no reverse")
+    options = CoverageOptions(marks="all", support=True)
+    found = [
+        [found.coverage for found in translator(sources[:24], batch_size=24, coverage=options)]
+        for translator in (engine, Translator.from_pretrained(folder, backend="transformers"))
+    ]
+    for one, other in zip(*found, strict=True):
+        assert [word.text for word in one.untranslated] == [word.text for word in other.untranslated]
+        assert [word.text for word in one.unsupported] == [word.text for word in other.unsupported]
+        assert one.score == pytest.approx(other.score, abs=1e-3)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert verified_marks(json.loads((folder / "config.json").read_text(encoding="utf-8"))).strip() in card
 
 
 @released

@@ -5,8 +5,9 @@ const $ = (id) => document.getElementById(id);
 const buttons = ["translate", "check", "again"].map($);
 const IS_WORD = /[\p{L}\p{N}]/u;
 let languages = [];
-let settings = { maxBeams: 1 };
+let settings = { maxBeams: 1, precision: {} };
 let shown = null; // what is below the form: { q, beams, score }
+let latest = null; // the work of the button that showed it
 
 const others = ({ code, targets }) => targets.filter((target) => target !== code);
 const percent = (share) => `${Math.round(100 * share)} %`;
@@ -80,7 +81,7 @@ const pair = () => ({ source: $("from").value, target: $("to").value });
 async function translate(beams) {
   const q = text("source", "a text");
   const before = beams && shown?.q === q ? shown.score : null;
-  const answer = await call("translate", { q, ...pair(), coverage: true, ...(beams && { beams }) });
+  const answer = await call("translate", { q, ...pair(), coverage: true, marks: $("marks").value, ...(beams && { beams }) });
   $("target").value = answer.translatedText;
   show(answer.coverage, before);
   shown = { q, beams, score: answer.coverage.score };
@@ -91,21 +92,35 @@ async function translate(beams) {
 async function check() {
   const q = text("source", "a text");
   const translation = text("target", "a translation");
-  const answer = await call("cover", { q, translation, ...pair() });
+  const answer = await call("cover", { q, translation, marks: $("marks").value, ...pair() });
   show(answer.coverage, null);
   shown = null;
   $("again").hidden = true;
   return "Checked";
 }
 
-function chip(word) {
-  if (!IS_WORD.test(word.word)) return element("li", word.word, { class: "word mark" });
-  const share = `translated ${percent(word.covered)}`;
-  if (!word.untranslated) return element("li", word.word, { class: "word", "data-tip": share });
-  const said = `perhaps left out; ${share}`;
-  return element("li", word.word, {
-    class: "word left", "data-tip": said, "aria-label": `${word.word}: ${said}`, tabindex: 0,
+/** A word in a frame: what is `wrong` with it, if anything, by a name of the style and in words. */
+function chip(word, share, wrong) {
+  if (!IS_WORD.test(word)) return element("li", word, { class: "word mark" });
+  if (!wrong) return element("li", word, { class: "word", "data-tip": share });
+  const said = `perhaps ${wrong.said}; ${share}`;
+  return element("li", word, {
+    class: `word ${wrong.name}`, "data-tip": said, "aria-label": `${word}: ${said}`, tabindex: 0,
   });
+}
+
+const LEFT = { name: "left", said: "left out" };
+const NEW = { name: "new", said: "made up" };
+const sourceChip = (word) => chip(word.word, `translated ${percent(word.covered)}`, word.untranslated && LEFT);
+const targetChip = (word) => chip(word.word, `supported ${percent(word.supported)}`, word.unsupported && NEW);
+
+/** Say which words are marked, and how many of such marks were right. */
+function showPoints() {
+  const measured = settings.precision[`${$("from").value}-${$("to").value}`];
+  $("points").hidden = measured === undefined;
+  const precision = measured?.[$("marks").value];
+  $("precision").textContent =
+    precision === undefined ? "" : `Of such marks on left-out words, ${percent(precision)} were right when it was measured.`;
 }
 
 function show(coverage, before) {
@@ -120,6 +135,17 @@ function show(coverage, before) {
   } else {
     score.append(". No word seems to be left out.");
   }
+  const made = coverage.target_words ?? [];
+  const unsupported = made.filter((word) => word.unsupported);
+  if (unsupported.length > 0) {
+    score.append(" Perhaps made up: ", element("strong", unsupported.map((word) => word.word).join(", ")), ".");
+  }
+  $("made-up").hidden = made.length === 0;
+  $("translated").hidden = made.length === 0;
+  $("targets").lang = $("to").value;
+  $("targets").replaceChildren(...made.map(targetChip));
+  $("alarm").hidden = !coverage.sentences.some((sentence) => sentence.below_threshold);
+  showPoints();
   if (coverage.repetitions.length > 0) {
     score.append(" Said twice in a row: ", element("em", coverage.repetitions.join(", ")), ".");
   }
@@ -128,9 +154,10 @@ function show(coverage, before) {
       const row = element("li", "");
       const chips = element("ol", "", { class: "words", lang: $("from").value, dir: "auto" });
       const own = coverage.words.filter((word) => word.start >= sentence.start && word.start < sentence.end);
-      chips.append(...own.map(chip));
+      chips.append(...own.map(sourceChip));
       const share = percent(sentence.score);
-      row.append(element("span", share, { class: "badge", "aria-label": `coverage of this sentence: ${share}` }), chips);
+      const said = `coverage of this sentence: ${share}${sentence.below_threshold ? "; it has probably lost something" : ""}`;
+      row.append(element("span", share, { class: sentence.below_threshold ? "badge low" : "badge", "aria-label": said }), chips);
       return row;
     }),
   );
@@ -138,7 +165,7 @@ function show(coverage, before) {
   $("guided").hidden = guided.length === 0;
   $("shares").replaceChildren(...guided.map(shares));
   $("result").hidden = false;
-  for (const own of document.querySelectorAll("#sentences .word")) {
+  for (const own of document.querySelectorAll("#result ol .word")) {
     own.classList.toggle("at-end", own.offsetLeft > document.body.clientWidth / 2); // its share opens to the left
   }
 }
@@ -199,10 +226,11 @@ async function start() {
 
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!$("translate").disabled) run("Translating", () => translate(null));
+  if (!$("translate").disabled) run("Translating", (latest = () => translate(null)));
 });
-$("again").addEventListener("click", () => run("Searching", () => translate(settings.maxBeams)));
-$("check").addEventListener("click", () => run("Checking", check));
+$("again").addEventListener("click", () => run("Searching", (latest = () => translate(settings.maxBeams))));
+$("check").addEventListener("click", () => run("Checking", (latest = check)));
+$("marks").addEventListener("change", () => latest && run("Checking", latest));
 $("from").addEventListener("change", showTargets);
 $("to").addEventListener("change", showLanguages);
 $("source").addEventListener("input", forget);

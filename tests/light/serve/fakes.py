@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass
 
 from capsule_mt import Coverage, Translation, Word
-from capsule_mt.coverage.results import SentenceCoverage
+from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 from capsule_mt.engine.stopping import raise_if_stopped
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.sentences import Span
@@ -21,13 +21,16 @@ class Upper:
 
     A sentence ends with a semicolon. One with "broken" is an error. `free` holds what is translated; `calls` are the
     sentences of each batch, and the options that tell them apart. It takes `seconds` for a batch, and for one with a
-    word "slow" until it is stopped or freed.
+    word "slow" until it is stopped or freed. If it `verifies`, words of a translation that its text lacks are made up.
     """
 
     tokenizes_in_threads = True
+    has_reverse, precision = False, {}
 
-    def __init__(self, *, is_guided: bool = False, seconds: float = 0.0) -> None:
+    def __init__(self, *, is_guided: bool = False, seconds: float = 0.0, verifies: bool = False) -> None:
         self.is_guided, self.seconds = is_guided, seconds
+        if verifies:
+            self.has_reverse, self.precision = True, {"sure": 0.8, "likely": 0.6, "all": 0.4}
         self.calls, self.free, self.freed_slow = [], threading.Event(), threading.Event()
         self.free.set()
 
@@ -56,7 +59,7 @@ class Upper:
         coverage = self._coverage(documents[0].text, text.lower()) if options.coverage else None
         return [[Translation(text + "'" * rank, None, coverage, ()) for rank in range(returned)]]
 
-    def cover(self, texts, translations, *, batch_size):
+    def cover(self, texts, translations, *, coverage, batch_size):
         self.calls.append((list(zip(texts, translations, strict=True)), {}))
         self._wait(texts)
         return [self._coverage(text, given.lower()) for text, given in zip(texts, translations, strict=True)]
@@ -76,4 +79,13 @@ class Upper:
             shares = (0.25, 0.75) if self.is_guided else (None, None)
             words.append(Word(match[0], *match.span(), 0.0 if is_left else 1.0, is_left, *shares))
         score = sum(word.covered for word in words) / max(len(words), 1)
-        return Coverage(score, tuple(words), (SentenceCoverage(0, len(text), score),) if words else (), ())
+        sentences = (SentenceCoverage(0, len(text), score),) if words else ()
+        if not self.has_reverse:
+            return Coverage(score, tuple(words), sentences, ())
+        found = list(re.finditer(r"\w+", translation))
+        made_up = [match[0].lower() not in text.lower() for match in found]
+        target = tuple(
+            TargetWord(match[0], *match.span(), 1.0 - marked, marked)
+            for match, marked in zip(found, made_up, strict=True)
+        )
+        return Coverage(score, tuple(words), sentences, (), 0.7, 1 - sum(made_up) / max(len(made_up), 1), target)

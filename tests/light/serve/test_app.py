@@ -428,6 +428,7 @@ def test_the_page_is_complete(client):
         "keyRequired": False,
         "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "de", "name": "German"}},
         "maxBeams": 8,
+        "precision": {},
         "suggestions": False,
         "supportedFilesFormat": list(FILE_FORMATS),
     }

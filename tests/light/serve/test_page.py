@@ -122,6 +122,34 @@ def test_translate_try_again_and_check(browser, screenshots):
 
 
 @pytest.mark.slow
+def test_what_was_made_up_and_operating_points(browser, screenshots):
+    with served({EN_DE: Upper(verifies=True)}) as address:
+        for scheme, width in itertools.product(("dark", "light"), (375, 1280)):
+            page = open_page(browser, address, width, scheme)
+            page.locator("#source").fill("a quick fox")
+            page.locator("#target").fill("a fox dreams")
+            page.locator("#check").click()
+            page.locator("#result").wait_for()
+            assert texts_of(page, "#sentences .left") == ["quick"]
+            assert texts_of(page, "#targets .new") == ["dreams"]
+            assert "Perhaps made up: dreams." in page.locator("#score").inner_text()
+            assert page.locator("#targets .new").get_attribute("data-tip") == "perhaps made up; supported 0 %"
+            assert page.locator("#sentences .badge.low").count() == 1  # 67 % is below 0.7
+            assert {legend.is_visible() for legend in page.locator(".legend li").all()} == {True}
+            assert "60 % were right" in page.locator("#precision").inner_text()
+            page.locator("#marks").select_option("sure")
+            page.get_by_text("80 % were right").wait_for()
+            readable(page)
+            page.screenshot(path=screenshots / f"made-up-{scheme}-{width}.png", full_page=True)
+            page.locator("#target").fill("a quick fox")
+            page.locator("#check").click()
+            page.get_by_text("No word seems to be left out").wait_for()
+            assert not page.locator("#alarm").is_visible()
+            assert not page.problems
+            page.close()
+
+
+@pytest.mark.slow
 def test_by_keyboard_alone(browser):
     with served({EN_DE: Upper()}) as address:
         page = open_page(browser, address)
@@ -196,7 +224,7 @@ def test_the_picture_of_the_readme(browser, screenshots):
         assert texts_of(page, "#sentences .left") == missing
         page.locator("h1").click()  # away from the button
         page.wait_for_timeout(300)
-        end = page.locator("#sentences").bounding_box()
+        end = page.locator("#translated").bounding_box()
         clip = {"x": 0, "y": 0, "width": 1020, "height": end["y"] + end["height"] + 16}
         page.screenshot(path=screenshots / "page.png", clip=clip, full_page=True)
     with image.open(screenshots / "page.png") as picture:

@@ -70,7 +70,7 @@ class Fake:
             restored(piece.masked, piece.ids, ids, self.tokenizer.decode, self.align)
             for piece, ids in zip(document.pieces, found, strict=True)
         ]
-        return join_translations(document, texts)
+        return join_translations(document, texts)[0]
 
 
 def reverse(source):
@@ -104,6 +104,12 @@ def test_tags(text, expected):
 
 def test_an_empty_translation_keeps_tags():
     assert "<b></b>" in Fake(lambda source: [])("Hm <b>ja</b> gut").replace(" ", "")
+
+
+def test_an_emoji_is_a_word_of_its_own():
+    segmenter = Fake(reverse, kinds=("emoji", "urls"))
+    for text in ("one 😀 two", "one 😀, two", "one https://a.de/1 😀, two"):
+        assert re.search(r"(?:^|\s)😀(?:\s|$)", segmenter(text)), segmenter(text)
 
 
 def test_overlapping_tags_keep_their_order():

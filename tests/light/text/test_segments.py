@@ -17,7 +17,7 @@ def pieces_of(text, tokenizer=None, **options):
 def in_capitals(text, **options):
     document = Segmenter(Words(), None, **options).document(text)
     translations = [document.text[piece.span.start : piece.span.end].upper() for piece in document.pieces]
-    return join_translations(document, translations)
+    return join_translations(document, translations)[0]
 
 
 def test_a_text_is_cut_and_joined():

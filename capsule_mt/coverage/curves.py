@@ -1,0 +1,31 @@
+"""Shares as evidence, and curves of points (x, y) from one to another."""
+
+import math
+from collections.abc import Sequence
+
+# the logit of a share that float32 cannot tell from 0 or 1
+LARGEST_EVIDENCE = 16.0
+Curve = Sequence[Sequence[float]]
+
+
+def sigmoid(value: float) -> float:
+    """Return the share of which a value is the logit."""
+    return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
+
+
+def evidence_of(covered: float) -> float:
+    """Return the logit of a share, within bounds: by deletion, how much a word helps the translation, in nats."""
+    if not 0.0 < covered < 1.0:
+        return math.copysign(LARGEST_EVIDENCE, covered - 0.5)
+    return min(max(math.log(covered / (1 - covered)), -LARGEST_EVIDENCE), LARGEST_EVIDENCE)
+
+
+def on_curve(points: Curve, value: float) -> float:
+    """Read a curve of points (x, y), by linear interpolation; constant beyond its ends."""
+    if len(points) == 1:
+        return points[0][1]
+    right = 1
+    while right < len(points) - 1 and points[right][0] < value:
+        right += 1
+    (x0, y0), (x1, y1) = points[right - 1], points[right]
+    return y0 + min(max((value - x0) / (x1 - x0), 0.0), 1.0) * (y1 - y0)

@@ -1,0 +1,130 @@
+"""Marks that a model of the other direction verifies, by hand and by the released pair."""
+
+import pytest
+
+from capsule_mt import CoverageOptions, Translator
+from capsule_mt.coverage.verified import Candidate, Read, Rule, doubts
+from capsule_mt.engine.search import Forced
+from capsule_mt.text.sentences import Span
+from tests.conftest import GOLDEN
+from tests.light.decoders import Echo, translator
+from tests.light.text.words import Words
+
+GERMAN, ENGLISH = (
+    str(GOLDEN.parents[1] / "checkpoints" / name) for name in ("capsule-marian-de-en", "capsule-marian-en-de")
+)
+SOURCE = "Die Kinder spielen heute im Garten ihrer Großmutter."
+WHOLE, SHORT = "The children are playing in their grandmother's garden today.", "The children are playing today."
+PLACES = [Span(0, 3), Span(4, 7), Span(8, 13)]
+CANDIDATE = Candidate(
+    "one two three", "eins", [5, 6, 7, 1], [8, 1], PLACES, [[0], [1], [2]], [0.9, 0.1, 0.4], [True] * 3
+)
+
+
+class Reverse:
+    """The words have these log-probabilities."""
+
+    def __init__(self, *log_probs):
+        self.log_probs, self.texts = list(log_probs), []
+
+    def read(self, texts, translations, *, with_head=False):
+        self.texts.append(list(texts))
+        return [Read([], [*PLACES, None], Forced([*self.log_probs, -1.0])) for _ in texts]
+
+
+class Losing:
+    """Without a token, the translation loses these nats."""
+
+    def __init__(self, **losses):
+        self.losses, self.sources = losses, []
+
+    def force(self, sources, targets, readings):
+        self.sources += [list(source) for source in sources]
+        gone = [{5, 6, 7} - set(source) for source in sources]
+        return [Forced([-sum(self.losses[f"token_{token}"] for token in of_one), 0.0]) for of_one in gone]
+
+
+def test_a_doubt_by_hand():
+    rule = Rule(log_prob=0.5, loss=1.0)
+    assert rule.doubt(0.5) == -9  # nobody doubts it
+    assert rule.doubt(0.5, -4.0, 1.5) == 0.5 * 4 - 1.5
+    assert rule.doubt(0.5, -40.0, -7.0) == 0.5 * 12 + 1
+    assert rule.share(rule.doubt(0.5, -12.0, -1.0)) == 0.5
+    assert rule.doubt(0.0, 0.0, 0.0) == 16
+
+
+def test_only_doubts_that_may_pass_are_verified():
+    rule = Rule(0.5, 1.0)
+    reverse, decoder = Reverse(-1.0, -8.0, -2.0), Losing(token_5=4.0, token_6=-1.0, token_7=5.0)
+    exact = doubts([CANDIDATE], decoder, reverse, rule, above=-99.0)[0]
+    assert decoder.sources == [[5, 6, 7, 1], [6, 7, 1], [5, 7, 1], [5, 6, 1]]  # the whole, and without each word
+    assert exact[1] == pytest.approx(rule.doubt(0.1, -8.0, -1.0))
+    for above in (0.0, 3.0, 5.0, 7.0, 11.0):
+        reverse.texts, decoder.sources = [], []
+        found = doubts([CANDIDATE], decoder, reverse, rule, above)[0]
+        assert [one > above for one in found] == [one > above for one in exact]
+        assert len(decoder.sources) == {0.0: 3, 3.0: 2, 5.0: 2, 7.0: 2, 11.0: 0}[above]
+    assert reverse.texts == []  # the most that a word may have is 9.2
+
+
+def test_a_closed_word_and_one_of_an_empty_translation():
+    reverse, decoder = Reverse(-9.0, -9.0, -9.0), Losing(token_5=0.0, token_6=0.0, token_7=0.0)
+    doubts([CANDIDATE._replace(is_open=[False] * 3)], decoder, reverse, Rule(), above=0.0)
+    assert (reverse.texts, decoder.sources) == ([], [])
+    reverse.read = lambda texts, translations, with_head=False: [None for _ in texts]
+    assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, Rule(), above=7.0)[0]) > 7
+
+
+def test_words_of_a_text():
+    """The echo lacks the last word of each sentence, and a reverse echo finds it improbable."""
+    translate = translator(Echo(lost=1), words := Words())
+    translate.reverse = translator(Echo(), words)
+    text = "One two three. \n\n Four five"
+    found = translate(text, coverage=CoverageOptions(support=True))
+    assert [word.text for word in found.coverage.untranslated] == ["three", "five"]
+    assert [found.text[word.start : word.end] for word in found.coverage.target_words] == ["One", "two", "Four"]
+    assert found.coverage.support == pytest.approx(1.0)
+    assert not found.coverage.unsupported
+    (blank,) = translate.cover([" "], ["x"], coverage=CoverageOptions(support=True))
+    assert (blank.score, blank.target_words) == (1.0, ())
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return Translator.from_pretrained(GERMAN, reverse=Translator.from_pretrained(ENGLISH))
+
+
+def test_the_released_pair(pair):
+    whole, short = pair.cover([SOURCE] * 2, [WHOLE, SHORT], coverage=CoverageOptions(method="verified"))
+    assert [word.text for word in whole.untranslated] == []
+    assert [word.text for word in short.untranslated] == ["Garten", "ihrer", "Großmutter"]
+    assert short.score < 0.8 < whole.score
+
+
+def test_words_that_were_made_up(pair):
+    made_up = "The children are playing today in their grandmother's old castle garden."
+    (coverage,) = pair.cover([SOURCE], [made_up], coverage=CoverageOptions(support=True))
+    assert {"old", "castle"} <= {word.text for word in coverage.unsupported}
+    assert not {"children", "playing", "grandmother", "garden"} & {word.text for word in coverage.unsupported}
+    assert [made_up[word.start : word.end] for word in coverage.target_words] == [
+        w.text for w in coverage.target_words
+    ]
+    assert coverage.support < 1
+
+
+def test_the_reverse_that_a_calibration_names(pair):
+    alone = Translator.from_pretrained(ENGLISH)
+    alone.loaded.calibration = {**alone.loaded.calibration, "verified": {"reverse": "capsule-marian-de-en"}}
+    assert alone.has_reverse
+    assert alone.reverse.loaded.name.endswith("capsule-marian-de-en")
+    alone.loaded.calibration = {**alone.loaded.calibration, "verified": {"reverse": "elsewhere"}}
+    assert not Translator(alone.loaded).has_reverse
+
+
+def test_two_numbers_rank_given_translations(pair):
+    elsewhere = "He never eats fish in the evening."
+    whole, short, unrelated, blank = pair.adequacy([SOURCE, SOURCE, SOURCE, " "], [WHOLE, SHORT, elsewhere, "x"])
+    assert blank is None
+    assert whole.omission < 0.1 < short.omission
+    assert whole.hallucination < 0.3 < 0.9 < unrelated.hallucination
+    assert pair.information([SOURCE], [WHOLE])[0] > pair.information([SOURCE], [SHORT + " Not today."])[0]
