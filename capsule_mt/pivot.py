@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from capsule_mt.coverage.results import Coverage, CoverageOptions, SentenceCoverage
 from capsule_mt.options import TranslationOptions
+from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.restoring import Alignment
 from capsule_mt.text.segments import Document, Piece, PrefixedText, join_translations
 from capsule_mt.text.sentences import Span
@@ -48,13 +49,21 @@ class PivotTranslator(Translator):
         self.first, self.second = first, second
 
     @property
+    def glossary(self) -> Glossary | None:
+        """None: no term of the source is in the English that the second model reads."""
+        return None
+
+    @glossary.setter
+    def glossary(self, glossary: Glossary | None) -> None:
+        if glossary is not None:
+            raise ValueError("`glossary` needs one model, and this pair goes through English by two")
+
+    @property
     def has_reverse(self) -> bool:
         """Each of the two may have one of its own, but the pair has none."""
         return False
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
-        if self.glossary is not None:
-            raise ValueError("a `glossary` needs one model, and this translator goes through English by two")
         plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
         documents = self.first.documents(plain, _to_pivot(options))
         for text, document in zip(texts, documents, strict=True):

@@ -26,6 +26,7 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
+from capsule_mt.text.line_failures import describe
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
     MOST_UNKNOWN,
@@ -638,7 +639,13 @@ class Translator:
             return found
         of_each = [piece for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses]
         hypotheses = [hypothesis for one in found for hypothesis in one.hypotheses]
-        covered = iter(self._cover(of_each, hypotheses, method, asked))
+        try:
+            covered = iter(self._cover(of_each, hypotheses, method, asked))
+        except Exception as error:  # it is an addition to the translation, which is there
+            warn(f"The coverage of {len(pieces)} translations was not found: {describe(error)}.")
+            for one in found:
+                del one.hypotheses[returned:]
+            return found
         for one in found:
             one.coverage = [next(covered) for _ in one.hypotheses]
             if weight:
@@ -784,7 +791,7 @@ class Translator:
         texts = [self._text(piece, hypothesis, decode) for piece, hypothesis in pairs]
         text, starts = join_translations(document, texts)
         coverage = None
-        if options.coverage is not None:
+        if options.coverage is not None and all(one.coverage for one in found):
             covered = [one.coverage[rank] for one in found if one.coverage]
             written = [decode(hypothesis.ids) for hypothesis in hypotheses]
             parts = list(zip(texts, starts, strict=True))

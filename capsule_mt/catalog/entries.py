@@ -13,6 +13,12 @@ PIVOT = "en"
 CODE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
 # "en-pt", or "en-pt:tiny" for one of several sizes
 PAIR = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})(?::(?P<size>[a-z][a-z0-9-]*))?", re.IGNORECASE)
+# of caches, by platform: a variable, or a folder of the user's
+PLACES = {
+    "linux": ("XDG_CACHE_HOME", ".cache"),
+    "darwin": ("XDG_CACHE_HOME", "Library/Caches"),
+    "win32": ("LOCALAPPDATA", "AppData/Local"),
+}
 # of a folder that others write into
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
@@ -87,13 +93,14 @@ def cache_folder() -> Path:
     given = os.environ.get(CACHE)
     if given:
         return Path(given)
-    if os.name == "nt":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "capsule-mt"
+    variable, under_home = PLACES.get(sys.platform, PLACES["linux"])
+    base = os.environ.get(variable)
+    if base:
+        return Path(base) / "capsule-mt"
+    try:
+        return Path.home() / under_home / "capsule-mt"
+    except RuntimeError:  # as of a user of a container whom no file knows
+        raise CatalogError(f"there is no home folder to keep models in: set {CACHE}") from None
 
 
 def is_offline(*names: str) -> bool:

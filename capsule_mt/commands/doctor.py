@@ -12,8 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from capsule_mt import __version__
-from capsule_mt.catalog.entries import cache_folder
-from capsule_mt.catalog.store import kept_models
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
 
@@ -63,6 +61,16 @@ def native_engine() -> str:
         return f"none: {error}"
 
 
+def models() -> str:
+    from capsule_mt.catalog.entries import CatalogError, cache_folder
+    from capsule_mt.catalog.store import kept_models
+
+    try:
+        return f"{len(kept_models())} in {cache_folder()}"
+    except CatalogError as error:
+        return f"none: {error}"
+
+
 def main() -> None:
     CommandParser(description=__doc__).parse_args()
     name, flags = processor()
@@ -73,7 +81,7 @@ def main() -> None:
         ("processor", f"{name}, {os.cpu_count()} cores"),
         ("features", flags),
         ("native engine", native_engine()),
-        ("models", f"{len(kept_models())} in {cache_folder()}"),
+        ("models", models()),
     ]
     for module in dict.fromkeys(module for module, _ in further_commands().values()):
         lines += importlib.import_module(module).report()

@@ -22,6 +22,7 @@ FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
 LIBRARY = FOLDER / f"engine.{SUFFIX}"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
+MOST_TARGET = 2**31 - 1  # tokens, where a model has no limit
 MOST_ROWS = 320  # of a forced pass: more are no faster, and take memory
 EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
@@ -315,6 +316,15 @@ class Engine:
         ):
             if len(values) != len(sources) and (values or name == "limits"):
                 raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
+        most = MOST_TARGET if self.longest_target is None else self.longest_target
+        for name, values, largest in (
+            ("limits", options.limits, most),
+            ("num_beams", [options.num_beams], self.vocabulary),
+            ("num_return_sequences", [options.num_return_sequences], options.num_beams),
+        ):
+            for value in values:  # memory is taken for so many
+                if type(value) is not int or not 1 <= value <= largest:
+                    raise ValueError(f"`{name}` must be a whole number from 1 to {largest}, got {value!r}")
         if options.early_stopping not in EARLY_STOPPING:
             raise ValueError(f'`early_stopping` must be True, False or "never", got {options.early_stopping!r}')
         special = {"start_token": start, "end_token": end, "pad_token": pad}

@@ -16,6 +16,7 @@ BREAKS = frozenset({"tab", "br", "cr"})
 DROPPED = frozenset({"proofErr", "lastRenderedPageBreak"})
 NO_FORMAT = re.compile(rb"<w:(?:lang|noProof)\b[^>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>")
 ACTION = re.compile("\ue000(\\d+)\ue001")
+MARKS = re.compile("[\ue000\ue001]")  # of private use: those of actions
 CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": "\u00ad"}
 
 
@@ -101,7 +102,7 @@ class _Paragraph:
         for child in run.elements:
             if child.local == "t" or child.local in CHARACTERS:
                 self._set_format(own)
-                self._markup.add_text(CHARACTERS.get(child.local, child.text))
+                self._markup.add_text(CHARACTERS.get(child.local, MARKS.sub("", child.text)))
             elif child.local in BREAKS:
                 self._end()
                 self.parts.append(self._action(_wrapped(run, raw, child)))

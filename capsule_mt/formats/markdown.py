@@ -35,6 +35,7 @@ INLINE = re.compile(
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)",
     re.DOTALL,
 )
+KINDS = ("escape", "code", "fixed", "tag", "note", "image", "link", "closed", "mark")  # of `INLINE`
 SPECIAL = re.compile(r"([\\`*_\[\]<>])")
 
 
@@ -66,8 +67,7 @@ class MarkdownFile:
             elif not inner.strip() or RULE.match(inner) or DEFINITION.match(line) or is_code:
                 self._copy(place, end)
             elif HTML_BLOCK.match(inner) and not re.match(r"\s*<(?:https?|mailto):", inner) and _is_block(inner):
-                while end < len(self._lines) and self._lines[end].strip():
-                    end += 1
+                end = self._end_of_html(place, inner)
                 self._copy(place, end)
             elif "|" in inner and end < len(self._lines) and TABLE_RULE.match(self._lines[end]):
                 end = self._table(place)
@@ -95,6 +95,15 @@ class MarkdownFile:
                     self._copy(0, place + 1)
                     return place + 1
         return 0
+
+    def _end_of_html(self, first: int, begins: str) -> int:
+        """Return the line after a block of HTML: a blank one, or the one after the end of a comment or of raw text."""
+        raw = re.match(r"\s*<(?:(!--)|(\?)|(pre|script|style|textarea)\b)", begins, re.IGNORECASE)
+        lines = range(first, len(self._lines))
+        if raw is None:
+            return next((place for place in lines if not self._lines[place].strip()), len(self._lines))
+        end = "-->" if raw[1] else "?>" if raw[2] else f"</{raw[3].lower()}>"
+        return next((place + 1 for place in lines if end in self._lines[place].lower()), len(self._lines))
 
     def _end_line(self, place: int) -> None:
         if place + 1 < len(self._lines):
@@ -169,9 +178,7 @@ def _add_inline(markup: Markup, text: str) -> None:
     partners = _partners(text, tokens)
     place = 0
     for number, match in enumerate(tokens):
-        kind, raw = str(match.lastgroup if match.lastgroup != "ticks" else "code"), match[0]
-        kind = next(name for name in ("escape", "code", "fixed", "tag", "note", "image", "link", "closed", "mark")
-                    if match[name] is not None)  # fmt: skip
+        kind, raw = next(name for name in KINDS if match[name] is not None), match[0]
         markup.add_text(text[place : match.start()])
         place = match.end()
         if kind == "escape":

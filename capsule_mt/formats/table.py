@@ -2,10 +2,12 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 
 from capsule_mt.formats.units import Translated, Unit
 
+BREAKS = re.compile(r"[\t\r\n]+")  # which a cell of .tsv cannot have
 DELIMITERS = ",;\t|"
 
 
@@ -43,13 +45,12 @@ class TableFile:
         rows = [list(row) for row in self._rows]
         for number, translated in zip(self._numbers, translations, strict=True):
             if translated.text is not None:
-                rows[number][self._place] = translated.text
+                rows[number][self._place] = translated.text if self._is_csv else BREAKS.sub(" ", translated.text)
         if self._is_csv:
             stream = io.StringIO(newline="")
             csv.writer(stream, delimiter=self._delimiter, lineterminator=self._ending).writerows(rows)
             return stream.getvalue().encode("utf-8")
-        lines = ["\t".join(" ".join(cell.split("\t")) for cell in row) for row in rows]
-        return (self._ending.join(" ".join(line.splitlines()) for line in lines) + self._ending * self._ends).encode()
+        return (self._ending.join("\t".join(row) for row in rows) + self._ending * self._ends).encode("utf-8")
 
     def _column(self, column: str, name: str) -> tuple[int, int]:
         """Return the place of the column, and the first row that is translated."""

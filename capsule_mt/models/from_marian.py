@@ -21,10 +21,10 @@ from capsule_mt.models.weights import CheckpointError
 
 # what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
 PADDING_BIAS = -100.0
-SHARED = "Wemb"
-POSITIONS = 1024
-MAX_LENGTH = 512
-ACTIVATIONS = {"relu": "relu", "swish": "swish"}
+SHARED = "Wemb"  # the table of both languages
+POSITIONS = 1024  # Marian has no limit
+MAX_LENGTH = 512  # of `generate()`, which wants one
+ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu is another than that of transformers
 # the values of options that change what a transformer computes, beside those that `_settings` reads
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
@@ -198,7 +198,7 @@ class MarianCheckpoint:
         if settings.get("word-penalty"):
             raise UnsupportedModelError(f"{file}: `word-penalty` {settings['word-penalty']!r} is not known, only 0")
         beams, penalty = settings.get("beam-size", 1), settings.get("normalize", 1.0)
-        if type(beams) is not int or not 1 <= beams <= 1000 or isinstance(penalty, str) or penalty is None:
+        if type(beams) is not int or not 1 <= beams <= 1000 or not isinstance(penalty, (int, float)):
             raise CheckpointError(f"{file}: `beam-size` {beams!r} or `normalize` {penalty!r} in its configuration")
         tokens = ("pad_token_id", "decoder_start_token_id", "eos_token_id", "forced_eos_token_id")
         return {

@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator
 
 from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, read_json
 
 INT8_FILE = "int8.safetensors"
 FACTS_FILE = "int8.json"
 FORMAT = 1
+NO_CODE = b"\x80"
 
 
 class Int8File:
@@ -39,8 +41,12 @@ class Int8File:
         if name in self._stored:
             return self._stored.read(name)
         codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
-        content = Tensor(self._stored.content(codes), "I8", self._stored.shape(codes))
-        return Codes(content, largest) if isinstance(largest, Tensor) else largest
+        content = self._stored.content(codes)
+        if NO_CODE in content:
+            raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
+        if not isinstance(largest, Tensor) or min(floats(largest), default=0.0) < 0:
+            raise self._stored.problem(codes, f"`{name}.largest` has a negative number")
+        return Codes(Tensor(content, "I8", self._stored.shape(codes)), largest)
 
     def problem(self, name: str, message: str) -> ValueError:
         return self._stored.problem(name, message)
@@ -54,6 +60,8 @@ class Int8File:
 
 
 def _check_digest(file: str, facts_file: str) -> None:
+    if not os.path.isfile(file):
+        raise CheckpointError(f"{file}: no such file")
     if not os.path.isfile(facts_file):
         raise CheckpointError(f"{facts_file} is missing, which has the digest of {INT8_FILE}")
     facts = read_json(facts_file)

@@ -7,12 +7,11 @@ from typing import Any, Protocol
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.int8 import INT8_FILE, Int8File
-from capsule_mt.models.marian_tokenizer import SOURCE_FILE, MarianTokenizer
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
 from capsule_mt.text.tokenizer import Tokenizer
 
@@ -35,7 +34,7 @@ def load_model(
     Args:
         int8: multiply in int8, with a scale for each row.
         shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
-            shortlist`, or True for the one beside the checkpoint.
+            shortlist`, a `lex.*.bin` of Marian, or True for the one beside the checkpoint.
 
     Raises:
         UnsupportedModelError: a family, a method or a tokenizer that only transformers knows.
@@ -44,16 +43,24 @@ def load_model(
     folder = os.fspath(folder)
     checkpoint = open_checkpoint(folder)
     config, generation = checkpoint.config, checkpoint.generation
-    calibration = config.get("coverage_calibration") or {}
-    if not isinstance(calibration, dict):
-        raise CheckpointError(f"{checkpoint.place}: `coverage_calibration` must be an object, got {calibration!r}")
     program, _ = write_program(config, checkpoint.weights, checkpoint.place)
+    calibration = {} if config.get("coverage_calibration") is None else config["coverage_calibration"]
+    check_calibration(calibration, program.head_shape, checkpoint.place)
+    generated_by = os.path.join(folder, GENERATION_FILE)
+    check_generation(
+        generation, program.vocabulary, generated_by if os.path.isfile(generated_by) else checkpoint.place
+    )
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
     listed = None
     if shortlist:
-        listed = checkpoint.read_shortlist() if shortlist is True else Shortlist.load(shortlist)
+        if shortlist is True:
+            listed = checkpoint.read_shortlist()
+        elif os.fspath(shortlist).endswith(".bin"):
+            listed = Shortlist.of_marian(shortlist, (program.embeddings, program.vocabulary))
+        else:
+            listed = Shortlist.load(shortlist)
         listed.check(program.embeddings, program.vocabulary)
     decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
     return LoadedModel(
@@ -113,6 +120,9 @@ class HubCheckpoint:
         self.weights = weights_in(folder)
 
     def read_tokenizer(self) -> SizedTokenizer:
+        from capsule_mt.models.marian_tokenizer import SOURCE_FILE, MarianTokenizer
+        from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer  # `tokenizers` takes 7 MB
+
         has_pieces = os.path.exists(os.path.join(self.folder, SOURCE_FILE))
         if has_pieces and not os.path.exists(os.path.join(self.folder, TOKENIZER_FILE)):
             return MarianTokenizer(self.folder)
@@ -143,7 +153,7 @@ def weights_in(folder: str) -> Weights:
 def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of generating, as transformers reads them."""
     file = os.path.join(folder, GENERATION_FILE)
-    if os.path.isfile(file):
+    if os.path.exists(file):
         return read_json(file)
     return {name: config[name] for name in GENERATION_FIELDS if config.get(name) is not None}
 

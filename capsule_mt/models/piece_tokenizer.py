@@ -30,8 +30,7 @@ class Pieces:
 
     def __init__(self, file: str) -> None:
         self.model = read_sentencepiece(file)
-        self.texts = [piece.text for piece in self.model.pieces]
-        kinds = [piece.kind for piece in self.model.pieces]
+        self.texts, kinds = self.model.texts, self.model.kinds
         if len(set(self.texts)) != len(self.texts):
             raise CheckpointError(f"{file}: has a piece twice")
         if END not in self.texts or kinds[self.texts.index(END)] != CONTROL:
@@ -55,7 +54,7 @@ class PieceTokenizer:
         self.special_ids = frozenset({self._end, size - 1})
         self.vocabulary_sizes = (size, size)
         self._texts, self._hidden = target.texts, {self._end}
-        self._hidden |= {place for place, piece in enumerate(target.model.pieces) if piece.kind == CONTROL}
+        self._hidden |= {place for place, kind in enumerate(target.model.kinds) if kind == CONTROL}
         self._source = self._target = _encoder(source)
         if target is not source:
             self._target = _encoder(target)
@@ -77,9 +76,10 @@ class PieceTokenizer:
 
 def _encoder(pieces: Pieces) -> tuple[SentencePieceEncoder, dict[str, int]]:
     """Return what cuts text into pieces, and the tokens of those that it finds."""
-    found = (NORMAL, BYTE)
-    tokens = {piece.text: place for place, piece in enumerate(pieces.model.pieces) if piece.kind in found}
-    return SentencePieceEncoder(pieces.model), tokens
+    encoder, kinds = SentencePieceEncoder(pieces.model), pieces.model.kinds
+    if BYTE not in kinds:
+        return encoder, encoder.places
+    return encoder, encoder.places | {text: place for place, text in enumerate(pieces.texts) if kinds[place] == BYTE}
 
 
 def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
@@ -91,7 +91,8 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
     texts = [*vocabulary.texts, *fill, PAD]
     special = (vocabulary.end, vocabulary.unknown, size - 1)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    never = [piece.text for piece in vocabulary.model.pieces if piece.kind != NORMAL]
+    kinds = vocabulary.model.kinds
+    never = [text for place, text in enumerate(vocabulary.texts) if kinds[place] != NORMAL]
     metaspace = {"type": "Metaspace", "replacement": SPACE, "split": True}
     metaspace["prepend_scheme"] = "always" if vocabulary.model.add_dummy_prefix else "never"
     end_token = {"SpecialToken": {"id": END, "type_id": 0}}
@@ -149,12 +150,12 @@ def _decoder(model: SentencePieceModel) -> dict[str, Any]:
 
 def _model(vocabulary: Pieces, texts: Sequence[str]) -> dict[str, Any]:
     model, unknown = vocabulary.model, vocabulary.unknown
-    scores = [*(piece.score for piece in model.pieces), *[0.0] * (len(texts) - len(model.pieces))]
+    scores = [*model.scores, *[0.0] * (len(texts) - len(model.scores))]
     if model.model_type == "unigram":
         vocab = [[text, score] for text, score in zip(texts, scores, strict=True)]
         return {"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": model.byte_fallback}
     places = {text: place for place, text in enumerate(texts)}
-    normal = (place for place, piece in enumerate(model.pieces) if piece.kind == NORMAL)
+    normal = (place for place, kind in enumerate(model.kinds) if kind == NORMAL)
     merges = [
         [texts[place][:middle], texts[place][middle:]]
         for place in sorted(normal, key=lambda place: -scores[place])

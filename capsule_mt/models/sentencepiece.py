@@ -40,10 +40,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a .spm file says; `charsmap` is empty where text is not normalised."""
+    """What a .spm file says: texts, scores and kinds of its pieces; `charsmap` is empty where text stays as it is."""
 
     file: str
-    pieces: list[Piece]
+    texts: list[str]
+    scores: "array[float]"
+    kinds: bytearray
     model_type: str = "unigram"
     charsmap: bytes = b""
     add_dummy_prefix: bool = True
@@ -63,13 +65,16 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         raise CheckpointError(f"{file}: no such file")
     with open(file, "rb") as stream:
         content = stream.read()
-    pieces: list[Piece] = []
+    texts, scores, kinds = list[str](), array("f"), bytearray()
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
     try:
         for number, value in _fields(content):
             if number == 1:
-                pieces.append(_piece(_bytes(value)))
+                piece = _piece(_bytes(value))
+                texts.append(piece.text)
+                scores.append(piece.score)
+                kinds.append(piece.kind)
             elif number == 2:
                 trainer = dict(_fields(_bytes(value)))
             elif number == 3:
@@ -77,9 +82,9 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         charsmap = _bytes(normalizer.get(2, b""))
     except (ValueError, IndexError, struct.error):
         raise CheckpointError(f"{file}: is no SentencePiece model, or it is damaged") from None
-    if not all(math.isfinite(piece.score) for piece in pieces):
+    if not all(map(math.isfinite, scores)):
         raise CheckpointError(f"{file}: has pieces with scores that are not finite")
-    if sum(piece.kind == UNKNOWN for piece in pieces) != 1:
+    if kinds.count(UNKNOWN) != 1:
         raise CheckpointError(f"{file}: is no SentencePiece model: exactly one of its pieces must be the unknown one")
     model_type = MODEL_TYPES.get(_number(trainer.get(3, 1)))
     if model_type is None:
@@ -90,7 +95,9 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         )
     return SentencePieceModel(
         file,
-        pieces,
+        texts,
+        scores,
+        kinds,
         model_type,
         charsmap,
         add_dummy_prefix=bool(normalizer.get(3, True)),
@@ -102,6 +109,8 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
 class SentencePieceEncoder:
     """Cuts text into the pieces of a vocabulary; words that came before are looked up.
 
+    places: the number of each piece that text is cut into, but for bytes.
+
     Of two segmentations whose scores are equal up to the rounding of float32, such as "m mm" and "mm m", it may take
     the other one than the library: 2 of 30,000 lines.
     """
@@ -111,17 +120,16 @@ class SentencePieceEncoder:
             raise UnsupportedModelError(
                 f"{model.file}: a vocabulary of type {model.model_type!r}, only 'unigram' and 'bpe'"
             )
-        normal = [piece.score for piece in model.pieces if piece.kind == NORMAL]
+        normal = [score for score, kind in zip(model.scores, model.kinds, strict=True) if kind == NORMAL]
         if not normal:
             raise CheckpointError(f"{model.file}: has no pieces")
         self._normaliser = Normaliser(model)
-        longest_first = max(normal)  # user-defined pieces win over any others: so does the library score them
-        self._scores = {
-            piece.text: piece.score if piece.kind == NORMAL else len(piece.text.encode()) * longest_first - 0.1
-            for piece in model.pieces
-            if piece.kind in (NORMAL, USER_DEFINED) and piece.text
-        }
-        self._longest = max(map(len, self._scores))
+        self.places = {text: n for n, text in enumerate(model.texts) if model.kinds[n] in (NORMAL, USER_DEFINED)}
+        self._scores = array("d", model.scores)
+        for place, text in enumerate(model.texts):  # so does the library score them, to win over any others
+            if model.kinds[place] == USER_DEFINED:
+                self._scores[place] = len(text.encode()) * max(normal) - 0.1
+        self._longest = max(map(len, self.places))
         self._unknown_score = min(normal) - UNKNOWN_PENALTY
         self._byte_fallback = model.byte_fallback
         self._segment = self._likeliest if model.model_type == "unigram" else self._merged
@@ -129,9 +137,9 @@ class SentencePieceEncoder:
         self._by_words = (
             model.add_dummy_prefix
             and model.remove_extra_whitespaces
-            and SPACE in self._scores
-            and not any(SPACE in text[1:] for text in self._scores)
-            and not any(piece.kind == USER_DEFINED for piece in model.pieces)
+            and SPACE in self.places
+            and not any(SPACE in text[1:] for text in self.places)
+            and USER_DEFINED not in model.kinds
         )
         self._words: dict[str, tuple[list[str], list[Offset]]] = {}
 
@@ -168,7 +176,7 @@ class SentencePieceEncoder:
         for piece in self._segment(normalised):
             start, end = end, end + len(piece)
             first, last = (max(start - 1, 0), end - 1) if places is None else (places[start][0], places[end - 1][1])
-            was_unknown, is_unknown = is_unknown, piece not in self._scores
+            was_unknown, is_unknown = is_unknown, piece not in self.places
             if is_unknown and self._byte_fallback:
                 content = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
                 pieces += content
@@ -183,16 +191,16 @@ class SentencePieceEncoder:
 
     def _likeliest(self, text: str) -> list[str]:
         """The pieces of the unigram model: the sum of their log-probabilities is the largest."""
-        scores, longest, count = self._scores, self._longest, len(text)
+        places, scores, longest, count = self.places, self._scores, self._longest, len(text)
         best, starts = [float("-inf")] * (count + 1), [0] * (count + 1)
         best[0] = 0.0
         for start in range(count):
             so_far = best[start]
             for end in range(start + 1, min(start + longest, count) + 1):
-                score = scores.get(text[start:end])
-                if score is not None and so_far + score > best[end]:
-                    best[end], starts[end] = so_far + score, start
-            if text[start] not in scores and so_far + self._unknown_score > best[start + 1]:
+                piece = places.get(text[start:end])
+                if piece is not None and so_far + scores[piece] > best[end]:
+                    best[end], starts[end] = so_far + scores[piece], start
+            if text[start] not in places and so_far + self._unknown_score > best[start + 1]:
                 best[start + 1], starts[start + 1] = so_far + self._unknown_score, start
         pieces = []
         while count:
@@ -209,8 +217,8 @@ class SentencePieceEncoder:
         def suggest(place: int) -> None:
             if place >= 0 and after[place] < len(parts):
                 merged = parts[place] + parts[after[place]]
-                if merged in self._scores:
-                    heappush(pairs, (-self._scores[merged], place, merged))
+                if merged in self.places:
+                    heappush(pairs, (-self._scores[self.places[merged]], place, merged))
 
         for place in range(len(parts)):
             suggest(place)
@@ -247,7 +255,8 @@ class Normaliser:
 
     def __init__(self, model: SentencePieceModel) -> None:
         self._file, self._adds, self._removes = model.file, model.add_dummy_prefix, model.remove_extra_whitespaces
-        self._symbols = [piece.text for piece in model.pieces if piece.kind == USER_DEFINED and piece.text]
+        kinds = zip(model.texts, model.kinds, strict=True)
+        self._symbols = [text for text, kind in kinds if kind == USER_DEFINED and text]
         size = int.from_bytes(model.charsmap[:4], "little")
         if model.charsmap and (size % 4 or not 0 < size <= len(model.charsmap) - 4):
             raise CheckpointError(f"{model.file}: the map of its characters is damaged")

@@ -37,8 +37,7 @@ class Shortlist:
         multiple: int = 1,
     ) -> None:
         self.starts, self.frequent = array("i", starts), array("i", frequent)
-        is_kept = isinstance(tokens, array) and tokens.typecode == "i"
-        self.tokens: array[int] = tokens if is_kept else array("i", tokens)  # type: ignore[assignment]
+        self.tokens = array("i", tokens)
         self.vocabulary, self.multiple = vocabulary, multiple
         is_list = (
             len(self.starts) > 0
@@ -49,6 +48,8 @@ class Shortlist:
         )
         if not is_list:
             raise ValueError("`shortlist` is damaged: its tokens are not in its vocabulary, or its places do not fit")
+        if vocabulary <= 1 << 16:  # most of them: half of the memory
+            self.tokens = array("H", self.tokens)
 
     @classmethod
     def of_translations(
@@ -119,7 +120,7 @@ class Shortlist:
         with open(path, "wb") as stream:
             stream.write(len(described).to_bytes(8, "little") + described)
             for one in lists:
-                stream.write(one.tobytes())
+                stream.write(array("i", one).tobytes())
 
     def check(self, num_source_tokens: int, num_target_tokens: int) -> None:
         """Refuse the vocabularies of another model."""

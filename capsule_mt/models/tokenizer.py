@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.weights import CheckpointError, read_json
+from capsule_mt.text.line_failures import is_of_line
 from capsule_mt.text.tokenizer import Encoded
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -25,6 +26,7 @@ class FileTokenizer:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         folder = os.fspath(folder)
         config = read_tokenizer_config(folder)
+        self._file = os.path.join(folder, TOKENIZER_FILE)
         splits = bool(config.get("split_special_tokens", False))
         self._source = self._target = _load(os.path.join(folder, TOKENIZER_FILE), splits)
         if os.path.exists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
@@ -42,7 +44,12 @@ class FileTokenizer:
         return self._source.get_vocab_size(), self._target.get_vocab_size()
 
     def encode(self, text: str) -> Encoded:
-        encoding = self._source.encode(text)
+        try:
+            encoding = self._source.encode(text)
+        except BaseException as error:  # a regular expression that does not end makes it panic
+            if not is_of_line(error):
+                raise
+            raise CheckpointError(f"{self._file}: does not tokenise {text[:40]!r}: {error}") from None
         return Encoded(encoding.ids, [place if place[0] < place[1] else None for place in encoding.offsets])
 
     def encode_target(self, text: str) -> list[int]:
@@ -62,7 +69,9 @@ def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
         raise UnsupportedModelError(f"{file}: no such file; a tokenizer of another kind needs hf-capsule-mt")
     try:
         tokenizer = FastTokenizer.from_file(file)
-    except Exception as error:  # `tokenizers` raises nothing more special
+    except BaseException as error:  # `tokenizers` raises nothing more special, or panics
+        if not is_of_line(error):
+            raise
         raise CheckpointError(f"{file}: does not load: {error}") from None
     tokenizer.no_padding()
     tokenizer.no_truncation()

@@ -208,6 +208,8 @@ def _are_counts(values: Any) -> TypeGuard[list[int]]:
 
 def read_json(file: str) -> dict[str, Any]:
     """Read a file that holds a JSON object."""
+    if not os.path.isfile(file):  # a pipe would never end
+        raise CheckpointError(f"{file}: no such file, or no regular one")
     with open(file, "rb") as stream:
         return _json_object(file, stream.read())
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_ends, with_space
 
-WORD_BEGINS = re.compile(r"\b\w")
+WORD = re.compile(r"\w+")
+APART = re.compile(r"[\s\-\u2010\u2011]+")
 LEAST_OF_BEST = 0.5  # of the share of the best word: so much has one before it that is of the same term
 STEM = "*"  # at the end of a term: any ending
 BETWEEN = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # the words of a term, which a hyphen may join
@@ -34,17 +35,19 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
+        # by the first word; those of a stem of one word, by its first letter
         self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
         self.terms = dict(terms)
         for source, target in sorted(self.terms.items(), key=lambda term: -len(term[0])):
-            if not any(map(str.isalnum, source)):
+            words = WORD.findall(source)
+            if not words:
                 raise ValueError(f"a term of a glossary needs a word, got {source!r} -> {target!r}")
-            parts = [re.escape(part) for part in re.split(r"[\s\-\u2010\u2011]+", source.removesuffix(STEM).strip())]
-            has_capitals = any(map(str.isupper, "".join(word[1:] for word in re.findall(r"\w+", source))))
-            flags = 0 if has_capitals else re.IGNORECASE
-            ending = r"\w*" if source.endswith(STEM) else r"(?!\w)"
-            pattern = re.compile(BETWEEN.join(parts) + ending, flags)
-            self._patterns.setdefault(parts[0][:1].casefold(), []).append((pattern, target or source))
+            is_stem, term = source.endswith(STEM), source[source.index(words[0]) :].removesuffix(STEM).strip()
+            flags = 0 if any(map(str.isupper, "".join(word[1:] for word in words))) else re.IGNORECASE
+            parts = map(re.escape, APART.split(term))
+            pattern = re.compile(BETWEEN.join(parts) + (r"\w*" if is_stem else r"(?!\w)"), flags)
+            key = words[0][:1] if is_stem and len(words) == 1 else words[0]
+            self._patterns.setdefault(key.casefold(), []).append((pattern, target or source))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Glossary":
@@ -73,10 +76,11 @@ class Glossary:
         """Return the terms in a text, or in some of its characters, in order."""
         found: list[Term] = []
         start, end = span or (0, len(text))
-        for match in WORD_BEGINS.finditer(text, start, end):
+        for match in WORD.finditer(text, start, end):
             if found and match.start() < found[-1].span.end:
                 continue
-            for pattern, target in self._patterns.get(match[0].casefold(), ()):
+            word = match[0].casefold()
+            for pattern, target in (*self._patterns.get(word, ()), *self._patterns.get(word[:1], ())):
                 place = pattern.match(text, match.start(), end)
                 if place is not None:
                     found.append(Term(Span(*place.span()), target))
@@ -98,7 +102,7 @@ def lacking(terms: list[Term], translation: str) -> list[Term]:
     for term in terms:
         target = term.target.removesuffix(STEM)
         counts[target] = counts.get(target, 0) + 1
-        parts = map(re.escape, re.split(r"[\s\-\u2010\u2011]+", target))
+        parts = map(re.escape, APART.split(target))
         pattern = rf"(?<!\w){BETWEEN.join(parts)}"
         if len(re.findall(pattern, translation, re.IGNORECASE)) < counts[target]:
             found.append(term)

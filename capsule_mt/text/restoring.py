@@ -139,6 +139,9 @@ class Layout:
         """Return a tag, with a space if it stands between two, and no end of anything."""
         tag, parts = self.source.parts[number][0], self.source.parts[max(0, number - 1) : number + 2]
         around = [part for part, _ in parts]
+        if cast(Item, tag).kind == "emoji":
+            begins = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
+            return f"{tag} " if at in begins else f" {tag}"
         if number in self.partners or len(around) < 3 or not (around[0][-1:].isspace() and around[2][:1].isspace()):
             return tag
         return f"{tag} " if any(at == word.start for word in self.words) else f" {tag}"

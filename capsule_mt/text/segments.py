@@ -169,7 +169,8 @@ class Segmenter:
     def _unknown(self, text: str, encoded: Encoded) -> set[int]:
         """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""
         ids, offsets, decode = encoded.ids, encoded.offsets, self.tokenizer.decode
-        found = {n for n, token in enumerate(ids) if token == self.tokenizer.unknown_id}
+        unknown_id = self.tokenizer.unknown_id
+        found = {n for n, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
         for n, (place, other) in enumerate(pairwise(offsets)) if not text.isascii() else ():
             if place is not None and place == other and place[1] - place[0] == 1:
                 found |= {m for m in (n, n + 1) if "\ufffd" in decode([ids[m]])}

@@ -48,7 +48,7 @@ def main() -> None:
     from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
     from hf_capsule_mt.evaluation import write_result
     from hf_capsule_mt.modeling.loading import load_checkpoint
-    from hf_capsule_mt.modeling.vocabulary import target_vocabulary
+    from hf_capsule_mt.modeling.target_text import target_vocabulary
 
     check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
     model, tokenizer = load_checkpoint(arguments.checkpoint)

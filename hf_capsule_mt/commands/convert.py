@@ -6,8 +6,8 @@
     capsule-mt convert outputs/embedded_plain as-ctranslate2 --to ctranslate2 --int8
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-Every model becomes ONNX or int8. Marian and CTranslate2 take a Capsule Marian whose capsules are off. `--from marian`
-keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
+Every model becomes ONNX or int8. MarianMTModel and CTranslate2 take a Capsule Marian whose switches are off.
+`--from marian` keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser
+from capsule_mt.commands.convert import TARGETS as LIGHT_TARGETS
 from hf_capsule_mt.commands.arguments import checkpoint
 
 TARGETS = ("marianmt", "ctranslate2", "onnx", "int8")
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("checkpoint", type=checkpoint, help="a folder with a model and its tokenizer, or a hub name")
     parser.add_argument("output", type=Path, help="the folder to write")
     direction = parser.add_mutually_exclusive_group(required=True)
-    direction.add_argument("--to", choices=TARGETS, help="what to write")
+    direction.add_argument("--to", choices=(*TARGETS, *LIGHT_TARGETS), help="what to write")
     direction.add_argument("--from", dest="source", choices=("marian",), help="what to read, to add capsules to it")
     parser.add_argument("--int8", action="store_true", help="int8 matrices, for `--to ctranslate2` and `--to onnx`")
     parser.add_argument(

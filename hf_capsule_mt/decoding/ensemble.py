@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 
 from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_weights, load_tokenizer
-from hf_capsule_mt.modeling.vocabulary import vocabularies_of
+from hf_capsule_mt.modeling.target_text import vocabularies_of
 
 
 def load_members(

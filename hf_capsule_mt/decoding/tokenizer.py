@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from capsule_mt.text.tokenizer import Encoded
 from capsule_mt.text.words import Offsets, found_offsets, moved_offsets
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.modeling.target_text import decode_target
 
 # a tokenizer's `model_max_length` above this says that it knows none
 NO_LIMIT = 1_000_000

@@ -12,8 +12,10 @@ from transformers.utils import logging
 
 import capsule_mt.translator
 from capsule_mt.catalog.entries import PAIR
+from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
+from capsule_mt.text.glossary import Glossary, glossary_of
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
 from hf_capsule_mt.decoding.attention import cross_attentions
@@ -50,6 +52,7 @@ class Translator(capsule_mt.translator.Translator):
         task: "translation", or with languages, as "translation_en_to_de", which T5 checkpoints have settings for.
         reverse: what translates in the other direction, a `Translator` or its name or folder: it verifies what
             coverage marks. By default the model that the calibration names, if that is a folder beside this one's.
+        glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
     """
 
     tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
@@ -65,8 +68,10 @@ class Translator(capsule_mt.translator.Translator):
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
         reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> None:
         self.model: Any = model.eval()
+        self.glossary = glossary_of(glossary)
         self._reverse = reverse
         self._loads_with = {}
         check_weights(model)
@@ -89,6 +94,7 @@ class Translator(capsule_mt.translator.Translator):
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
         reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
+        glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
 
@@ -106,10 +112,11 @@ class Translator(capsule_mt.translator.Translator):
         if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
             model = model.float()
         options: dict[str, Any] = {"int8": int8, "backend": backend}
-        found = cls(
-            model.to(device), tokenizer, ensemble=ensemble, shortlist=shortlist, task=task, reverse=reverse, **options
-        )
+        more: dict[str, Any] = {"ensemble": ensemble, "shortlist": shortlist, "task": task, "reverse": reverse}
+        found = cls(model.to(device), tokenizer, glossary=glossary, **more, **options)
         found._loads_with = {"device": device, "dtype": dtype, **options}
+        loaded = found.loaded
+        check_calibration(loaded.calibration, loaded.head_shape, str(name_or_path))
         return found
 
     @property

@@ -6,7 +6,7 @@ import torch
 from transformers import Pipeline
 from transformers.utils import ModelOutput
 
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.modeling.target_text import decode_target
 
 OF_RECORDS = ("return_tensors", "clean_up_tokenization_spaces")
 

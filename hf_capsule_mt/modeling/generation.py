@@ -14,7 +14,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import rename_cache, takes_both_cache_names
-from hf_capsule_mt.modeling.guided_losses import GuidedLosses
 from hf_capsule_mt.modeling.losses import check_labels_given, decoder_inputs_from_labels, translation_loss
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
@@ -32,7 +31,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
     model: PreTrainedModel
     lm_head: nn.Linear
-    guided_losses: GuidedLosses | None
+    guided_losses: Any  # `GuidedLosses`, which not every family takes along, or None
     accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
 
     def logits_of(self, states: torch.Tensor) -> torch.Tensor:

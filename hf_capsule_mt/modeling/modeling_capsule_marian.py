@@ -207,8 +207,9 @@ class CapsuleMarianDecoder(TransformerStack):
             cache = DynamicCache(config=self.config)
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
+        constants = None
         if cache is not None and self.config.guided_routing != "none":
-            cache = guided_cache(cache)
+            cache = constants = guided_cache(cache)
         self_attention_cache = None if cache is None else cache.self_attention_cache
         start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
         hidden = self.embed(input_ids, inputs_embeds, start)
@@ -241,7 +242,7 @@ class CapsuleMarianDecoder(TransformerStack):
         hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
         guided = self.guidance.guide(
-            hidden, encoder_hidden_states, encoder_attention_mask, begins, cache, output_routing_weights
+            hidden, encoder_hidden_states, encoder_attention_mask, begins, constants, output_routing_weights
         )
         routings["decoder.guidance"] = guided.weights
         has_self = output_attentions and self.config.decoder_self == "attention"

@@ -17,8 +17,9 @@ from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.matrices import matrix_of
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
-from hf_capsule_mt.routing import GuidedScorer, GuidedVotes, additive_scores, project_votes, route_guided_votes
+from hf_capsule_mt.routing.additive import additive_scores
 from hf_capsule_mt.routing.common import reads_are_free
+from hf_capsule_mt.routing.guided import GuidedScorer, GuidedVotes, project_votes, route_guided_votes
 
 # What guidance computes once per sentence: two tensors [B, capsules, S, D], and their names in a decoding cache
 GuidanceSources = tuple[torch.Tensor, torch.Tensor]

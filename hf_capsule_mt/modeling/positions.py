@@ -1,6 +1,6 @@
-"""Loops over positions: an exporter keeps them as loops, so that a graph takes sequences of any length.
+"""Sinusoids of positions, and loops over them: an exporter keeps loops, so that a graph takes sequences of any length.
 
-Legend: B batch, T positions.
+Legend: B batch, T positions, d model width.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,19 @@ from torch import nn
 Tensors = tuple[torch.Tensor, ...]
 # the state after a position, and its outputs; one name: `torch.compile` evaluates the annotations of inner functions
 StateAndOutputs = tuple[Tensors, Tensors]
+
+
+def sinusoids(
+    num_positions: int, width: int, device: torch.device | None = None, *, last_exponent: bool = False
+) -> torch.Tensor:
+    """Compute positions [positions, d] in float64: sines in the first half of the width, then cosines.
+
+    Wave k of d / 2 has the frequency 10000^(-k / (d / 2)), as in transformers' Marian and Vaswani et al., or, so that
+    the `last_exponent` is -1, 10000^(-k / (d / 2 - 1)), as in Marian itself.
+    """
+    exponents = 2 * (torch.arange(width, dtype=torch.float64, device=device) // 2) / (width - 2 * last_exponent)
+    angles = torch.arange(num_positions, dtype=torch.float64, device=device)[:, None] / 10000**exponents
+    return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1)
 
 
 def over_positions(

@@ -11,7 +11,9 @@ from torch import nn
 from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.routing import RoutingOutput, dynamic_routing, em_routing
+from hf_capsule_mt.routing.common import RoutingOutput
+from hf_capsule_mt.routing.dynamic import dynamic_routing
+from hf_capsule_mt.routing.em import em_routing
 
 
 class RoutingMethod(NamedTuple):

@@ -12,8 +12,9 @@ from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
 from hf_capsule_mt.modeling.initial_std import set_initial_std
 from hf_capsule_mt.modeling.matrices import matrix_of, vector_of
 from hf_capsule_mt.modeling.outputs import IterationWeights
-from hf_capsule_mt.modeling.transformer import sinusoids
-from hf_capsule_mt.routing import ScoringNetwork, dynamic_routing, separable_routing
+from hf_capsule_mt.modeling.positions import sinusoids
+from hf_capsule_mt.routing.dynamic import dynamic_routing
+from hf_capsule_mt.routing.separable import ScoringNetwork, separable_routing
 
 
 class SourceCapsules(nn.Module):

@@ -19,21 +19,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
 from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.modeling.positions import sinusoids
 from hf_capsule_mt.modeling.ssru import SSRU
 from hf_capsule_mt.routing.common import reads_are_free
-
-
-def sinusoids(
-    num_positions: int, width: int, device: torch.device | None = None, *, last_exponent: bool = False
-) -> torch.Tensor:
-    """Compute positions [positions, d] in float64: sines in the first half of the width, then cosines.
-
-    Wave k of d / 2 has the frequency 10000^(-k / (d / 2)), as in transformers' Marian and Vaswani et al., or, so that
-    the `last_exponent` is -1, 10000^(-k / (d / 2 - 1)), as in Marian itself.
-    """
-    exponents = 2 * (torch.arange(width, dtype=torch.float64, device=device) // 2) / (width - 2 * last_exponent)
-    angles = torch.arange(num_positions, dtype=torch.float64, device=device)[:, None] / 10000**exponents
-    return torch.cat([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=1)
 
 
 class SinusoidalPositions(nn.Embedding):

@@ -1,14 +1,10 @@
 """Embeddings and output projections of one vocabulary, or of one for each side: what Marian and RNMT share."""
 
-from collections.abc import Iterable
-from itertools import takewhile
 from typing import Any, cast
 
 from torch import nn
 from transformers import PreTrainedConfig
 
-from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
 from hf_capsule_mt.modeling.generation import TranslationModel
 
@@ -24,38 +20,9 @@ ALL_TIED_TO_SHARED = {
 }
 
 
-def _vocabularies(config: PreTrainedConfig) -> CapsuleMarianConfig | CapsuleRNMTConfig:
-    """Narrow the type of a config to those that know of separate vocabularies."""
-    return cast(CapsuleMarianConfig | CapsuleRNMTConfig, config)
-
-
-def decode_target(tokenizer: Any, sequence: Iterable[int], clean_up_tokenization_spaces: bool | None = None) -> str:
-    """Return the text of a generated sequence, from the decoder's start token on, without its special tokens.
-
-    `MarianTokenizer` has the ids of special tokens in the source vocabulary alone. In another target vocabulary they
-    may be words, which it would leave out.
-    """
-    clean_up = clean_up_tokenization_spaces
-    if not getattr(tokenizer, "separate_vocabs", False):
-        return str(tokenizer.decode(sequence, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up))
-    special = set(tokenizer.all_special_tokens)
-    words = [tokenizer.decoder.get(int(token), tokenizer.unk_token) for token in sequence][1:]
-    words = [word for word in takewhile(lambda word: word != tokenizer.eos_token, words) if word not in special]
-    tokenizer._decode_use_source_tokenizer = False
-    text = str(tokenizer.convert_tokens_to_string(words))
-    return str(tokenizer.clean_up_tokenization(text)) if clean_up else text
-
-
-def target_vocabulary(tokenizer: Any) -> dict[str, int]:
-    """Return the ids of a tokenizer's target tokens, which may have a vocabulary of their own."""
-    backend = getattr(tokenizer, "_target_backend", None)  # of a SeparateVocabulariesTokenizer
-    own = backend.get_vocab() if backend is not None else getattr(tokenizer, "target_encoder", None)
-    return tokenizer.get_vocab() if own is None else own
-
-
-def vocabularies_of(tokenizer: Any) -> list[dict[str, int]]:
-    """Return what the tokens of a tokenizer mean, of the source and of the target."""
-    return [tokenizer.get_vocab(), target_vocabulary(tokenizer)]
+def _vocabularies(config: PreTrainedConfig) -> Any:
+    """Return a config as what it is: one with `TargetVocabulary`."""
+    return config
 
 
 class VocabularyModel(EncoderDecoderModel):

@@ -17,7 +17,7 @@ from capsule_mt.text.line_failures import Failure, translate_lines
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import remove_partials, write_output
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.modeling.target_text import decode_target
 
 SETTINGS_FILE = "settings.json"
 SUMMARY_FILE = "distilled.json"

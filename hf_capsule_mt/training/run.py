@@ -21,7 +21,7 @@ from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
 from hf_capsule_mt.modeling.loading import check_place, load_model, load_tokenizer
-from hf_capsule_mt.modeling.vocabulary import decode_target, vocabularies_of
+from hf_capsule_mt.modeling.target_text import decode_target, vocabularies_of
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation

@@ -180,7 +180,7 @@ def test_an_interrupted_run_resumes_with_the_same_shortlist_alone(checkpoint, tm
         monkeypatch.setattr("sys.argv", list(words))
         return translate.main()
 
-    def stop(output):
+    def stop(output, *_):
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)

@@ -292,6 +292,15 @@ def test_options_that_are_given_twice_add_up(program, monkeypatch, tmp_path):
     assert seen == {"guided_routing": "guided", "guided_capsule_dim": 8, "guided_ffn_dim": 16}
 
 
+def test_both_distributions_convert(program, tmp_path):
+    folder = save_tiny_checkpoint(tmp_path / "tiny")
+    code, _, complaint = program("convert", str(folder), str(tmp_path / "a"), "--to", "marian")
+    assert (code, "has no place in Marian" in complaint) == (1, True)
+    code, _, complaint = program("convert", str(folder), str(tmp_path / "b"), "--to=nothing")
+    assert code == 2
+    assert all(f"'{target}'" in complaint for target in ("marian", "huggingface", "marianmt", "onnx"))
+
+
 def test_teachers_that_read_more_than_the_source():
     config = SimpleNamespace(prefix=None, task_specific_params={"summarization": {"prefix": "summarize: "}})
     assert not needs_more(config, SimpleNamespace(supported_language_codes=[]))

@@ -19,7 +19,7 @@ from hf_capsule_mt.data import (
     train_tokenizer,
 )
 from hf_capsule_mt.data.encoding import DropoutDataset
-from hf_capsule_mt.modeling.vocabulary import target_vocabulary
+from hf_capsule_mt.modeling.target_text import target_vocabulary
 from tests.fixtures.tiny import tiny_tokenizer
 
 KINDS = ["bpe", "unigram", "separate bpe", "separate unigram"]

@@ -5,7 +5,7 @@ from transformers import AutoTokenizer
 
 from capsule_mt.models.tokenizer import FileTokenizer
 from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers, train_tokenizer
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.modeling.target_text import decode_target
 from tests.golden.make import TOKENIZER
 
 TEXTS = ["", " ", "Ein Satz.", "  zwei  Leerzeichen ", "ﬁ ² ½ é", "日本語 😀", "</s> <pad> <unk> ▁ \uf8ff0", "a\nb\tc"]

@@ -26,7 +26,7 @@ from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOpt
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, token_offsets
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
-from hf_capsule_mt.modeling.vocabulary import decode_target
+from hf_capsule_mt.modeling.target_text import decode_target
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for, tiny_tokenizer
 from tests.fixtures.word_for_word import sentences
 

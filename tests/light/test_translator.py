@@ -394,3 +394,14 @@ def test_strings_nobody_thought_of(released, number, longest):
         assert text.strip() or not one.text.strip()
     for place in random.Random(1).sample(range(len(texts)), 40):  # in order: each is what it is alone
         assert released(texts[place], max_new_tokens=2).text == found[place].text
+
+
+def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("curves")
+
+    monkeypatch.setattr("capsule_mt.translator.cover", fail)
+    for coverage, search in ((CoverageOptions(), {}), (CoverageOptions(weight=5.0), {"num_beams": 2})):
+        found = translator()(["one two", "three"], coverage=coverage, **search)
+        assert [(one.text, one.coverage) for one in found] == [("one two", None), ("three", None)]
+    assert "The coverage of 1 translations was not found: ZeroDivisionError: curves." in caplog.text

@@ -6,6 +6,9 @@
 #if !defined(_WIN32)
 #include <sys/mman.h>
 #endif
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 int engine_version(void) { return ENGINE_VERSION; }
 
@@ -283,6 +286,9 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
         model->num_operations[i] = counts[i];
     }
     model->logits = logits;
+#if defined(__GLIBC__)
+    malloc_trim(0); /* what reading the weights has left behind: some megabytes */
+#endif
     int failed = check_programs(model);
     return failed ? failed : plan_memory(model);
 }

@@ -175,6 +175,9 @@ def test_translating_by_name(both, run, tmp_path):
         assert (tmp_path / "out").read_text().splitlines() == wanted
     with pytest.raises(CatalogError, match="near it: "):
         run(translate, "en-pr", *arguments)
+    (tmp_path / "terms").write_text(f"{SOURCE[0]}\t{LAST[3]}\n")
+    with pytest.raises(ValueError, match="`glossary` needs one model, and this pair goes through English by two"):
+        run(translate, "de-pt", *arguments, "--restart", "--glossary", tmp_path / "terms")
     for further in (["en-pt"], ["--backend", "transformers"]):
         with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
             run(translate, "de-en", *further, *arguments)

@@ -284,6 +284,31 @@ def test_a_mirror_on_a_disk(registry, monkeypatch, tmp_path):
     assert registry.hub.log == []
 
 
+def test_where_models_are_kept(monkeypatch):
+    monkeypatch.delenv("CAPSULE_MT_CACHE", raising=False)
+    for platform, variables, place in (
+        ("linux", {"HOME": "/home/ann"}, "/home/ann/.cache/capsule-mt"),
+        ("linux", {"XDG_CACHE_HOME": "/fast"}, "/fast/capsule-mt"),
+        ("darwin", {"HOME": "/Users/ann"}, "/Users/ann/Library/Caches/capsule-mt"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/capsule-mt"),
+        ("linux", {"CAPSULE_MT_CACHE": "/models"}, "/models"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.platform", platform)
+            patched.delenv("XDG_CACHE_HOME", raising=False)
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            assert cache_folder() == Path(place)
+
+    def nobody():
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    with pytest.raises(CatalogError, match="no home folder to keep models in: set CAPSULE_MT_CACHE"):
+        cache_folder()
+
+
 # ---- names
 def test_names(registry, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -139,6 +139,15 @@ auf ihn.
   <p>Das bleibt</p>
 </div>
 
+<!-- ein Kommentar,
+
+der bleibt -->
+```
+code bleibt
+
+auch hier
+```
+
 Ein Bild: ![ein roter Hut](hut.png) und <https://example.org>. Das ist 5\\* gut.
 
 [ref]: https://example.org

@@ -248,6 +248,8 @@ def test_docx():
 def test_tables():
     written = translated("table.tsv").decode()
     assert written == "id\tTEXT\tn\r\n1\tER SCHLÄFT.\t3\r\n2\tDER ALTE MANN.\t4\r\n"
+    odd = "a\u2028b\tc\n".encode()
+    assert translated("table.tsv", odd, lambda text: "1\t2\n3") == "a\u2028b\t1 2 3\n".encode()
     assert translated("table.csv").decode() == 'id;text\n1;"ER SAGT: ""GUT""; JA."\n'
 
 

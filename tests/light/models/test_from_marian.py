@@ -4,6 +4,8 @@ import math
 import os
 import random
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -43,6 +45,13 @@ KINDS = {
 }
 
 
+PACKAGES = ("torch", "numpy", "transformers", "tokenizers", "sentencepiece", "yaml")
+ALONE = f"""
+import sys
+from capsule_mt import Translator
+translator = Translator.from_pretrained(sys.argv[1], shortlist=True)
+print(translator(sys.argv[2], max_new_tokens=9).text, [name for name in {PACKAGES} if name in sys.modules])
+"""
 REAL_LINES = {
     "en": [
         "How are you today?",
@@ -165,6 +174,16 @@ def test_all_forms_translate_alike(kind, tmp_path):
     assert texts[1:] == texts[:1] * 3
 
 
+def test_no_package_is_needed(tmp_path):
+    folder = write_student(tmp_path / "student")
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE, str(folder), SOURCES[0]], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    text = Translator.from_pretrained(folder, shortlist=True)(SOURCES[0], max_new_tokens=9).text
+    assert ran.stdout == f"{text} []\n"
+
+
 @pytest.mark.parametrize("kind", ["ssru", "attention", "two of other sizes"])
 def test_converted_for_transformers(kind, tmp_path):
     """What tests/decoding/test_students.py loads there."""
@@ -211,6 +230,8 @@ def test_a_shortlist_of_marian(tmp_path):
     model = load_model(write_student(tmp_path / "student"), shortlist=True)
     # the frequent ones, three for each token, and those after the frequent ones up to a multiple of eight
     assert model.shortlist.of_source([9, 20]) == [0, 1, 2, 3, *range(4, 9), 9, 10, 11, 12, 20, 21, 22]
+    by_name = load_model(tmp_path / "student", shortlist=tmp_path / "student" / "lex.xxyy.s2t.bin")
+    assert by_name.shortlist.of_source([9, 20]) == model.shortlist.of_source([9, 20])
     (tmp_path / "student" / "lex.xxyy.s2t.bin").unlink()
     (tmp_path / "student" / "config.yml").unlink()
     with pytest.raises(FileNotFoundError, match=r"no shortlist \(lex\.\*\.bin\) in"):

@@ -1,6 +1,9 @@
 """`load_model`: the golden checkpoints translate as ever, alone, and what does not fit is an error that names it."""
 
 import json
+import math
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -198,6 +201,83 @@ def test_what_does_not_fit_together(family, fields, message, tmp_path):
     with pytest.raises(CheckpointError, match=message) as error:
         load_model(folder)
     assert str(folder) in str(error.value)
+
+
+RISING = [[0.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("calibration", "message"),
+    [
+        ([], "`coverage_calibration` must be an object"),
+        (
+            {"guided": {"words": [[0, math.nan]], "sentences": RISING}},
+            "has `words`, which must be at most 10000 points",
+        ),
+        ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "has `sentences`, which .* do not fall"),
+        ({"guided": {"words": RISING, "sentences": RISING[::-1]}}, "has `sentences`, which .* do not fall"),
+        ({"guided": {"words": RISING * 10_000}}, "has `words`, which must be at most 10000 points"),
+        ({"guided": {"words": []}}, r"has `words`, which .*, got \[\]"),
+        ({"guided": {"words": [[0.0, 2.0]]}}, "has `words`, which .* y from 0 to 1"),
+        ({"deletion": {"threshold": "high"}}, "has `threshold`, which must be from 0 to 1, got 'high'"),
+        ({"attention": {"head": [7, 0]}}, "has `head`, which must be a layer and a head of 2 and"),
+        ({"attention": {"head": 1}}, "has `head`, which .* got 1"),
+        ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
+        ({"optional_words": [1]}, "`coverage_calibration.optional_words` must be a list"),
+    ],
+)
+def test_a_calibration_that_is_none(calibration, message, tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    edit_json(folder / "config.json", coverage_calibration=calibration)
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_model(folder)
+    assert str(folder / "config.json") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_beams": 10**7}, "`num_beams` must be a whole number from 1 to 256, got 10000000"),
+        ({"num_beams": True}, "`num_beams` must be a whole number"),
+        ({"max_new_tokens": -3}, "`max_new_tokens` must be a whole number from 1 to"),
+        ({"length_penalty": math.inf}, "`length_penalty` must be a number from -100 to 100, got inf"),
+        ({"early_stopping": "soon"}, "`early_stopping` must be true, false or"),
+        ({"suppress_tokens": [700]}, "`suppress_tokens` must be lists of tokens from 0 to 699"),
+        ({"bad_words_ids": [["a"]]}, "`bad_words_ids` must be lists of tokens"),
+    ],
+)
+def test_a_search_that_is_none(fields, message, tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    edit_json(folder / "generation_config.json", **fields)
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_model(folder)
+    assert str(folder / "generation_config.json") in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
+                                  "model.safetensors"])  # fmt: skip
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.timeout(20)
+def test_a_pipe_is_no_file(name, tmp_path):
+    """Reading it would wait for somebody who writes."""
+    folder = golden("capsule_marian", tmp_path / "model")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(
+        (CheckpointError, UnsupportedModelError), match=rf"{re.escape(name)}: no such file|neither config"
+    ):
+        load_model(folder)
+
+
+def test_a_regular_expression_that_does_not_end(tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    bomb = {"type": "Split", "pattern": {"Regex": r"(a|a?)+$"}, "behavior": "Isolated", "invert": False}
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [bomb, content["pre_tokenizer"]]}
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    tokenizer = load_model(folder).tokenizer
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not tokenise 'aaaa"):
+        tokenizer.encode("a" * 60 + "!")
 
 
 def test_damaged_files(tmp_path):

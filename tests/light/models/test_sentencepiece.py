@@ -71,9 +71,9 @@ def test_what_a_file_says(tmp_path):
     file = train(tmp_path / "one.spm", byte_fallback=True, vocab_size=320, user_defined_symbols="__mark__")
     processor = library.SentencePieceProcessor(str(file))
     model = read_sentencepiece(file)
-    assert [piece.text for piece in model.pieces] == processor.id_to_piece(list(range(len(processor))))
-    assert [piece.score for piece in model.pieces] == processor.get_score(list(range(len(processor))))
-    assert {piece.kind for piece in model.pieces} == {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE}
+    assert model.texts == processor.id_to_piece(list(range(len(processor))))
+    assert list(model.scores) == processor.get_score(list(range(len(processor))))
+    assert set(model.kinds) == {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE}
     assert (model.model_type, model.byte_fallback, model.add_dummy_prefix) == ("unigram", True, True)
     of_words = read_sentencepiece(train(tmp_path / "word.spm", model_type="word"))
     with pytest.raises(UnsupportedModelError, match="a vocabulary of type 'word', only 'unigram' and 'bpe'"):

@@ -1,15 +1,18 @@
 """Files of weights: what is read is what was saved, and a damaged or hostile file is an error that names it."""
 
 import json
+import math
 import random
 import struct
 from array import array
+from hashlib import sha256
 
 import pytest
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models import tensors
+from capsule_mt.models.int8 import Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from tests.light.models.files import golden, read_header, write_file, write_tensors
 
@@ -174,3 +177,21 @@ def test_operations_on_tensors():
     assert numbers(weight) == [1, 2, 8, 3, 4, 18, 5, 6, 28]
     assert numbers(bias) == [51, 112, 173]
     assert numbers(tensors.composed((inner, shift), (matrix, None))[1]) == [50, 110, 170]
+
+
+@pytest.mark.parametrize(
+    ("codes", "largest", "message"),
+    [
+        (b"\x01\x80\x7f\x00", [1.0, 2.0], r"`w\.codes` has the code -128"),
+        (b"\x01\x02\x7f\x00", [1.0, -2.0], r"`w\.largest` has a negative number"),
+        (b"\x01\x02\x7f\x00", [1.0, math.nan], r"`w\.largest` has 1 of 2 numbers that are not finite"),
+    ],
+)
+def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message):
+    file = tmp_path / "int8.safetensors"
+    named = {"w.codes": ("I8", [2, 2], codes), "w.largest": ("F32", [2], array("f", largest).tobytes())}
+    write_tensors(file, named)
+    facts = {"format": 1, "sha256": sha256(file.read_bytes()).hexdigest()}
+    (tmp_path / "int8.json").write_text(json.dumps(facts))
+    with pytest.raises(CheckpointError, match=message):
+        Int8File(tmp_path).read("w")

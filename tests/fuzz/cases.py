@@ -1,0 +1,247 @@
+"""Hostile inputs: how to make one, and what must hold for each.
+
+A case is a JSON object: what it is, and how it differs from a sound input. So it is small, and stays true when the
+sound input changes. Each `check_*` raises an error unless the case is carried out, or refused by one sentence.
+"""
+
+import asyncio
+import json
+import math
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from capsule_mt import CoverageOptions, Translator
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.models.loading import load_model
+from capsule_mt.models.weights import CheckpointError
+from capsule_mt.serve.app import Limits, build_app
+from capsule_mt.serve.batching import Batcher
+from capsule_mt.serve.languages import LanguagePair
+from capsule_mt.serve.metrics import Metrics
+from tests.light.models.files import golden
+from tests.light.serve.fakes import Upper
+
+Case = dict[str, Any]
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+TEXT = "The old man buys a red hat."
+# what a field may hold that nobody expects there
+VALUES: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 7, 255, 2**31, 2**40, 2**63, -(2**63), 0.5, -0.0, 1e308, math.nan, math.inf),
+    *("", "a", "1", "../x", "\0", "\ud800", "x" * 5000, [], [1], [-1], [[]], [[0, 0]], {}, {"a": 1}, [None] * 50),
+]
+
+
+# ---- files
+@cache
+def sound_folder() -> Path:
+    folder = golden("capsule_marian", Path(tempfile.mkdtemp()) / "model")
+    released = json.loads((Path(__file__).parents[2] / "checkpoints/capsule-marian-de-en/config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
+    config["coverage_calibration"] = released["coverage_calibration"]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def paths_in(value: Any, path: tuple[Any, ...] = (), most: int = 3) -> list[tuple[Any, ...]]:
+    """Return where there is something in a JSON value; of long lists, the beginning and the end."""
+    if len(path) == 5 or not isinstance(value, (dict, list)):
+        return [path]
+    keys = list(value) if isinstance(value, dict) else [*range(len(value))]
+    keys = keys if len(keys) <= 40 else [*keys[:most], *keys[-most:]]
+    return [path, *(found for key in keys for found in paths_in(value[key], (*path, key)))]
+
+
+def make_file(generator: random.Random) -> Case:
+    name = generator.choice(FILES)
+    content = (sound_folder() / name).read_bytes()
+    if name.endswith(".json") and generator.random() < 0.9:
+        path = generator.choice(paths_in(json.loads(content)))
+        if generator.random() < 0.2:
+            return {"file": name, "delete": path}
+        return {"file": name, "at": path, "value": generator.choice(VALUES)}
+    # the header of weights is worth more than their numbers
+    most = min(len(content), 4000 if generator.random() < 0.8 else len(content))
+    flips = [[generator.randrange(most), generator.randrange(256)] for _ in range(generator.choice((0, 1, 1, 2, 8)))]
+    length = generator.randrange(len(content) + 1) if generator.random() < 0.3 or not flips else len(content)
+    return {"file": name, "flips": flips, "length": length}
+
+
+def changed(content: bytes, case: Case) -> bytes:
+    if "flips" in case:
+        found = bytearray(content[: case["length"]])
+        for place, byte in case["flips"]:
+            if place < len(found):
+                found[place] = byte
+        return bytes(found)
+    whole = {"": json.loads(content)}
+    *path, last = ["", *case.get("delete", case.get("at", ()))]
+    inner: Any = whole
+    for key in path:
+        inner = inner[key]
+    if "delete" in case:
+        del inner[last]
+    else:
+        inner[last] = case["value"]
+    return json.dumps(whole[""]).encode() if "" in whole else b""
+
+
+def check_file(case: Case) -> None:
+    """A checkpoint loads and translates, in finite numbers, or one sentence names its folder."""
+    with tempfile.TemporaryDirectory() as there:
+        folder = shutil.copytree(sound_folder(), Path(there) / "model")
+        file = folder / case["file"]
+        try:
+            content = changed(file.read_bytes(), case)
+        except (KeyError, IndexError, TypeError):
+            return  # the sound input has become another
+        file.write_bytes(content)
+        try:
+            model = load_model(folder)
+        except (CheckpointError, UnsupportedModelError) as error:
+            message = str(error)
+            if not message.startswith(str(folder)) and not isinstance(error, UnsupportedModelError):
+                raise AssertionError(f"the error names no file: {message}") from error
+            return
+        try:
+            found = Translator(model)(TEXT, coverage=CoverageOptions(), max_new_tokens=20)
+        except ValueError:
+            return
+        assert found.score is not None
+        assert math.isfinite(found.score)
+        assert found.coverage is None or 0 <= found.coverage.score <= 1
+
+
+# ---- calls of the engine
+@cache
+def sound_model() -> Any:
+    return load_model(sound_folder())
+
+
+NUMBERS = [0, 1, 2, 3, 5, 64, 65, 700, -1, -(2**31), 2**31, 2**40, True]
+
+
+def make_search(generator: random.Random) -> Case:
+    fields = ("num_beams", "num_return_sequences", "no_repeat_ngram_size", "min_new_tokens")
+    case: Case = {name: generator.choice(NUMBERS) for name in fields if generator.random() < 0.3}
+    case["sources"] = [
+        [generator.choice([1, 5, 699, *([700, -1, 2**40] if generator.random() < 0.1 else [])]) for _ in range(length)]
+        for length in generator.choices([0, 1, 3, 64, 65], [1, 20, 20, 4, 1], k=generator.randint(1, 3))
+    ]
+    case["limits"] = generator.choices(
+        [1, 4, 63, 64, 0, 65, -1, 2**40], [8, 20, 4, 2, 1, 1, 1, 1], k=len(case["sources"])
+    )
+    if generator.random() < 0.3:
+        case["length_penalty"] = generator.choice([0.0, 1.0, -3.0, math.inf, math.nan, 1e30])
+    if generator.random() < 0.3:
+        case["suppress_tokens"] = generator.choices([0, 5, 699, 700, -1], k=2)
+    if generator.random() < 0.3:
+        case["prefixes"] = [generator.choices([5, 6, 700, -1], [5, 5, 1, 1], k=2) for _ in case["sources"]]
+    if generator.random() < 0.3:
+        case["head"] = generator.choices([0, 1, 2, -1, 2**31], k=2)
+    return case
+
+
+def check_search(case: Case) -> None:
+    """A search gives hypotheses of tokens in the vocabulary, or a `ValueError`."""
+    decoder = sound_model().decoder
+    given = {name: value for name, value in case.items() if name not in ("sources", "head")}
+    if "head" in case:
+        given["readings"] = Readings(head=tuple(case["head"]))
+    try:
+        found = decoder.translate(case["sources"], SearchOptions(**given))
+    except ValueError:
+        return
+    for hypotheses, limit in zip(found, case["limits"], strict=True):
+        for one in hypotheses:
+            assert 0 < len(one.ids) <= limit
+            assert all(0 <= token < 700 for token in one.ids)
+
+
+# ---- texts
+PIECES = [
+    *("a", "The", "fox", " ", "  ", "\n", ".", "?!", "<b>", "</b>", "{0}", "https://a.b/c", "3.5", "\u200d", "\ufeff"),
+    *("\ud800", "\0", "é", "漢字", "😀", "\u0301", "\ufb01", "\u202e", "a" * 300, "- ", "`x`", ">>de<<"),
+]
+
+
+def make_text(generator: random.Random) -> Case:
+    return {"text": "".join(generator.choices(PIECES, k=generator.choice((0, 1, 3, 10, 60))))}
+
+
+def check_text(case: Case) -> None:
+    """Any text is translated, however odd."""
+    translator = Translator(sound_model())
+    for options in ({}, {"keep": ("tags", "urls", "placeholders", "numbers"), "coverage": CoverageOptions()}):
+        found = translator(case["text"], batch_size=8, max_new_tokens=30, **options)
+        assert isinstance(found.text, str)
+        found.text.encode()
+
+
+# ---- requests
+@cache
+def application() -> Any:
+    batchers = {LanguagePair("en", "de"): Batcher(Upper(), wait_seconds=0.0)}
+    return build_app(batchers, Limits(max_characters=2000, read_seconds=1.0, request_seconds=5.0), Metrics())
+
+
+def make_request(generator: random.Random) -> Case:
+    fields: dict[str, Any] = {"q": "a b", "source": "en", "target": "de"}
+    for _ in range(generator.choice((0, 1, 1, 2))):
+        name = generator.choice(("q", "source", "target", "format", "alternatives", "beams", "coverage", "translation",
+                                 "api_key", "file", "x"))  # fmt: skip
+        fields[name] = generator.choice([*VALUES, "html", "auto", "de", "<p>a", ["a", "b"]])
+    body = json.dumps(fields)
+    kind = generator.choice(("application/json", "application/json", "application/x-www-form-urlencoded",
+                             "multipart/form-data; boundary=x", "multipart/form-data", "text/plain", ""))  # fmt: skip
+    if kind.startswith("multipart"):
+        body = "".join(
+            f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+            for name, value in fields.items()
+        )
+        body += "--x--\r\n"
+    elif "urlencoded" in kind:
+        body = "&".join(f"{name}={value}" for name, value in fields.items())
+    if generator.random() < 0.2:
+        body = body[: generator.randrange(len(body) + 1)]
+    path = generator.choice(
+        ("/translate", "/translate", "/cover", "/detect", "/translate_file", "/suggest", "/languages")
+    )
+    query = generator.choice(("", "", "?q=a&source=en&target=de", "?q=%ff", "?q=a&q=b"))
+    return {
+        "method": generator.choice(("POST",) * 5 + ("GET", "PUT")),
+        "path": path + query,
+        "type": kind,
+        "body": body,
+    }
+
+
+def check_request(case: Case) -> None:
+    """Each request gets an answer that is no error of the server, and an error has one sentence."""
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app=application(), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            headers = {"content-type": case["type"]} if case["type"] else {}
+            content = case["body"].encode("utf-8", "surrogatepass")
+            return await client.request(case["method"], case["path"], content=content, headers=headers, timeout=30)
+
+    response = asyncio.run(send())
+    assert response.status_code < 500 or response.status_code == 501, response.text
+    if response.status_code >= 400:
+        assert isinstance(response.json()["error"], str)
+
+
+TARGETS: dict[str, tuple[Callable[[random.Random], Case], Callable[[Case], None]]] = {
+    "file": (make_file, check_file),
+    "search": (make_search, check_search),
+    "text": (make_text, check_text),
+    "request": (make_request, check_request),
+}
