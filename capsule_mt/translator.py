@@ -529,6 +529,8 @@ class Translator:
     def _method(self, options: TranslationOptions) -> CoveredBy | None:
         if options.coverage is None:
             return None
+        if options.coverage.support and not self.has_reverse:
+            raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         layers, heads = self.loaded.head_shape
         return choose_method(
             options.coverage.method,
@@ -560,11 +562,10 @@ class Translator:
         options: TranslationOptions,
     ) -> list[PieceCoverage]:
         asked, loaded, verifier = options.coverage or CoverageOptions(), self.loaded, None
-        if method == "verified" or asked.support:
-            if self.reverse is None:
-                raise ValueError(f"`support` needs a model of the other direction: give {loaded.name} a `reverse`")
+        reverse = self.reverse if method == "verified" or asked.support else None
+        if reverse is not None:
             decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
-            verifier = Verifier(self.reverse, decode, asked.marks, asked.support, by_shortlist)
+            verifier = Verifier(reverse, decode, asked.marks, asked.support, by_shortlist)
         covers = [Covers(piece.ids, piece.words, piece.text, piece.places) for piece in pieces]
         return cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
 

@@ -128,7 +128,9 @@ class RoutedCombination(LayerAggregation, Router):
         votes = mapped[0].unflatten(-1, (self.num_layers, self.num_capsules, -1))
         activation = None
         if self.input_activation is not None:
-            activation = mapped[1].sigmoid()  # [B, S, L * N], or [B, S, L] for a scalar
+            # in float32 at least: routing takes its logarithm, whose gradient float16 does not hold
+            wide = torch.promote_types(mapped[1].dtype, torch.float32)
+            activation = mapped[1].to(wide).sigmoid()  # [B, S, L * N], or [B, S, L] for a scalar
             if self.activates_each_output:
                 activation = activation.unflatten(-1, (self.num_layers, self.num_capsules))
         routed = self.route(votes, input_activation=activation, return_weights=output_routing_weights)

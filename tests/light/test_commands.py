@@ -73,11 +73,11 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
     pairs = "".join(f"{line}\t{one.text}\n" for line, one in zip(LINES, expected, strict=True))
     printed, _ = alone("score", word_for_word, "--coverage", "--batch-tokens", 1, text=pairs)
     for line, one in zip(printed, expected, strict=True):
-        _, mean, tokens, covered, left, repeated, _ = line.split("\t")
+        _, mean, tokens, covered, left, repeated, made_up = line.split("\t")
         assert float(mean) == pytest.approx(one.score, abs=1e-3)
         assert int(tokens) == len(one.segments[0].target_ids) - 1
         assert float(covered) == pytest.approx(one.coverage.score, abs=1e-3)
-        assert (left.split(), repeated) == ([word.text for word in one.coverage.untranslated], "")
+        assert (left.split(), repeated, made_up) == ([word.text for word in one.coverage.untranslated], "", "")
     assert alone("--version")[0][0].startswith("capsule-mt ")
 
 
@@ -392,7 +392,7 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, mon
     assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
     marked = [row[0] for row in rows if row[2] or row[3]]
     assert marked
-    assert f"{len(marked)} of {len(LINES)} passages may leave something out ({'; '.join(marked[:5])}" in complaints
+    assert f"{len(marked)} of {len(LINES)} passages are to be checked ({'; '.join(marked[:5])}" in complaints
     assert complaints.rstrip().endswith("see c.tsv")
     records = run("film.srt", "--output", "out.srt", "--coverage", "c.jsonl")
     assert records[0] == 0

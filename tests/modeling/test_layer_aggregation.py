@@ -55,6 +55,29 @@ def test_off_is_the_top_layer():
     assert module(states)[0] is states[-1]
 
 
+@pytest.mark.parametrize("activation", ["scalar", "vector"])
+def test_em_routing_in_half_precision_has_finite_gradients(activation):
+    """Activations that float16 takes for zero or one are usual."""
+    config = CapsuleMarianConfig(
+        d_model=WIDTH,
+        encoder_layers=LAYERS,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        layer_aggregation="em_routing",
+        em_input_activation=activation,
+    )
+    module = build_layer_aggregation(config, LAYERS, enabled=True).eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    bias = next(one for name, one in module.input_activation.named_parameters() if name.endswith("bias"))
+    bias.data.uniform_(-16, 16)
+    module = module.half()
+    states, _ = module([one.half() for one in outputs()])
+    (100 * states.float().square().sum()).backward()
+    assert states.dtype == torch.float16
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+
+
 @pytest.mark.parametrize("method", ["dynamic_routing", "em_routing"])
 @pytest.mark.parametrize("capsule_input", ["all", "own"])
 @pytest.mark.parametrize("vote_input", ["all", "own"])

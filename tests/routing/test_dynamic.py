@@ -34,6 +34,15 @@ def test_finite_with_finite_gradient_in_every_dtype(dtype):  # property 2
     assert (squashed[0] == 0).all()
 
 
+@pytest.mark.parametrize("length", [300.0, 6e4])
+def test_the_gradient_in_half_precision_is_that_of_single(length):
+    capsules = torch.randn(3, 5) * length / 5
+    grad = torch.randn(3, 5)
+    expected = squash_backward(capsules.half().float(), grad.half().float()).half()
+    assert torch.equal(squash_backward(capsules.half(), grad.half()), expected)
+    assert expected.isfinite().all()
+
+
 def test_gradient():
     capsules = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(squash, capsules)
