@@ -206,13 +206,13 @@ def test_titles_and_cells(browser):
 
 @pytest.mark.slow
 def test_the_picture_of_the_readme(browser, screenshots):
-    """A shortened translation is checked by the released model.
+    """A translation that is wrong on both sides is checked by the released model.
 
     PAGE_SCREENSHOTS=docs pytest -m slow tests/light/serve/test_page.py -k picture     # takes docs/page.png anew
     """
     image = pytest.importorskip("PIL.Image")
     translator = Translator.from_pretrained(ROOT / "checkpoints" / "capsule-marian-de-en")
-    source, given = "Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing in the garden."
+    source, given = "Die Kinder spielen heute im Garten ihrer Großmutter.", "The old children are playing today."
     missing = [word.text for word in translator.cover([source], [given])[0].untranslated]
     assert "Großmutter" in missing
     with served({LanguagePair("de", "en"): translator}) as address:
@@ -222,6 +222,7 @@ def test_the_picture_of_the_readme(browser, screenshots):
         page.locator("#check").click()
         page.locator("#result").wait_for()
         assert texts_of(page, "#sentences .left") == missing
+        assert texts_of(page, "#targets .new") == ["old"]
         page.locator("h1").click()  # away from the button
         page.wait_for_timeout(300)
         end = page.locator("#translated").bounding_box()
