@@ -114,13 +114,11 @@ class UnitFormat(NamedTuple):
 
 
 def needs_review(record: dict[str, Any]) -> bool:
-    """Return whether something seems to be left out of a translation, or said twice, or of another language."""
-    coverage = record.get("coverage")
-    if coverage is None:
-        return "unknown" in record
-    return (
-        "unknown" in record or bool(coverage["repetitions"]) or any(word["untranslated"] for word in coverage["words"])
-    )
+    """Return whether a translation seems to leave out, repeat or make up something, or its text to be foreign."""
+    coverage = record.get("coverage", {"words": (), "repetitions": ()})
+    left_out = any(word["untranslated"] for word in coverage["words"])
+    made_up = any(word["unsupported"] for word in coverage.get("target_words", ()))
+    return "unknown" in record or left_out or made_up or bool(coverage["repetitions"])
 
 
 def translated_of(lines: bytes) -> list[Translated]:
@@ -135,7 +133,7 @@ def report(parsed: Parsed, translations: list[Translated], coverage: Path | None
         more = f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""
         where = f": see {coverage}" if coverage is not None else ""
         print(
-            f"{len(places)} of {len(translations)} passages may leave something out "
+            f"{len(places)} of {len(translations)} passages are to be checked "
             f"({'; '.join(places[:MOST_SHOWN])}{more}){where}",
             file=sys.stderr,
         )

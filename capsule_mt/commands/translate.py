@@ -150,6 +150,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
     if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
         parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
+    if arguments.support and arguments.coverage is None:
+        parser.error("--support finds words for the file of --coverage: name one")
     return arguments
 
 

@@ -28,7 +28,7 @@ EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
-    least_tokens, no_repeat_ngram, renormalizes, start_token, end_token, pad_token: i;
+    least_tokens, no_repeat_ngram, renormalizes, unscored, start_token, end_token, pad_token: i;
     length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
@@ -466,6 +466,7 @@ class Engine:
             "num_returned": returned,
             "least_tokens": options.min_new_tokens,
             "renormalizes": int(options.renormalize_logits),
+            "unscored": int(not options.scores),
             "no_repeat_ngram": options.no_repeat_ngram_size,
             "length_penalty": options.length_penalty,
             "early_stopping": EARLY_STOPPING[options.early_stopping],

@@ -32,7 +32,8 @@ class SearchOptions:
     prefixes: for each source, what its translations begin with; empty for none.
     shortlist: write only these tokens.
     max_time: after so many seconds, end with the translations found so far.
-    scores: whether `Hypothesis.score` is needed, which costs transformers one more pass.
+    scores: whether `Hypothesis.score` is needed: transformers takes one more pass for it, and without it a greedy
+        search of the engine is a little faster.
     readings: what to read while searching.
     further: options of `generate()` that only transformers knows.
     """

@@ -55,9 +55,9 @@ class Asked(Fields):
         return {name: values[0] for name, values in answer.items()} if isinstance(self.q, str) else answer
 
 
-MARKS: Any = Field(
-    "likely", description="which words coverage marks: those that are surely wrong, likely, or all doubts"
-)
+WhichMarks = Annotated[
+    Marks, Field(description="which words coverage marks: those that are surely wrong, likely, or all doubts")
+]
 
 
 class TranslationRequest(Asked):
@@ -66,7 +66,7 @@ class TranslationRequest(Asked):
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = "text"
     alternatives: int = Field(0, ge=0, description="so many further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
-    marks: Marks = MARKS
+    marks: WhichMarks = "likely"
     beams: int | None = Field(None, ge=1, description="search with so many beams; with `coverage`, for what has all")
 
 
@@ -74,7 +74,7 @@ class CoverRequest(Asked):
     """The fields of POST /cover."""
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
-    marks: Marks = MARKS
+    marks: WhichMarks = "likely"
 
     @property
     def translations(self) -> list[str]:

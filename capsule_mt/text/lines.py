@@ -145,9 +145,9 @@ def pharaoh(record: dict[str, Any]) -> str:
 def coverage_json(number: int | str, record: dict[str, Any]) -> str:
     """Format the coverage of a record as JSON with its line or place; of a failed line, the reason."""
     described = {"error": record["failure"]} if "failure" in record else record["coverage"]
-    described |= {"unknown": record["unknown"]} if "unknown" in record else {}
     place = {"place" if isinstance(number, str) else "line": number}
-    return json.dumps({**place, **described}, ensure_ascii=False, allow_nan=False)
+    unknown = {"unknown": record["unknown"]} if "unknown" in record else {}
+    return json.dumps({**place, **described, **unknown}, ensure_ascii=False, allow_nan=False)
 
 
 def coverage_tsv(number: int | str, record: dict[str, Any]) -> str:

@@ -318,7 +318,7 @@ class FastTranslator:
             raise UnsupportedOptionError("an input that is not `input_ids` [batch, source]")
         config, end = settings.config, settings.end
         sources = self._sources(inputs, attention_mask, config)
-        options = search_options(settings, [len(source) for source in sources], settings.given)
+        options = search_options(settings, [len(source) for source in sources], settings.given, scores=False)
         self._check_search(options)
         if self.shortlist is not None:
             fewest = min(len(self.shortlist.of_source(source, end)) for source in sources)

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.to_huggingface import write_huggingface
-from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from tests.fixtures.students import write_student
 from tests.light.models.test_from_marian import KINDS, SOURCES
 
@@ -34,3 +34,9 @@ def test_a_converted_student_generates_what_the_engine_does(kind, tmp_path):
     with torch.no_grad():
         loss = model(**tokenizer(SOURCES[:1], return_tensors="pt"), labels=labels).loss
     assert -sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(loss.item(), abs=1e-4)
+
+
+def test_a_folder_of_marian_is_for_the_light_translator(tmp_path):
+    folder = write_student(tmp_path / "student")
+    with pytest.raises(ValueError, match=r"student: has files of Marian, which `capsule_mt\.Translator`"):
+        Translator.from_pretrained(folder)

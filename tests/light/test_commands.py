@@ -73,11 +73,11 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
     pairs = "".join(f"{line}\t{one.text}\n" for line, one in zip(LINES, expected, strict=True))
     printed, _ = alone("score", word_for_word, "--coverage", "--batch-tokens", 1, text=pairs)
     for line, one in zip(printed, expected, strict=True):
-        _, mean, tokens, covered, left, repeated = line.split("\t")
+        _, mean, tokens, covered, left, repeated, made_up = line.split("\t")
         assert float(mean) == pytest.approx(one.score, abs=1e-3)
         assert int(tokens) == len(one.segments[0].target_ids) - 1
         assert float(covered) == pytest.approx(one.coverage.score, abs=1e-3)
-        assert (left.split(), repeated) == ([word.text for word in one.coverage.untranslated], "")
+        assert (left.split(), repeated, made_up) == ([word.text for word in one.coverage.untranslated], "", "")
     assert alone("--version")[0][0].startswith("capsule-mt ")
 
 
@@ -133,7 +133,7 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
     code, _, complaints = run("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 4)
     assert (code, lines_of(tmp_path / "out")) == (3, wanted)
     assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
-    assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t"
+    assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t\t"
 
 
 def test_n_best_and_the_speed(run, word_for_word, tmp_path):
@@ -392,7 +392,7 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, mon
     assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
     marked = [row[0] for row in rows if row[2] or row[3]]
     assert marked
-    assert f"{len(marked)} of {len(LINES)} passages may leave something out ({'; '.join(marked[:5])}" in complaints
+    assert f"{len(marked)} of {len(LINES)} passages are to be checked ({'; '.join(marked[:5])}" in complaints
     assert complaints.rstrip().endswith("see c.tsv")
     records = run("film.srt", "--output", "out.srt", "--coverage", "c.jsonl")
     assert records[0] == 0
@@ -542,7 +542,7 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     assert run_score(*FILES, "--window", 2, "--batch-tokens", 1)[1] == rows
     _, covered, _ = run_score(*FILES, "--coverage")
     assert [row[:3] for row in covered] == rows
-    assert {len(row) for row in covered} == {6}
+    assert {len(row) for row in covered} == {7}
     run_score(*FILES, "--coverage", "guided", "--output", "scores.jsonl")
     records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
     assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]

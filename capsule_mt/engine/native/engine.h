@@ -80,6 +80,7 @@ typedef struct {
     int64_t num_suppressed;
     int64_t num_beams, num_returned, least_tokens, no_repeat_ngram;
     int64_t renormalizes; /* 1: a score is the probability among the tokens that may be written */
+    int64_t unscored; /* 1: of a greedy search, which then compares logits, `scores` and `log_probs` mean nothing */
     int64_t start_token, end_token, pad_token;
     float length_penalty;
     int32_t early_stopping; /* 0 no, 1 yes, 2 never */

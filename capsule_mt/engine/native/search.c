@@ -98,6 +98,9 @@ static void sum_rows(void *context, int64_t first, int64_t end, int thread) {
     }
 }
 
+/* A greedy search for tokens alone takes no exponentials. */
+static int is_scored(const request_t *request) { return request->num_beams > 1 || !request->unscored; }
+
 /* Fills in `totals`. */
 static void sum_exponentials(run_t *run, const search_t *searches) {
     sums_t sums = {run, searches, NULL, run->request->num_candidates * 4};
@@ -147,8 +150,9 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
         int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
-        if (!run->team) run->totals[first_row + row] = kernels->log_sum_exp(logits, count); /* while it is in the cache */
-        total = run->totals[first_row + row];
+        if (!run->team && is_scored(request)) /* while the logits are in the cache */
+            run->totals[first_row + row] = kernels->log_sum_exp(logits, count);
+        total = is_scored(request) ? run->totals[first_row + row] : 0;
         if (run->curves) kernels->top(logits, count, 2, best_two, best_places);
         if (hypothesis->length < search->prefix_length)
             return follow_prefix(run, search, logits, total, best_two, best_places, best);
@@ -158,7 +162,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             unscored = log_prob_of(list, request->end_token, logits, total);
         } else {
             forbid(request, list, hypothesis, logits);
-            if (request->renormalizes) total = kernels->log_sum_exp(logits, count);
+            if (request->renormalizes && is_scored(request)) total = kernels->log_sum_exp(logits, count);
             found = kernels->top(logits, count, (long)wanted, values, indices);
         }
         for (int64_t i = 0; i < found; i++) {
@@ -396,7 +400,7 @@ void decode(run_t *run) {
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],
                    (size_t)(num_sources * run->model->vocabulary) * 4);
-        if (run->team) sum_exponentials(run, searches);
+        if (run->team && is_scored(request)) sum_exponentials(run, searches);
         int finishes = must_finish(run);
         int64_t active = 0, rows = 0;
         for (int64_t i = 0; i * run->beams < run->rows; i++) {

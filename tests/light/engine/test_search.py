@@ -77,6 +77,14 @@ def test_forced_tokens_have_the_numbers_of_plain_loops(name, tier):
     check_plain(name)
 
 
+@names
+def test_a_greedy_search_without_scores_has_the_same_tokens(name):
+    decoder = decoder_of(PROGRAMS[name])
+    for settings in ({}, {"num_beams": 3}, {"prefixes": [[5]] * len(SOURCES)}, {"min_new_tokens": 5}):
+        scored, unscored = (decoder.translate(SOURCES, options(scores=scores, **settings)) for scores in (True, False))
+        assert [one.ids for found in unscored for one in found] == [one.ids for found in scored for one in found]
+
+
 def test_the_programs_have_every_operation():
     used = {one.kind.name for program in PROGRAMS.values() for one in (*program.encoder, *program.decoder)}
     assert used == set(operations())
