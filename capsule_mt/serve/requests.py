@@ -16,6 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from capsule_mt.coverage.results import Marks
+from capsule_mt.text.segments import LONE_SURROGATES
 
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
@@ -130,7 +131,7 @@ async def read_request(request: Request, model: type[AnyFields], max_bytes: int,
         given |= await _fields_of(body, kind, request)
     except (ValueError, RecursionError, MultiPartException) as error:
         raise HTTPException(400, f"the request cannot be read: {error}") from None
-    return _checked(given, model)
+    return _checked({name: _whole(value) for name, value in given.items()}, model)
 
 
 async def unless_gone(request: Request, work: "asyncio.Future[Result]") -> Result:
@@ -198,6 +199,13 @@ def _joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         else:
             found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
     return found
+
+
+def _whole(value: Any) -> Any:
+    """Replace half characters, which an answer cannot repeat."""
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return LONE_SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def _checked(given: dict[str, Any], model: type[AnyFields]) -> AnyFields:

@@ -176,6 +176,18 @@ def test_a_language_is_detected(make_client):
     assert error_of(client.post("/detect"), 400) == "Invalid request: missing q parameter"
 
 
+def test_half_a_character_is_one_that_is_unknown(client):
+    """JSON may have it, an answer may not."""
+
+    def ask(**fields):
+        given = {"content": json.dumps(fields), "headers": {"content-type": "application/json"}}
+        return client(("POST", "/translate", given))[0]
+
+    assert ask(q=["a\ud800"], source="de", target="de").json() == {"translatedText": ["a\ufffd"]}
+    assert "\ufffd is not supported" in error_of(ask(q="a", source="en", target="\ud800"), 400)
+    assert "`beams`: " in error_of(ask(q="a", source="en", target="de", beams="\ud800"), 400)
+
+
 def test_several_pairs_in_one_request(make_client):
     client = make_client(translators={EN_DE: Upper(), LanguagePair("de", "fr"): Upper()}, detector=EnglishWithA())
     answer = client.translate(q=["o" * 41, "a" * 41], source="auto", target="de").json()["translatedText"]

@@ -123,7 +123,7 @@ async def client_of(address, number, seconds, requests):
         size = 1 + (number + request) % 3
         chosen = [PAIRS[(7 * number + 3 * request + offset) % len(PAIRS)] for offset in range(size)]
         body = body_of([pair["source"] for pair in chosen])
-        head = f"POST /translate HTTP/1.1\r\nHost: server\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         began = time.perf_counter()
         writer.write(head.encode() + body)
         head, answer = await read_answer(reader)
