@@ -80,7 +80,6 @@ class SafetensorsFile:
         self.files = [os.fspath(file) for file in files]
         self.metadata: dict[str, Any] = {}
         self._entries: dict[str, _Entry] = {}
-        self._contents: dict[str, memoryview] = {}  # of each file, once something of it is read
         for file in self.files:
             for name, entry in _entries(file, self.metadata):
                 if name in self._entries:
@@ -142,9 +141,13 @@ class SafetensorsFile:
         with open(entry.file, "rb") as stream:
             if os.fstat(stream.fileno()).st_size < entry.start + entry.size:
                 raise self.problem(name, "was cut off while it was read")
-            if entry.file not in self._contents:
-                self._contents[entry.file] = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-        content = self._contents[entry.file][entry.start : entry.start + entry.size]
+            if not entry.size:
+                return b""
+            # a map of its own: its memory is free as soon as the tensor is
+            before = entry.start % mmap.ALLOCATIONGRANULARITY
+            start, size = entry.start - before, before + entry.size
+            mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
+        content = memoryview(mapped)[before:]
         return content if entry.start % 8 == 0 else bytes(content)  # the engine reads whole numbers
 
     def dtype(self, name: str) -> str:
