@@ -149,6 +149,13 @@ def open_checkpoint(folder: str) -> Checkpoint:
     return MarianCheckpoint(files)
 
 
+def is_marian(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder has a model of Marian's and none of transformers."""
+    from capsule_mt.models.from_marian import MarianFolder
+
+    return not os.path.exists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
+
+
 def weights_in(folder: str) -> Weights:
     if os.path.exists(os.path.join(folder, INT8_FILE)) and not os.path.exists(os.path.join(folder, WEIGHTS_FILE)):
         return Int8File(folder)
