@@ -99,7 +99,7 @@ def _calibrate(arguments: argparse.Namespace, model: str, reverse: str | None) -
                 measure(translator, examples, arguments.labelled)
     folder, found = arguments.output or Path(arguments.checkpoint), translator.model.config.coverage_calibration
     if is_marian(arguments.checkpoint):
-        if arguments.output is not None:
+        if folder.resolve() != Path(arguments.checkpoint).resolve():
             shutil.copytree(arguments.checkpoint, folder, dirs_exist_ok=True)
         _write_json(folder / CALIBRATION_FILE, found)
         print(f"\n{folder / CALIBRATION_FILE}")

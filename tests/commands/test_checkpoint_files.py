@@ -98,7 +98,7 @@ def test_a_folder_of_marian(run, tmp_path):
     text = "".join(f"{' '.join(random.Random(n).sample(letters, 6))}\n" for n in range(40))
     (tmp_path / "letters").write_text(text)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    for output, where in (("--output out", "out"), ("", "student")):
+    for output, where in (("--output out", "out"), ("", "student"), ("--output student", "student")):
         printed = run(f"student letters letters --sentences 20 --method deletion {output}")
         assert printed.splitlines()[-1] == str(Path(where, "coverage_calibration.json"))
         content = {file.name: file.read_bytes() for file in Path(where).iterdir()}
