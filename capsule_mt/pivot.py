@@ -1,21 +1,22 @@
 """Translate through English where no model connects two languages: two models, one after the other.
 
 What either of them leaves out is left out: a word of the source is marked if the first model marks it, or if the
-second one marks the word that the first has made of it. The head of the first model that aligns words says which that
-is, or deletion, where it has none; it is only asked about sentences of which the second model marks something.
+second one marks the word that the first has made of it. Likewise a word of the translation is unsupported if the
+second model finds it so, or if it was made of an English word that the first model has made up. The head of either
+model that aligns words says what a word was made of, or deletion, where it has none; it is only asked about sentences
+of which something is marked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from capsule_mt.coverage.results import Coverage, CoverageOptions, SentenceCoverage
+from capsule_mt.coverage.results import Coverage, CoverageOptions, SentenceCoverage, TargetWord, Word
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import Glossary
-from capsule_mt.text.restoring import Alignment
 from capsule_mt.text.segments import Document, Piece, PrefixedText, join_translations
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import WORDS, target_ends
+from capsule_mt.text.words import WORDS, is_mark
 from capsule_mt.translator import Found, Translation, Translator
 
 PIVOT = "en"
@@ -41,7 +42,8 @@ class PivotTranslator(Translator):
     """A `Translator` of two: the first translates into English, sentence by sentence, the second from it.
 
     `score` is the mean log-probability of a token of both translations, and `segments` are those of the source, with
-    the tokens of the English. A sentence's coverage is the product of both.
+    the tokens of the English. A sentence's coverage is the product of both, and so is its support; it is an alarm
+    below the smaller of both thresholds.
     """
 
     def __init__(self, first: Translator, second: Translator) -> None:
@@ -134,27 +136,32 @@ class PivotTranslator(Translator):
         """Return the translation of one sentence of a text by way of its English."""
         coverage, alignment = None, None
         if middle.coverage is not None and end.coverage is not None:
-            coverage = self._joined_coverage(text, middle, middle.coverage, end.coverage)
+            coverage = self._joined_coverage(text, middle, end, middle.coverage, end.coverage)
         if middle.alignment is not None and end.alignment is not None:
             links = {(source, target) for source, of in middle.alignment for to, target in end.alignment if of == to}
             alignment = tuple(sorted(links))
         segments = tuple(replace(one, was_cut=one.was_cut or end.was_cut) for one in middle.segments)
         return Translation(end.text, _mean_score([middle, end]), coverage, segments, middle.unknown, alignment)
 
-    def _joined_coverage(self, text: str, middle: Translation, first: Coverage, second: Coverage) -> Coverage:
-        marked = {Span(word.start, word.end): word.covered for word in second.untranslated}
-        own = [Span(word.start, word.end) for word in first.words]
+    def _joined_coverage(
+        self, text: str, middle: Translation, end: Translation, first: Coverage, second: Coverage
+    ) -> Coverage:
+        marked = {_span(word): word.covered for word in second.untranslated}
+        start, stop = (middle.segments[0].start, middle.segments[0].end) if middle.segments else (0, 0)
+        own = [Span(word.start - start, word.end - start) for word in first.words]
         lost: dict[Span, float] = {}
-        if marked and own and middle.segments:
-            for span, source in self._became(text, middle, marked, own):
+        if marked and own:
+            for span, source in _origins(self.first, text[start:stop], middle.text, marked, own):
                 lost[source] = min(marked[span], lost.get(source, 1.0))
         words = tuple(
-            replace(word, covered=min(word.covered, lost[span]), marked=True)
-            if (span := Span(word.start, word.end)) in lost
-            else word
-            for word in first.words
+            replace(word, covered=min(word.covered, lost[span]), marked=True) if span in lost else word
+            for word, span in zip(first.words, own, strict=True)
         )
         score = first.score * second.score
+        support: float | None = None
+        target_words: tuple[TargetWord, ...] = ()
+        if first.support is not None and second.support is not None:
+            support, target_words = first.support * second.support, self._target_words(middle, end, first, second)
         sentences = tuple(SentenceCoverage(one.start, one.end, score) for one in first.sentences)
         repetitions = (*first.repetitions, *second.repetitions)
         thresholds = [one.threshold for one in (first, second) if one.threshold is not None]
@@ -165,28 +172,46 @@ class PivotTranslator(Translator):
             sentences=sentences,
             repetitions=repetitions,
             threshold=min(thresholds) if len(thresholds) == 2 else None,
+            support=support,
+            target_words=target_words,
         )
 
-    def _became(
-        self, text: str, middle: Translation, wanted: Iterable[Span], own: Sequence[Span]
-    ) -> Iterator[tuple[Span, Span]]:
-        """Yield some words of the English of a sentence with the word of the source that each was made of.
+    def _target_words(
+        self, middle: Translation, end: Translation, first: Coverage, second: Coverage
+    ) -> tuple[TargetWord, ...]:
+        """Return the words of a translation, of which those made of what the first model has made up are marked."""
+        made_up = {_span(word): word.supported for word in first.unsupported}
+        own = [_span(word) for word in second.words]
+        wanted = [_span(word) for word in second.target_words if not is_mark(word.text)]
+        origins: dict[Span, Span] = {}
+        if made_up and own and wanted:
+            origins = dict(_origins(self.second, middle.text, end.text, wanted, own))
+        return tuple(
+            replace(word, supported=min(word.supported, made_up[origin]), marked=True)
+            if (origin := origins.get(_span(word))) in made_up
+            else word
+            for word in second.target_words
+        )
 
-        That is the one with the largest product of two shares: of the English word's, and of the source word's.
-        """
-        loaded, segment = self.first.loaded, middle.segments[0]
-        ids = segment.target_ids[1:]
-        encoded = loaded.tokenizer.encode(text[segment.start : segment.end])
-        offsets = [place and (place[0] + segment.start, place[1] + segment.start) for place in encoded.offsets]
-        alignment = Alignment(offsets, target_ends(loaded.tokenizer.decode, ids), self.first._align(encoded.ids, ids))
-        words = dict.fromkeys([*wanted, *(Span(*match.span()) for match in WORDS.finditer(middle.text))])
-        shares = {word: [max(alignment.share(word, source), 0.0) for source in own] for word in words}
-        totals = [sum(column) for column in zip(*shares.values(), strict=True)]
-        for word in wanted:
-            values = [
-                share * share / total if total else 0.0 for share, total in zip(shares[word], totals, strict=True)
-            ]
-            yield word, own[values.index(max(values))]
+
+def _span(word: Word | TargetWord) -> Span:
+    return Span(word.start, word.end)
+
+
+def _origins(
+    translator: Translator, text: str, translation: str, wanted: Iterable[Span], own: Sequence[Span]
+) -> Iterator[tuple[Span, Span]]:
+    """Yield some words of a translation with the word of its text that each was made of.
+
+    That is the one with the largest product of two shares: of the translation's word, and of the text's.
+    """
+    alignment = translator._aligned(text, translation)
+    words = dict.fromkeys([*wanted, *(Span(*match.span()) for match in WORDS.finditer(translation))])
+    shares = {word: [max(alignment.share(word, source), 0.0) for source in own] for word in words}
+    totals = [sum(column) for column in zip(*shares.values(), strict=True)]
+    for word in wanted:
+        values = [share * share / total if total else 0.0 for share, total in zip(shares[word], totals, strict=True)]
+        yield word, own[values.index(max(values))]
 
 
 def _to_pivot(options: TranslationOptions) -> TranslationOptions:
@@ -204,8 +229,8 @@ def _whole(
     document: Document, parts: Sequence[Translation], others: Sequence[Coverage], options: TranslationOptions
 ) -> Translation:
     """Put the translation of a text together; `others` is the coverage of what is copied."""
-    texts = [one.text for one in parts]
-    text, coverage, alignment = join_translations(document, texts)[0], None, None
+    text, starts = join_translations(document, [one.text for one in parts])
+    coverage, alignment = None, None
     if options.coverage is not None:
         found = [*(one.coverage for one in parts if one.coverage is not None), *others]
         words = tuple(sorted((word for one in found for word in one.words), key=lambda word: word.start))
@@ -214,7 +239,21 @@ def _whole(
         weights = [max(len(one.words), 1) for one in found]
         scores = sum(weight * one.score for weight, one in zip(weights, found, strict=True))
         threshold = found[0].threshold if found else None
-        coverage = Coverage(scores / sum(weights) if found else 1.0, words, sentences, repetitions, threshold)
+        supports = [one.support for one in found if one.support is not None]
+        coverage = Coverage(
+            scores / sum(weights) if found else 1.0,
+            words,
+            sentences,
+            repetitions,
+            threshold,
+            sum(supports) / len(supports) if supports else None,
+            tuple(
+                replace(word, start=start + word.start, end=start + word.end)
+                for one, start in zip(parts, starts, strict=True)
+                if one.coverage is not None
+                for word in one.coverage.target_words
+            ),
+        )
     if options.alignment:
         links, place = [], 0
         for one in parts:

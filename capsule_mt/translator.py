@@ -7,7 +7,7 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from capsule_mt.coverage.documents import coverage_of
 from capsule_mt.coverage.methods import (
@@ -38,7 +38,10 @@ from capsule_mt.text.segments import (
     join_translations,
 )
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.text.words import moved_offsets
+from capsule_mt.text.words import moved_offsets, target_ends
+
+if TYPE_CHECKING:
+    from capsule_mt.text.restoring import Alignment
 
 # of texts with given translations
 _GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
@@ -747,6 +750,14 @@ class Translator:
                 rows = forced.received or []
                 found[place] = [*rows[1:], *rows[-1:]]
         return found
+
+    def _aligned(self, text: str, translation: str) -> "Alignment":
+        """Return which characters of a text that is not blank those of a given translation are of."""
+        from capsule_mt.text.restoring import Alignment  # late: few ask for it
+
+        _, (piece,), ((ids, _),) = self._given([text], [translation], _GIVEN)
+        offsets, decode = moved_offsets(piece.offsets, -piece.span.start), self._tokenizer(_GIVEN).decode
+        return Alignment(offsets, target_ends(decode, ids), self._align(piece.ids, ids))
 
     def _alignment(
         self,

@@ -46,7 +46,7 @@ def load_model(
     config, generation = checkpoint.config, checkpoint.generation
     program, _ = write_program(config, checkpoint.weights, checkpoint.place)
     calibration = {} if config.get("coverage_calibration") is None else config["coverage_calibration"]
-    check_calibration(calibration, program.head_shape, checkpoint.place)
+    check_calibration(calibration, program.head_shape, checkpoint.calibrated_by)
     generated_by = os.path.join(folder, GENERATION_FILE)
     check_generation(
         generation, program.vocabulary, generated_by if os.path.isfile(generated_by) else checkpoint.place
@@ -91,7 +91,8 @@ class SizedTokenizer(Tokenizer, Protocol):
 class Checkpoint(Protocol):
     """What the files of a model say.
 
-    config, generation: what is in config.json and generation_config.json, or would be; `place` is where it is.
+    config, generation: what is in config.json and generation_config.json, or would be; `place` is where it is, and
+    `calibrated_by` where the calibration of coverage is.
     """
 
     @property
@@ -102,6 +103,9 @@ class Checkpoint(Protocol):
 
     @property
     def place(self) -> str: ...
+
+    @property
+    def calibrated_by(self) -> str: ...
 
     @property
     def weights(self) -> Weights: ...
@@ -115,7 +119,8 @@ class HubCheckpoint:
     """The files of transformers: see `Checkpoint`."""
 
     def __init__(self, folder: str) -> None:
-        self.folder, self.place = folder, os.path.join(folder, CONFIG_FILE)
+        self.folder = folder
+        self.place = self.calibrated_by = os.path.join(folder, CONFIG_FILE)
         self.config = read_json(self.place)
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
@@ -145,6 +150,13 @@ def open_checkpoint(folder: str) -> Checkpoint:
     if files is None:
         raise CheckpointError(f"{folder}: no such folder, or neither {CONFIG_FILE} nor a model of Marian in it")
     return MarianCheckpoint(files)
+
+
+def is_marian(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder has a model of Marian's and none of transformers."""
+    from capsule_mt.models.from_marian import MarianFolder
+
+    return not os.path.exists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
 
 
 def weights_in(folder: str) -> Weights:

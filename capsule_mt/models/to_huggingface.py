@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from capsule_mt.engine.library import widened
+from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
 from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
 from capsule_mt.models.registry import write_program
@@ -26,7 +27,9 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
     if files is None:
         raise CheckpointError(f"{os.fspath(folder)}: no such folder, or no model of Marian in it")
     checkpoint = MarianCheckpoint(files)
-    write_program(checkpoint.config, checkpoint.weights, checkpoint.place)  # which checks all names and shapes
+    # which checks all names and shapes
+    program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.place)
+    check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
     shortlist = None if files.shortlist is None else checkpoint.read_shortlist()
     os.makedirs(out, exist_ok=True)
     _write_tensors(os.path.join(out, WEIGHTS_FILE), checkpoint.weights)

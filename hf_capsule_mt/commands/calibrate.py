@@ -11,30 +11,36 @@ translated, and from their mean to the share of the content words that is; and t
 marked. For the method "attention", the head of the decoder that tells the missing words best is chosen first, if one
 tells them at all. Words that are often missing in whole references, such as the German "sich", are optional: coverage
 does not count them; the 50 most frequent words count only where they are marked. The checkpoint's config.json keeps
-all of it, and coverage uses it wherever the checkpoint is loaded. With --reverse, a model of the other direction
-verifies the marks. Words of references that it often doubts become optional, too, and those of translations that it
-finds without support need none. The marks of each operating point are measured on the model's own translations,
-labelled in a sheet or by the aligner (which counts mistranslated words as left out), and the score is chosen below
-which a sentence is an alarm. The coverage of another part of the same text is printed as a check. Use text that the
-model was not trained on; the aligner needs more text than that.
+all of it, or coverage_calibration.json in a folder of Marian's, and coverage uses it wherever the checkpoint is
+loaded. With --reverse, a model of the other direction verifies the marks. Words of references that it often doubts
+become optional, too, and those of translations that it finds without support need none. The marks of each operating
+point are measured on the model's own translations, labelled in a sheet or by the aligner (which counts mistranslated
+words as left out), and the score is chosen below which a sentence is an alarm. The coverage of another part of the
+same text is printed as a check. Use text that the model was not trained on; the aligner needs more text than that.
 """
 
 import argparse
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from tempfile import TemporaryDirectory
+from typing import Any, get_args
 
 from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.coverage.results import CoveredBy
+from capsule_mt.models.from_marian import CALIBRATION_FILE
+from capsule_mt.models.loading import CONFIG_FILE, is_marian
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
+from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.text.outputs import check_output_folder, write_output
 from hf_capsule_mt.commands.arguments import checkpoint, task_of
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
-    parser.add_argument("checkpoint", type=checkpoint, help="any sequence-to-sequence checkpoint")
+    parser.add_argument("checkpoint", type=_model, help="any sequence-to-sequence checkpoint, or a folder of Marian's")
     parser.add_argument("source", type=Path, help="text that the model was not trained on, a sentence a line")
     parser.add_argument("target", type=Path, help="its translation")
     parser.add_argument(
@@ -64,11 +70,17 @@ def main() -> None:
         raise ValueError(f"{arguments.checkpoint} is no folder on this machine; `--output` names one for the result")
     if arguments.output is not None:
         check_output_folder(arguments.output)
+    with _for_transformers(arguments.checkpoint) as model, _for_transformers(arguments.reverse) as reverse:
+        _calibrate(arguments, model, reverse)
+
+
+def _calibrate(arguments: argparse.Namespace, model: str, reverse: str | None) -> None:
+    """Calibrate a checkpoint of transformers and write what is found."""
     from hf_capsule_mt.decoding.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from hf_capsule_mt.decoding.translator import Translator
     from hf_capsule_mt.decoding.verifying import measure
 
-    translator = Translator.from_pretrained(arguments.checkpoint, task=task_of(arguments), reverse=arguments.reverse)
+    translator = Translator.from_pretrained(model, task=task_of(arguments), reverse=reverse)
     methods = arguments.method or methods_of(translator)
     examples = examples_of(arguments.source, arguments.target, arguments.align_with, arguments.sentences)
     old = getattr(translator.model.config, "coverage_calibration", None) or {}
@@ -85,14 +97,43 @@ def main() -> None:
             check(translator, examples.checked, method)
             if method == "verified":
                 measure(translator, examples, arguments.labelled)
-    folder = arguments.output or Path(arguments.checkpoint)
+    folder, found = arguments.output or Path(arguments.checkpoint), translator.model.config.coverage_calibration
+    if is_marian(arguments.checkpoint):
+        if folder.resolve() != Path(arguments.checkpoint).resolve():
+            shutil.copytree(arguments.checkpoint, folder, dirs_exist_ok=True)
+        _write_json(folder / CALIBRATION_FILE, found)
+        print(f"\n{folder / CALIBRATION_FILE}")
+        return
     if arguments.output is not None:
         translator.model.save_pretrained(folder)
         translator.tokenizer.save_pretrained(folder)
         shortlist = Path(arguments.checkpoint) / SHORTLIST
         if shortlist.is_file():
             shutil.copy(shortlist, folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["coverage_calibration"] = translator.model.config.coverage_calibration
-    write_output(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
-    print(f"\n{folder / 'config.json'}: `coverage_calibration`")
+    config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    _write_json(folder / CONFIG_FILE, {**config, "coverage_calibration": found})
+    print(f"\n{folder / CONFIG_FILE}: `coverage_calibration`")
+
+
+def _model(text: str) -> str:
+    """An `argparse` type: a folder of Marian's, or what `checkpoint` takes."""
+    try:
+        return text if is_marian(text) else checkpoint(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+@contextmanager
+def _for_transformers(model: str | None) -> Iterator[Any]:
+    """Give a model that transformers loads: where it is Marian's, a copy in a folder of the same name."""
+    if model is None or not is_marian(model):
+        yield model
+        return
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows keeps files that are still mapped
+        copy = Path(folder, Path(model).resolve().name)
+        write_huggingface(model, copy)
+        yield str(copy)
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    write_output(file, json.dumps(content, indent=2, sort_keys=True) + "\n")

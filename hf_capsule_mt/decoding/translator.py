@@ -13,7 +13,7 @@ from transformers.utils import logging
 import capsule_mt.translator
 from capsule_mt.catalog.entries import PAIR
 from capsule_mt.models.checking import check_calibration
-from capsule_mt.models.from_marian import MarianFolder
+from capsule_mt.models.loading import is_marian
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import Glossary, glossary_of
@@ -107,7 +107,7 @@ class Translator(capsule_mt.translator.Translator):
                 f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
                 "engine these models need"
             )
-        if not os.path.exists(os.path.join(name_or_path, "config.json")) and MarianFolder.find(name_or_path):
+        if is_marian(name_or_path):
             raise ValueError(
                 f"{name_or_path}: has files of Marian, which `capsule_mt.Translator` takes as they are; `capsule-mt "
                 "convert` makes a checkpoint of transformers of them"

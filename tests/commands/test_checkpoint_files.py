@@ -1,15 +1,18 @@
 """What `capsule-mt calibrate` and `capsule-mt shortlist` write into a checkpoint, and that it is used."""
 
 import json
+import random
 import re
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 from statistics import mean
 
 import pytest
 from transformers import MarianConfig, MarianMTModel
 
+import capsule_mt
 from capsule_mt.commands import translate
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.windows import WindowedOutput
@@ -17,6 +20,7 @@ from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import calibrate, shortlist
 from hf_capsule_mt.decoding import calibrating
 from tests.conftest import GOLDEN
+from tests.fixtures.students import LETTERS, write_student
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
 
@@ -86,6 +90,30 @@ def test_a_stock_marian(run, tmp_path):
     assert "coverage_calibration" not in (tmp_path / "stock" / "config.json").read_text()
     run("stock a b --sentences 20 --method deletion")
     assert set(json.loads((tmp_path / "stock" / "config.json").read_text())["coverage_calibration"]) >= {"deletion"}
+
+
+def test_a_folder_of_marian(run, tmp_path):
+    """Its calibration is beside the model, whose files stay as they are."""
+    folder, letters = write_student(tmp_path / "student"), [letter for letter in LETTERS if letter.isalpha()]
+    text = "".join(f"{' '.join(random.Random(n).sample(letters, 6))}\n" for n in range(40))
+    (tmp_path / "letters").write_text(text)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for output, where in (("--output out", "out"), ("", "student"), ("--output student", "student")):
+        printed = run(f"student letters letters --sentences 20 --method deletion {output}")
+        assert printed.splitlines()[-1] == str(Path(where, "coverage_calibration.json"))
+        content = {file.name: file.read_bytes() for file in Path(where).iterdir()}
+        kept = json.loads(content.pop("coverage_calibration.json"))
+        assert content == before
+        assert set(kept) == {"deletion", "function_words", "optional_words"}
+        assert capsule_mt.Translator.from_pretrained(where).loaded.calibration == kept
+
+
+def test_a_folder_of_two_models(run, tmp_path, capsys):
+    folder = write_student(tmp_path / "student", configuration=False)
+    shutil.copy(folder / "model.xxyy.bin", folder / "model.zz.bin")
+    with pytest.raises(SystemExit):
+        run("student a b")
+    assert "student: has the models model.xxyy.bin, model.zz.bin; one is read" in capsys.readouterr().err
 
 
 def cover_as_if(monkeypatch, is_low):

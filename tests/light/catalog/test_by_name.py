@@ -1,6 +1,7 @@
 """Names where a folder can be: `Translator`, the commands, and two models one after the other."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -9,6 +10,8 @@ from capsule_mt import CoverageOptions, PrefixedText, Translator
 from capsule_mt.catalog.entries import CatalogError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import models, serve, translate
+from capsule_mt.coverage.verified import Read
+from capsule_mt.engine.search import Forced
 from capsule_mt.pivot import PivotTranslator
 from capsule_mt.serve.batching import COVERAGE_WEIGHT, Batcher, Settings
 from tests.fixtures.word_for_word import SOURCE, TARGET, sentences
@@ -95,6 +98,53 @@ def test_what_either_leaves_out_is_left_out(both, scored):
         assert one.coverage.score == pytest.approx(middle.coverage.score * end.coverage.score)
         assert [one.score for one in one.coverage.sentences] == pytest.approx([one.coverage.score])
     assert in_second > 5
+
+
+def doubting(leg, *words):
+    """Let a model of the other direction find no word of the source in these words of a leg's translations."""
+    leg.reverse = Translator(leg.loaded)
+
+    def read(texts, translations, *, with_head):
+        places = [[match.span() for match in re.finditer(r"\S+", text)] for text in texts]
+        shares = [[float(text[a:b] not in words) for a, b in of] for text, of in zip(texts, places, strict=True)]
+        return [Read(of, [], Forced([], received=[row])) for of, row in zip(places, shares, strict=True)]
+
+    leg.reverse.read = read
+
+
+def test_what_either_makes_up_is_made_up(both):
+    first, second = both
+    doubting(first, *TARGET[:4])
+    doubting(second, *LAST[3:6])
+    translator, options = PivotTranslator(first, second), CoverageOptions(method="guided", support=True)
+    last, in_first, in_second = dict(zip(TARGET, LAST, strict=True)), 0, 0
+    for text in TEXTS[:20]:
+        found = translator(text, coverage=options)
+        middle = first(text, coverage=options)
+        end = second(middle.text, coverage=options)
+        by_first = {last[word.text] for word in middle.coverage.unsupported} & set(end.text.split())
+        by_second = {word.text for word in end.coverage.unsupported}
+        in_first, in_second = in_first + len(by_first - by_second), in_second + len(by_second - by_first)
+        assert {word.text for word in found.coverage.unsupported} == by_first | by_second
+        assert found.coverage.support == pytest.approx(middle.coverage.support * end.coverage.support)
+    assert min(in_first, in_second) > 2
+    whole = translator("\n".join(TEXTS[:3]), coverage=options)
+    assert [whole.text[word.start : word.end] for word in whole.coverage.target_words] == whole.text.split()
+    alone = [translator(text, coverage=options).coverage.support for text in TEXTS[:3]]
+    assert whole.coverage.support == pytest.approx(sum(alone) / 3)
+    assert translator(TEXTS[0], coverage=CoverageOptions()).coverage.target_words == ()
+
+
+def test_the_alarm_of_both(both):
+    first, second = both
+    translator = PivotTranslator(first, second)
+    curves = {"words": [[0.0, 0.0], [1.0, 1.0]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
+    for of_first, of_second, wanted in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
+        for leg, alarm in ((first, of_first), (second, of_second)):
+            leg.loaded.calibration = {} if alarm is None else {"guided": {**curves, "alarm": {"score": alarm}}}
+        found = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="guided")).coverage
+        assert found.threshold == wanted
+    assert translator(TEXTS[0], coverage=CoverageOptions(threshold=0.5)).coverage.threshold == 0.5
 
 
 def test_sentences_through_english(both):

@@ -1,15 +1,17 @@
 """Folders of Marian's as they are: the numbers of its mathematics, what is refused by name, and damaged files."""
 
+import json
 import math
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from capsule_mt import Translator
+from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
@@ -236,6 +238,33 @@ def test_a_shortlist_of_marian(tmp_path):
     (tmp_path / "student" / "config.yml").unlink()
     with pytest.raises(FileNotFoundError, match=r"no shortlist \(lex\.\*\.bin\) in"):
         load_model(tmp_path / "student", shortlist=True)
+
+
+def test_a_calibration_beside_a_student(tmp_path):
+    folder = write_student(tmp_path / "student")
+    file, options = folder / "coverage_calibration.json", CoverageOptions(method="attention")
+    with pytest.raises(ValueError, match="needs a head that aligns words"):
+        Translator.from_pretrained(folder)("a hat", coverage=options)
+    curves = {"words": [[0.0, 0.25], [1.0, 0.25]], "sentences": [[0.0, 0.0], [1.0, 1.0]], "threshold": 0.3}
+    calibration = {"attention": {"head": [1, 1], **curves}, "optional_words": ["a"]}
+    file.write_text(json.dumps(calibration))
+    write_huggingface(folder, tmp_path / "out")
+    for one in (folder, tmp_path / "out"):
+        found = Translator.from_pretrained(one)("the red hat buys a man", max_new_tokens=9, coverage=options).coverage
+        assert [(word.text, word.covered) for word in found.untranslated] == [
+            (word, 0.25) for word in ("the", "red", "hat", "buys", "man")
+        ]
+    calibration["attention"]["threshold"] = 2
+    for content, message in (
+        (json.dumps(calibration), "`coverage_calibration.attention` has `threshold`, which must be from 0 to 1"),
+        ('{"attention": {"head": [2, 0]}}', "`coverage_calibration.attention` has `head`, which must be a layer and"),
+        ("[]", "must be a JSON object, got a list"),
+        ("{", "is no JSON"),
+    ):
+        file.write_text(content)
+        for read in (load_model, lambda one: write_huggingface(one, tmp_path / "again")):
+            with pytest.raises(CheckpointError, match=f"^{re.escape(f'{file}: {message}')}.*$"):
+                read(folder)
 
 
 @pytest.mark.parametrize(
