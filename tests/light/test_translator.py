@@ -252,6 +252,12 @@ def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
 
 
 # ---- given translations
+def test_a_warning_is_of_the_last_pass_and_not_of_one_before_stand_ins(released, caplog):
+    found = released("Er hat %d Hut.", keep=["placeholders"], coverage=CoverageOptions())
+    assert found.coverage.score > released.calibration.alarm("verified")
+    assert "left something out" not in caplog.text
+
+
 def test_scores_of_given_translations(caplog):
     decoder = Echo()
     translate = translator(decoder, longest_target=4)
