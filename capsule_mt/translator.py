@@ -533,7 +533,7 @@ class Translator:
         if options.coverage.support and not self.has_reverse:
             raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         layers, heads = self.loaded.head_shape
-        return choose_method(
+        method = choose_method(
             options.coverage.method,
             self.calibration,
             is_guided=self.loaded.follows_past_and_future,
@@ -541,6 +541,14 @@ class Translator:
             name=self.loaded.name,
             has_reverse=self.has_reverse,
         )
+        # an error of the reverse is one of the options: it costs every coverage
+        reverse = self.reverse if method == "verified" or options.coverage.support else None
+        if reverse is not None and options.coverage.support and reverse.calibration.head is None:
+            raise ValueError(
+                f"`support` needs a `reverse` with a head that aligns words, which `capsule-mt calibrate` chooses; "
+                f"{reverse.loaded.name} has none"
+            )
+        return method
 
     def _threshold(self, options: TranslationOptions) -> float | None:
         """Return the coverage below which a sentence is an alarm."""

@@ -236,7 +236,7 @@ def _facts(file: Path) -> dict[str, Any]:
 
 def _not_kept(name: str) -> CatalogError:
     return CatalogError(
-        f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to"
+        f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to download it"
     )
 
 

@@ -23,7 +23,7 @@ def encoding(text: str) -> str:
     try:
         return known_encoding(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).replace("`encoding`", "")) from None
+        raise argparse.ArgumentTypeError(str(error).removeprefix("`encoding` ")) from None
 
 
 def add_files(group: "argparse._ActionsContainer") -> None:

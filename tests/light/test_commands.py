@@ -440,6 +440,22 @@ def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments
     assert message in str(stopped.value) + capfdbinary.readouterr().err.decode()
 
 
+def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_word):
+    with pytest.raises(ValueError, match="nowhere: no such folder"):
+        run("--coverage", "out.tsv", "--support", "--reverse", "nowhere", lines=LINES)
+    with pytest.raises(ValueError, match="`support` needs a `reverse` with a head that aligns words"):
+        run("--coverage", "out.tsv", "--support", "--reverse", word_for_word, lines=LINES)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "tsv"])
+def test_a_coverage_that_fails_leaves_its_line_empty(run, expected, monkeypatch, ending):
+    monkeypatch.setattr("capsule_mt.translator.cover", lambda *_: 1 / 0)
+    code, printed, _ = run("--coverage", f"out.{ending}", lines=LINES)
+    assert (code, printed) == (0, expected)
+    first = lines_of(Path(f"out.{ending}"))[0]
+    assert first == ("0\t\t\t\t" if ending == "tsv" else '{"line": 0, "error": "the coverage was not found"}')
+
+
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
     with pytest.raises(ValueError, match="--backend native cannot do it: --dtype bfloat16"):
         run("--backend", "native", "--dtype", "bfloat16")
