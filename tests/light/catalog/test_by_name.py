@@ -1,7 +1,9 @@
 """Names where a folder can be: `Translator`, the commands, and two models one after the other."""
 
 import json
+import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -181,6 +183,19 @@ def test_translating_by_name(both, run, tmp_path):
     for further in (["en-pt"], ["--backend", "transformers"]):
         with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
             run(translate, "de-en", *further, *arguments)
+
+
+def test_without_a_network_a_wrong_name_is_told_at_once(run, monkeypatch):
+    def load(models, **options):
+        assert os.environ["HF_HUB_OFFLINE"] == "1"  # transformers does not try again and again
+        raise OSError(f"{models[0]} is not in the cache")
+
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    point = SimpleNamespace(load=lambda: load)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    with pytest.raises(CatalogError, match="nowhere: no such folder, and no name of a model: those are pairs"):
+        run(translate, "nowhere")
 
 
 def test_serving_by_name(both, monkeypatch):
