@@ -16,6 +16,7 @@ from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Safetensors
 from capsule_mt.text.tokenizer import Tokenizer
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
+TOKENIZERS = "source.spm", "tokenizer.json"
 # a vocabulary may be rounded up to a multiple of one of these
 PADDED_TO = (8, 16, 32, 64, 128)
 # what older checkpoints say of generating in config.json
@@ -120,12 +121,14 @@ class HubCheckpoint:
         self.weights = weights_in(folder)
 
     def read_tokenizer(self) -> SizedTokenizer:
-        from capsule_mt.models.marian_tokenizer import SOURCE_FILE, MarianTokenizer
-        from capsule_mt.models.tokenizer import TOKENIZER_FILE, FileTokenizer  # `tokenizers` takes 7 MB
+        # each of the two is imported where it is needed: `tokenizers` takes 7 MB
+        has_pieces, has_json = (os.path.exists(os.path.join(self.folder, name)) for name in TOKENIZERS)
+        if has_pieces and not has_json:
+            from capsule_mt.models.marian_tokenizer import MarianTokenizer
 
-        has_pieces = os.path.exists(os.path.join(self.folder, SOURCE_FILE))
-        if has_pieces and not os.path.exists(os.path.join(self.folder, TOKENIZER_FILE)):
             return MarianTokenizer(self.folder)
+        from capsule_mt.models.tokenizer import FileTokenizer
+
         return FileTokenizer(self.folder)
 
     def read_shortlist(self) -> Shortlist:
