@@ -203,6 +203,11 @@ def test_a_prefix_is_of_its_text():
     assert decoder.calls[-1][1].prefixes == ()
 
 
+def test_a_coverage_that_is_no_options_is_named():
+    with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
+        translator()("one", coverage=True)
+
+
 def test_a_translation_at_its_limit_is_told(caplog):
     found = translator()(["one two three", "four"], max_new_tokens=3, batch_size=2)
     assert [one.was_cut for one in found] == [True, False]

@@ -185,6 +185,14 @@ def test_translating_by_name(both, run, tmp_path):
             run(translate, "de-en", *further, *arguments)
 
 
+def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(CatalogError, match=r"checkpoints/nope: no such folder \(the hub is not asked, as there is a"):
+        Translator.from_pretrained("checkpoints/nope")
+    assert hub.log == []
+
+
 def test_without_a_network_a_wrong_name_is_told_at_once(run, monkeypatch):
     def load(models, **options):
         assert os.environ["HF_HUB_OFFLINE"] == "1"  # transformers does not try again and again
