@@ -205,7 +205,10 @@ def test_what_is_refused(translator):
         ({"coverage_retry": 4}, r"`retry_beams` \(4\) needs a `threshold`"),
         ({"coverage_weight": 1.0}, "`num_beams` is 1"),
         ({"return_coverage": True, "coverage_method": "guided"}, '"guided"` needs a model with guided routing'),
-        ({"return_coverage": True, "coverage_method": "delete"}, "must be auto, verified, attention, guided or deletion"),
+        (
+            {"return_coverage": True, "coverage_method": "delete"},
+            "must be auto, verified, attention, guided or deletion",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             translator("No.", **parameters)
