@@ -125,6 +125,8 @@ def _hub_answers() -> bool:
 
     try:
         read_url(f"{site()}/api/models?limit=1")
+    except CatalogError:  # it is not asked
+        return False
     except DownloadError as error:
         return error.status is not None
     return True

@@ -193,13 +193,14 @@ def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch
     assert hub.log == []
 
 
-def test_without_a_network_a_wrong_name_is_told_at_once(run, monkeypatch):
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_without_a_network_a_wrong_name_is_told_at_once(run, monkeypatch, offline):
     def load(models, **options):
         assert os.environ["HF_HUB_OFFLINE"] == "1"  # transformers does not try again and again
         raise OSError(f"{models[0]} is not in the cache")
 
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     point = SimpleNamespace(load=lambda: load)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     with pytest.raises(CatalogError, match="nowhere: no such folder, and no name of a model: those are pairs"):
