@@ -73,6 +73,8 @@ class TranslationOptions:
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and seconds > 0):
             raise ValueError(f"`max_time` must be a number of seconds above 0, got {seconds!r}")
+        if not isinstance(self.coverage, CoverageOptions | None):
+            raise TypeError(f"`coverage` must be `CoverageOptions()`, with what is to be set, got {self.coverage!r}")
         if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
             raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
 

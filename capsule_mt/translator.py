@@ -342,6 +342,7 @@ class Translator:
             self._with_stand_ins(segmenter, documents, found, options, self._method(options))
         if self.glossary is not None:
             self._with_terms(segmenter, documents, found, options, self._method(options))
+        self._warn_of(found, options)  # of the last pass
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []
@@ -535,7 +536,7 @@ class Translator:
         if options.coverage.support and not self.has_reverse:
             raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         layers, heads = self.loaded.head_shape
-        return choose_method(
+        method = choose_method(
             options.coverage.method,
             self.calibration,
             is_guided=self.loaded.follows_past_and_future,
@@ -543,6 +544,14 @@ class Translator:
             name=self.loaded.name,
             has_reverse=self.has_reverse,
         )
+        # an error of the reverse is one of the options: it costs every coverage
+        reverse = self.reverse if method == "verified" or options.coverage.support else None
+        if reverse is not None and options.coverage.support and reverse.calibration.head is None:
+            raise ValueError(
+                f"`support` needs a `reverse` with a head that aligns words, which `capsule-mt calibrate` chooses; "
+                f"{reverse.loaded.name} has none"
+            )
+        return method
 
     def _threshold(self, options: TranslationOptions) -> float | None:
         """Return the coverage below which a sentence is an alarm."""
@@ -579,7 +588,6 @@ class Translator:
         coverage, settings = options.coverage or CoverageOptions(), dict(options.generate_kwargs)
         threshold = self._threshold(options)
         found: list[Found] = [Found([])] * len(pieces)
-        num_short = 0
         for places in batches_of([len(piece.ids) for piece in pieces], options.batch_size, options.batch_tokens):
             batch = [pieces[place] for place in places]
             for place, one in zip(
@@ -595,20 +603,23 @@ class Translator:
                 for place, one in zip(short, retried, strict=True):
                     if _left(one) < _left(found[place]):
                         found[place] = one
-                short = _short_of(places, found, threshold)
-            num_short += len(short)
+        return found
+
+    def _warn_of(self, found: Sequence[Found], options: TranslationOptions) -> None:
+        """Warn of translations that were cut, and of those that seem to leave something out."""
         num_cut = sum(any(hypothesis.was_cut for hypothesis in one.hypotheses) for one in found)
         if num_cut:
             warn(
-                f"{num_cut} of {len(pieces)} translations reached a limit and may be incomplete. "
+                f"{num_cut} of {len(found)} translations reached a limit and may be incomplete. "
                 "`max_new_tokens` and `max_time` set a higher one."
             )
+        threshold = self._threshold(options)
+        num_short = len(_short_of(range(len(found)), found, threshold))
         if num_short:
             warn(
-                f"The coverage of {num_short} of {len(pieces)} translations is below {threshold:g}: they have "
+                f"The coverage of {num_short} of {len(found)} translations is below {threshold:g}: they have "
                 "probably left something out."
             )
-        return found
 
     def _search(
         self,

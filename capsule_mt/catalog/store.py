@@ -41,8 +41,12 @@ def resolve(name_or_folder: str | os.PathLike[str]) -> str:
     """
     if os.path.exists(name_or_folder):
         return os.fspath(name_or_folder)
-    name = _name_of(name_or_folder)
-    return os.fspath(_folder_of(name) if _is_kept(name) else download_model(name))
+    name, text = _name_of(name_or_folder), os.fspath(name_or_folder)
+    if _is_kept(name):
+        return os.fspath(_folder_of(name))
+    if os.path.isdir(beside := os.path.dirname(text)):
+        raise CatalogError(f"{text}: no such folder (the hub is not asked, as there is a folder {beside})")
+    return os.fspath(download_model(name))
 
 
 def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -236,7 +240,7 @@ def _facts(file: Path) -> dict[str, Any]:
 
 def _not_kept(name: str) -> CatalogError:
     return CatalogError(
-        f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to"
+        f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to download it"
     )
 
 

@@ -23,7 +23,7 @@ def encoding(text: str) -> str:
     try:
         return known_encoding(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).replace("`encoding`", "")) from None
+        raise argparse.ArgumentTypeError(str(error).removeprefix("`encoding` ")) from None
 
 
 def add_files(group: "argparse._ActionsContainer") -> None:
@@ -39,9 +39,10 @@ def add_files(group: "argparse._ActionsContainer") -> None:
 
 def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Make a file among the positional arguments the input, and say what the format is."""
-    files = [text for text in arguments.model if text.lower().endswith(ENDS_OF_TEXTS)]
+    files = [text for text in arguments.model if text.lower().endswith(ENDS_OF_TEXTS) or Path(text).is_file()]
     if len(files) + (arguments.input is not None) > 1:
-        parser.error(f"one file is translated at a time, got {', '.join([*files, str(arguments.input or '')])}")
+        given = [*files, *([] if arguments.input is None else [str(arguments.input)])]
+        parser.error(f"one file is translated at a time, got {', '.join(given)}")
     arguments.model = [text for text in arguments.model if text not in files]
     if not arguments.model:
         parser.error(f"a model stands before the file, got only {files[0]}")

@@ -1,10 +1,11 @@
 """Load the `Translator` of a command, by the engine or by another distribution."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.catalog.entries import OFFLINE, PAIR, CatalogError, DownloadError, is_offline
+from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, PAIR, CatalogError, DownloadError, is_offline
 from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
@@ -97,13 +98,35 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
             if arguments.backend == "native" or models[0] in of_mozilla or is_offline(OFFLINE):
                 raise
             problem = error
+            if (
+                not _hub_answers()
+            ):  # transformers would ask it again and again, for a minute; its cache needs no network
+                os.environ[HUB_OFFLINE] = "1"
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP):
         load = point.load()
         names = ("backend", "cpu", "dtype", "int8", "shortlist", "reverse")
         options = {name: getattr(arguments, name) for name in names}
-        return load(models, **options)
+        try:
+            return load(models, **options)
+        except (OSError, ValueError):
+            if problem is not None and is_offline(HUB_OFFLINE):
+                raise problem from None
+            raise
     if problem is not None:
         raise problem
     raise ValueError(f"{reason}: this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt")
+
+
+def _hub_answers() -> bool:
+    from capsule_mt.catalog.download import read_url
+    from capsule_mt.catalog.hub import site
+
+    try:
+        read_url(f"{site()}/api/models?limit=1")
+    except CatalogError:  # it is not asked
+        return False
+    except DownloadError as error:
+        return error.status is not None
+    return True

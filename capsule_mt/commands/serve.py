@@ -139,7 +139,7 @@ def detector_of(languages: set[str], wanted: str) -> "Detector | None":
         return None if wanted == "no" else Detector(languages)
     except ModuleNotFoundError:
         if wanted == "yes":
-            raise ValueError("`--detect yes` needs py3langid: pip install 'capsule-mt[auto]'") from None
+            raise ValueError('`--detect yes` needs py3langid: pip install "./capsule_mt[auto]" in a clone') from None
         return None
 
 

@@ -148,7 +148,8 @@ def open_checkpoint(folder: str) -> Checkpoint:
 
     files = MarianFolder.find(folder)
     if files is None:
-        raise CheckpointError(f"{folder}: no such folder, or neither {CONFIG_FILE} nor a model of Marian in it")
+        found = f"has neither {CONFIG_FILE} nor a model of Marian" if os.path.isdir(folder) else "no such folder"
+        raise CheckpointError(f"{folder}: {found}")
     return MarianCheckpoint(files)
 
 

@@ -25,7 +25,8 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
     """
     files = MarianFolder.find(folder)
     if files is None:
-        raise CheckpointError(f"{os.fspath(folder)}: no such folder, or no model of Marian in it")
+        found = "has no model of Marian" if os.path.isdir(folder) else "no such folder"
+        raise CheckpointError(f"{os.fspath(folder)}: {found}")
     checkpoint = MarianCheckpoint(files)
     # which checks all names and shapes
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.place)

@@ -85,7 +85,8 @@ def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) ->
     folder, out = os.fspath(folder), os.fspath(out)
     file = os.path.join(folder, CONFIG_FILE)
     if not os.path.isfile(file):
-        raise CheckpointError(f"{folder}: no such folder, or no {CONFIG_FILE} in it")
+        found = f"has no {CONFIG_FILE}" if os.path.isdir(folder) else "no such folder"
+        raise CheckpointError(f"{folder}: {found}")
     config = _checked(read_json(file), file)
     program, parts = write_program(config, weights_in(folder), file)  # which checks all names and shapes
     stored = _Stored(parts, config, program.vocabulary)

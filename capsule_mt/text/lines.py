@@ -143,8 +143,8 @@ def pharaoh(record: dict[str, Any]) -> str:
 
 
 def coverage_json(number: int | str, record: dict[str, Any]) -> str:
-    """Format the coverage of a record as JSON with its line or place; of a failed line, the reason."""
-    described = {"error": record["failure"]} if "failure" in record else record["coverage"]
+    """Format the coverage of a record as JSON with its line or place; where there is none, the reason."""
+    described = record.get("coverage") or {"error": record.get("failure", "the coverage was not found")}
     place = {"place" if isinstance(number, str) else "line": number}
     unknown = {"unknown": record["unknown"]} if "unknown" in record else {}
     return json.dumps({**place, **described, **unknown}, ensure_ascii=False, allow_nan=False)
@@ -153,11 +153,11 @@ def coverage_json(number: int | str, record: dict[str, Any]) -> str:
 def coverage_tsv(number: int | str, record: dict[str, Any]) -> str:
     """Format the line from 0 or place, its score, its untranslated words, what is repeated, and what is made up.
 
-    A failed line has the number alone.
+    Where there is no coverage, the number is alone.
     """
-    if "failure" in record:
+    coverage = record.get("coverage")
+    if coverage is None:
         return f"{number}\t\t\t\t"
-    coverage = record["coverage"]
     if math.isnan(coverage["score"]):
         raise ValueError("the coverage is not a number: the model's logits are not finite")
     untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])

@@ -7,6 +7,7 @@
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
 Every model becomes ONNX or int8. MarianMTModel and CTranslate2 take a Capsule Marian whose switches are off.
+`capsule-mt convert --help` has --to marian, the files of Marian itself, and --to huggingface, which reads them.
 `--from marian` keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
 """
 

@@ -148,7 +148,7 @@ def test_a_start_that_was_trained_is_refused(tmp_path):
 
 
 def test_damaged_folders(tmp_path):
-    with pytest.raises(CheckpointError, match=r"nowhere: no such folder, or no config\.json in it"):
+    with pytest.raises(CheckpointError, match=r"nowhere: no such folder"):
         write_marian(tmp_path / "nowhere", tmp_path / "model.npz")
     student("ssru").save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", d_model=44)

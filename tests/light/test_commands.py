@@ -410,6 +410,11 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert "1 texts could not be translated: they are as they were in the output" in complaints
 
 
+def test_a_file_after_the_model_is_the_input_whatever_its_name(run, expected, tmp_path):
+    (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in LINES))
+    assert run("text.de")[1] == expected
+
+
 def test_a_column_and_an_encoding(run, expected, tmp_path):
     rows = "".join(f"schön\t{line}\n" for line in LINES)
     (tmp_path / "t.tsv").write_bytes(rows.encode("cp1252"))
@@ -431,13 +436,31 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("a.srt", "--target-prefix"), "--target-prefix is for lines of text, the input is srt"),
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
+        (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
     ],
 )
 def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments, message):
     (tmp_path / "a.srt").write_text(subtitles(LINES))
+    (tmp_path / "text.de").touch()
     with pytest.raises((SystemExit, ValueError)) as stopped:
         run(*arguments)
     assert message in str(stopped.value) + capfdbinary.readouterr().err.decode()
+
+
+def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_word):
+    with pytest.raises(ValueError, match="nowhere: no such folder"):
+        run("--coverage", "out.tsv", "--support", "--reverse", "nowhere", lines=LINES)
+    with pytest.raises(ValueError, match="`support` needs a `reverse` with a head that aligns words"):
+        run("--coverage", "out.tsv", "--support", "--reverse", word_for_word, lines=LINES)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "tsv"])
+def test_a_coverage_that_fails_leaves_its_line_empty(run, expected, monkeypatch, ending):
+    monkeypatch.setattr("capsule_mt.translator.cover", lambda *_: 1 / 0)
+    code, printed, _ = run("--coverage", f"out.{ending}", lines=LINES)
+    assert (code, printed) == (0, expected)
+    first = lines_of(Path(f"out.{ending}"))[0]
+    assert first == ("0\t\t\t\t" if ending == "tsv" else '{"line": 0, "error": "the coverage was not found"}')
 
 
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):

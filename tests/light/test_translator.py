@@ -203,6 +203,11 @@ def test_a_prefix_is_of_its_text():
     assert decoder.calls[-1][1].prefixes == ()
 
 
+def test_a_coverage_that_is_no_options_is_named():
+    with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
+        translator()("one", coverage=True)
+
+
 def test_a_translation_at_its_limit_is_told(caplog):
     found = translator()(["one two three", "four"], max_new_tokens=3, batch_size=2)
     assert [one.was_cut for one in found] == [True, False]
@@ -252,6 +257,12 @@ def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
 
 
 # ---- given translations
+def test_a_warning_is_of_the_last_pass_and_not_of_one_before_stand_ins(released, caplog):
+    found = released("Er hat %d Hut.", keep=["placeholders"], coverage=CoverageOptions())
+    assert found.coverage.score > released.calibration.alarm("verified")
+    assert "left something out" not in caplog.text
+
+
 def test_scores_of_given_translations(caplog):
     decoder = Echo()
     translate = translator(decoder, longest_target=4)

@@ -1,8 +1,13 @@
 """Names where a folder can be: `Translator`, the commands, and two models one after the other."""
 
 import json
+<<<<<<< HEAD
 import re
+=======
+import os
+>>>>>>> review
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -231,6 +236,28 @@ def test_translating_by_name(both, run, tmp_path):
     for further in (["en-pt"], ["--backend", "transformers"]):
         with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
             run(translate, "de-en", *further, *arguments)
+
+
+def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(CatalogError, match=r"checkpoints/nope: no such folder \(the hub is not asked, as there is a"):
+        Translator.from_pretrained("checkpoints/nope")
+    assert hub.log == []
+
+
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_without_a_network_a_wrong_name_is_told_at_once(run, monkeypatch, offline):
+    def load(models, **options):
+        assert os.environ["HF_HUB_OFFLINE"] == "1"  # transformers does not try again and again
+        raise OSError(f"{models[0]} is not in the cache")
+
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    point = SimpleNamespace(load=lambda: load)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    with pytest.raises(CatalogError, match="nowhere: no such folder, and no name of a model: those are pairs"):
+        run(translate, "nowhere")
 
 
 def test_serving_by_name(both, monkeypatch):

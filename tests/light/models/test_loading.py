@@ -281,7 +281,7 @@ def test_a_regular_expression_that_does_not_end(tmp_path):
 
 
 def test_damaged_files(tmp_path):
-    with pytest.raises(CheckpointError, match=r"none: no such folder, or neither config\.json nor a"):
+    with pytest.raises(CheckpointError, match=r"none: no such folder"):
         load_model(tmp_path / "none")
     folder = golden("capsule_marian", tmp_path / "model")
     content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
