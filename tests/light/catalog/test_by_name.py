@@ -1,11 +1,8 @@
 """Names where a folder can be: `Translator`, the commands, and two models one after the other."""
 
 import json
-<<<<<<< HEAD
 import re
-=======
 import os
->>>>>>> review
 import shutil
 from types import SimpleNamespace
 
