@@ -33,7 +33,6 @@ from capsule_mt.coverage.results import CoveredBy
 from capsule_mt.models.from_marian import CALIBRATION_FILE
 from capsule_mt.models.loading import CONFIG_FILE, is_marian
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST
-from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.text.outputs import check_output_folder, write_output
 from hf_capsule_mt.commands.arguments import checkpoint, task_of
 
@@ -131,6 +130,8 @@ def _for_transformers(model: str | None) -> Iterator[Any]:
         return
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows keeps files that are still mapped
         copy = Path(folder, Path(model).resolve().name)
+        from capsule_mt.models.to_huggingface import write_huggingface
+
         write_huggingface(model, copy)
         yield str(copy)
 

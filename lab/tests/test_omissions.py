@@ -147,7 +147,6 @@ def test_labels_of_own_translations():
 @pytest.mark.parametrize(
     ("page", "methods"),
     [
-        ("README.md", ["attention"]),
         ("docs/does-it-help.md", ["attention", "guided"]),
         ("docs/opus-mt.md", ["guided", "attention"]),
     ],
