@@ -342,14 +342,16 @@ class Translator:
             self._with_stand_ins(segmenter, documents, found, options, self._method(options))
         if self.glossary is not None:
             self._with_terms(segmenter, documents, found, options, self._method(options))
-        self._warn_of(found, options)  # of the last pass
+        threshold = self._threshold(options)
+        self._warn_of(found, threshold)  # of the last pass
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
         results = []
         for document in documents:
             own = [next(of_piece) for _ in document.pieces]
             decode = segmenter.tokenizer.decode
-            results.append([self._translation(document, own, rank, options, decode) for rank in range(returned)])
+            ranks = range(returned)
+            results.append([self._translation(document, own, rank, options, decode, threshold) for rank in ranks])
         return results
 
     def cover(
@@ -418,7 +420,7 @@ class Translator:
                 covered = self._cover([pieces[place] for place in places], hypotheses, method, options)
                 for place, piece_coverage in zip(places, covered, strict=True):
                     found[place].coverage = [piece_coverage]
-        of_piece = iter(found)
+        of_piece, decode, threshold = iter(found), self._tokenizer(options).decode, self._threshold(options)
         results = []
         for document, translation in zip(documents, translations, strict=True):
             own = [next(of_piece) for _ in document.pieces]
@@ -429,9 +431,9 @@ class Translator:
             covered_by = [one.coverage[0] for one in own if one.coverage is not None]
             whole = None
             if coverage is not None:
-                texts_of = [self._tokenizer(options).decode(one.hypotheses[0].ids) for one in own]
+                texts_of = [decode(one.hypotheses[0].ids) for one in own]
                 parts = [(translation, 0)] * len(segments)
-                whole = coverage_of(document, covered_by, parts, texts_of, self._threshold(options))
+                whole = coverage_of(document, covered_by, parts, texts_of, threshold)
             results.append(Translation(translation, score, whole, tuple(segments)))
         return results
 
@@ -605,7 +607,7 @@ class Translator:
                         found[place] = one
         return found
 
-    def _warn_of(self, found: Sequence[Found], options: TranslationOptions) -> None:
+    def _warn_of(self, found: Sequence[Found], threshold: float | None) -> None:
         """Warn of translations that were cut, and of those that seem to leave something out."""
         num_cut = sum(any(hypothesis.was_cut for hypothesis in one.hypotheses) for one in found)
         if num_cut:
@@ -613,7 +615,6 @@ class Translator:
                 f"{num_cut} of {len(found)} translations reached a limit and may be incomplete. "
                 "`max_new_tokens` and `max_time` set a higher one."
             )
-        threshold = self._threshold(options)
         num_short = len(_short_of(range(len(found)), found, threshold))
         if num_short:
             warn(
@@ -807,6 +808,7 @@ class Translator:
         rank: int,
         options: TranslationOptions,
         decode: Callable[[Ids], str],
+        threshold: float | None,
     ) -> Translation:
         """Put the translation of a text together from those of its pieces."""
         hypotheses = [one.hypotheses[rank] for one in found]
@@ -818,7 +820,7 @@ class Translator:
             covered = [one.coverage[rank] for one in found if one.coverage]
             written = [decode(hypothesis.ids) for hypothesis in hypotheses]
             parts = list(zip(texts, starts, strict=True))
-            coverage = coverage_of(document, covered, parts, written, self._threshold(options))
+            coverage = coverage_of(document, covered, parts, written, threshold)
         tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
         score = None
         if tokens and options.scores:

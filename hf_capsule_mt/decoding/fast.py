@@ -282,7 +282,7 @@ class FastTranslator:
         if self._engine is None:
             raise UnsupportedOptionError(f"this model ({self._missing})")
         asked = [vars(self.model.generation_config), {} if given is None else vars(given), options]
-        if self._kept is None or _differ(asked, self._asked):
+        if self._kept is None or settings_differ(asked, self._asked):
             self._kept = self._new_settings(given, options)
             self._asked = copy.deepcopy(asked)
         return self._kept
@@ -393,7 +393,7 @@ def _versions_of(model: nn.Module) -> list[tuple[int, int]]:
         return [(tensor.data_ptr(), -1) for tensor in tensors if tensor is not None]
 
 
-def _differ(settings: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
+def settings_differ(settings: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
     """Whether settings differ in a value or its type: True is not 1."""
     return settings != others or any(
         [*map(type, one.values())] != [*map(type, other.values())] for one, other in zip(settings, others, strict=True)

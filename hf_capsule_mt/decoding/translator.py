@@ -1,5 +1,6 @@
 """`Translator` for any sequence-to-sequence model of transformers, ours or any other."""
 
+import copy
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
-from hf_capsule_mt.decoding.fast import FastTranslator, takes_fast
+from hf_capsule_mt.decoding.fast import FastTranslator, settings_differ, takes_fast
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_tokens
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
@@ -57,6 +58,7 @@ class Translator(capsule_mt.translator.Translator):
     """
 
     tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
+    _read: tuple[dict[str, Any], Mapping[str, Any]] | None = None  # a generation config, and what it sets
 
     def __init__(
         self,
@@ -146,7 +148,6 @@ class Translator(capsule_mt.translator.Translator):
         model, decoder = self.model, self._decoder
         positions = getattr(model.config, "max_position_embeddings", None)
         layers = len(cross_attentions(model))
-        own = model.generation_config.to_diff_dict()
         return LoadedModel(
             decoder=decoder,
             tokenizer=TransformersTokenizer(self.tokenizer),
@@ -154,7 +155,7 @@ class Translator(capsule_mt.translator.Translator):
             start=decoder.start,
             end=decoder.ends[0] if decoder.ends else -1,
             pad=decoder.pad,
-            generation={name: value for name, value in own.items() if value is not None},
+            generation=self._generation,
             calibration=getattr(model.config, "coverage_calibration", None) or {},
             longest_source=max_source_tokens(model, self.tokenizer),
             longest_target=positions,
@@ -166,6 +167,15 @@ class Translator(capsule_mt.translator.Translator):
     @loaded.setter
     def loaded(self, model: LoadedModel) -> None:
         raise AttributeError("`loaded` follows `model` and `tokenizer`")
+
+    @property
+    def _generation(self) -> Mapping[str, Any]:
+        """What the generation config sets; found anew where it has changed, for that takes a millisecond."""
+        now = vars(self.model.generation_config)
+        if self._read is None or settings_differ([now], [self._read[0]]):
+            own = self.model.generation_config.to_diff_dict()
+            self._read = copy.deepcopy(now), {name: value for name, value in own.items() if value is not None}
+        return self._read[1]
 
     @property
     def _folder(self) -> str:
