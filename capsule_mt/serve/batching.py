@@ -238,18 +238,22 @@ class Batcher:
         """
         options = self._options(settings)
         found = []
-        with self._tokenizing:
-            for text in texts:
-                one = Text(text, settings, options)
-                try:
-                    (one.document,) = self.translator.documents([text], options)
-                    one.found = [None] * len(one.document.pieces)
-                except BaseException as error:
-                    if not is_of_line(error):
-                        raise
-                    one.finish(Failure(describe(error)))
-                found.append(one)
+        for text in texts:
+            one = Text(text, settings, options)
+            try:
+                self._cut(one)
+            except BaseException as error:
+                if not is_of_line(error):
+                    raise
+                one.finish(Failure(describe(error)))
+            found.append(one)
         return self._queue(found, client)
+
+    def _cut(self, text: Text) -> None:
+        """Cut a text into sentences."""
+        with self._tokenizing:
+            (text.document,) = self.translator.documents([text.text], text.options)
+        text.found = [None] * len(text.document.pieces)
 
     def submit_checks(
         self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks = "likely", client: str = ""
@@ -466,6 +470,8 @@ class Batcher:
     def _translate(self, batch: Batch) -> None:
         """Translate a batch, and finish the texts of which it has the last sentences."""
         settings, options = batch.sentences[0].of.settings, batch.sentences[0].of.options
+        place = -1 if settings.is_check else 0
+        probe = Sentence(Text(PROBE, settings, options, translation=PROBE), place, 1, Client())
 
         def check(some: list[Sentence]) -> list[Any]:
             texts, translations = ([getattr(one.of, name) for one in some] for name in ("text", "translation"))
@@ -473,17 +479,17 @@ class Batcher:
             return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
 
         def translate(some: list[Sentence]) -> list[Any]:
+            if some[0] is probe:  # which few batches need
+                self._cut(probe.of)
             return self.translator.translate_pieces([one.piece for one in some], options)
 
         with batch.stop:
             if settings.is_check:
-                probe = Text(PROBE, settings, options, translation=PROBE)
-                found = translate_lines(check, batch.sentences, Sentence(probe, -1, 1, Client()))
+                found = translate_lines(check, batch.sentences, probe)
                 for sentence, one in zip(batch.sentences, found, strict=True):
                     sentence.of.finish(one)
                 return
-            probe = Text(PROBE, settings, options, self.translator.documents([PROBE], options)[0])
-            found = translate_lines(translate, batch.sentences, Sentence(probe, 0, 1, Client()))
+            found = translate_lines(translate, batch.sentences, probe)
             for sentence, one in zip(batch.sentences, found, strict=True):
                 sentence.of.found[sentence.place] = one
                 if isinstance(one, Failure):

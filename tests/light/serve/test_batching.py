@@ -246,3 +246,21 @@ def test_when_there_is_no_time_all_who_wait_get_an_error(batcher, upper):
     upper.free.set()
     assert batcher.close(30)
     assert batches(upper) == []
+
+
+def test_a_tokenizer_with_a_state_is_used_by_one_thread_at_a_time(monkeypatch):
+    """Also where a line fails, and the probe is cut; and nothing is cut that nobody sent."""
+    monkeypatch.setattr(Upper, "tokenizes_in_threads", False)
+    upper, seen = Upper(), []
+    batcher = Batcher(upper, wait_seconds=0.0)
+    cut = upper.documents
+    monkeypatch.setattr(
+        upper,
+        "documents",
+        lambda texts, options: seen.append((texts, batcher._tokenizing.locked())) or cut(texts, options),
+    )
+    assert results(batcher.submit(["one"])) == ["ONE"]
+    assert seen == [(["one"], True)]
+    assert isinstance(results(batcher.submit(["broken"]))[0], Failure)
+    assert seen[1:] == [(["broken"], True), (["a"], True)]
+    batcher.close()
