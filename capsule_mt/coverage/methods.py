@@ -19,6 +19,7 @@ from capsule_mt.coverage.verified import (
     doubts,
     offsets_of,
     support_doubts,
+    without_tokens,
 )
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
 from capsule_mt.text.sentences import Span
@@ -322,10 +323,7 @@ def deletion_gains_by_token(source: Ids, target: Ids, decoder: Decoder) -> list[
 
 def _without_each(source: Ids, target: Ids, words: Sequence[Sequence[int]], decoder: Decoder) -> list[list[float]]:
     """Return the log-probabilities of a translation's tokens: by the whole source, and without each of its words."""
-    sources: list[Ids] = [source]
-    for tokens in words:
-        left_out = frozenset(tokens)
-        sources.append([token for place, token in enumerate(source) if place not in left_out] or [source[-1]])
+    sources = [source, *(without_tokens(source, tokens) for tokens in words)]
     at_once, found = max(1, TOKENS_AT_ONCE // max(len(source), len(target), 1)), list[list[float]]()
     for first in range(0, len(sources), at_once):
         some = sources[first : first + at_once]

@@ -121,15 +121,18 @@ def word_log_probs(candidates: Sequence[Candidate], reverse: Reverse) -> list[li
     return found
 
 
+def without_tokens(source: Ids, places: Sequence[int]) -> Ids:
+    """Return a source without the tokens at some places, but with its last one where no other is left."""
+    left_out = frozenset(places)
+    return [token for place, token in enumerate(source) if place not in left_out] or [source[-1]]
+
+
 def losses_without(words: Sequence[tuple[Candidate, int]], decoder: Decoder) -> list[float]:
     """Return by how many nats a translation becomes less probable without a word of its source."""
     wholes = {id(one): one for one, _ in words if one.log_prob is None}
     pairs: list[tuple[Ids, Ids]] = [(one.source, one.target) for one in wholes.values()]
     for one, word in words:
-        gone = frozenset(one.tokens[word])
-        # nothing is left of some: a source has a token
-        left = [token for place, token in enumerate(one.source) if place not in gone] or [one.source[-1]]
-        pairs.append((left, one.target))
+        pairs.append((without_tokens(one.source, one.tokens[word]), one.target))
     if not pairs:
         return []
     forced = decoder.force([source for source, _ in pairs], [target for _, target in pairs], Readings())

@@ -58,22 +58,28 @@ def corpus() -> list[dict[str, str]]:
     return list(itertools.islice(short, NUM_LEARNT))
 
 
+SIZES: dict[str, Any] = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 64,
+    "scale_embedding": True,
+    "init_std": 0.18,
+    "dropout": 0.0,
+    "forced_eos_token_id": None,
+}
+
+
 def capsule_marian(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
     """EM routing of layers and heads, and PAST and FUTURE: all three seams at once."""
     return CapsuleMarianMTModel(
         CapsuleMarianConfig(
             **vocabulary,
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-            max_position_embeddings=64,
-            scale_embedding=True,
-            init_std=0.18,
-            dropout=0.0,
+            **SIZES,
             layer_aggregation="em_routing",
             layer_aggregation_residual=True,
             head_aggregation="em_routing",
@@ -83,7 +89,6 @@ def capsule_marian(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
             guided_num_redundant_capsules=2,
             guided_capsule_dim=16,
             guided_ffn_dim=32,
-            forced_eos_token_id=None,
         )
     )
 
@@ -93,21 +98,10 @@ def ssru(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
     return CapsuleMarianMTModel(
         CapsuleMarianConfig(
             **vocabulary,
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-            max_position_embeddings=64,
+            **SIZES,
             activation_function="relu",
-            scale_embedding=True,
-            init_std=0.18,
-            dropout=0.0,
             decoder_self="ssru",
             marian_positions=True,
-            forced_eos_token_id=None,
         )
     )
 
