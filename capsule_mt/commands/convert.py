@@ -17,8 +17,6 @@ from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import HelpFormatter, folder
 
 MARIAN_FILE = "model.npz"
-
-
 TARGETS = ("huggingface", "marian")
 
 
@@ -28,8 +26,9 @@ def main() -> None:
     asked.add_argument("--from", dest="source")
     direction, _ = asked.parse_known_args()
     if direction.source is not None or (direction.to is not None and direction.to not in TARGETS):
-        for module, _ in further_commands().values():
-            importlib.import_module(module).start("convert")
+        further = [module for module, _ in further_commands().values()]
+        if further:
+            importlib.import_module(further[0]).start("convert")
             return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("model", type=folder, help="the folder of a model")

@@ -98,9 +98,8 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
             if arguments.backend == "native" or models[0] in of_mozilla or is_offline(OFFLINE):
                 raise
             problem = error
-            if (
-                not _hub_answers()
-            ):  # transformers would ask it again and again, for a minute; its cache needs no network
+            # transformers would ask it again and again, for a minute; its cache needs no network
+            if not _hub_answers():
                 os.environ[HUB_OFFLINE] = "1"
     from importlib.metadata import entry_points
 

@@ -105,7 +105,7 @@ class Adequacy:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a text was translated: one `score` between 0 and 1, its words and its sentences.
+    """What of a text was translated: a `score` between 0 and 1 of how complete it seems, its words and its sentences.
 
     `repetitions` are phrases that the translation says twice in a row and the source does not. A blank text has the
     score 1. `threshold` is the score below which a sentence is an alarm, if there is one. `support` is how much of the
