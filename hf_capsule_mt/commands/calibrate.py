@@ -128,10 +128,10 @@ def _for_transformers(model: str | None) -> Iterator[Any]:
     if model is None or not is_marian(model):
         yield model
         return
+    from capsule_mt.models.to_huggingface import write_huggingface  # late: the help needs no tokenizers
+
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows keeps files that are still mapped
         copy = Path(folder, Path(model).resolve().name)
-        from capsule_mt.models.to_huggingface import write_huggingface
-
         write_huggingface(model, copy)
         yield str(copy)
 
