@@ -4,6 +4,7 @@ Importing this module imports nothing else of the package: `--help` takes no tim
 entry points of the group "capsule_mt.commands": see `further_commands`.
 """
 
+import os
 import sys
 
 GROUP = "capsule_mt.commands"
@@ -71,7 +72,19 @@ def _explain(error: ImportError) -> "str | None":
 
 
 def main() -> int:
-    """Run the command that the command line names."""
+    """Run the command that the command line names; Ctrl-C while it is looked for and imported is one line, too."""
+    try:
+        return _run_named()
+    except KeyboardInterrupt:
+        from capsule_mt.commands.console import TRACEBACK
+
+        if os.environ.get(TRACEBACK):
+            raise
+        print(f"{os.path.basename(sys.argv[0])}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run_named() -> int:
     global is_program
     is_program = True
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
@@ -92,11 +105,7 @@ def main() -> int:
         if name in commands:
             import importlib
 
-            try:
-                importlib.import_module(module).start(name)
-            except KeyboardInterrupt:  # imports may take seconds
-                print(f"capsule-mt {name}: interrupted", file=sys.stderr)
-                return 130
+            importlib.import_module(module).start(name)
             return 0
         known |= commands
     import difflib

@@ -153,6 +153,19 @@ def test_the_package_runs_as_a_module():
 # ---- extras
 
 
+@pytest.mark.parametrize("name", ["translate", "distill"])
+def test_ctrl_c_before_a_command_runs_is_one_line(name, monkeypatch, capsys):
+    """While the program still looks for it, or imports it."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["capsule-mt", name])
+    monkeypatch.setattr(capsule_mt.commands, "further_commands" if name == "distill" else "start", stop)
+    assert capsule_mt.commands.main() == 130
+    assert capsys.readouterr().err == f"capsule-mt {name}: interrupted\n"
+
+
 def test_a_missing_extra_is_one_sentence():
     code = """
 import sys
