@@ -1,13 +1,13 @@
-"""Convert a model: between the files of Marian, as Firefox Translations has them, and of transformers; for the browser.
+"""Convert a model: between the files of Marian, such as Firefox', and those of transformers; and for the browser.
 
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
 
-The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The second
-refuses, by name, what Marian cannot hold; vocabularies are files of their own. The third takes any model, and its tokenizer
-and curves of coverage, too. hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and capsules on top of
-any Marian: `capsule-mt convert --to onnx --help`.
+The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The
+second refuses, by name, what Marian cannot hold; vocabularies are files of their own. The third takes any model, with
+its tokenizer and its curves of coverage. hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and
+capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
 """
 
 import argparse
@@ -41,11 +41,10 @@ def main() -> None:
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")
     if arguments.to == "web":
-        from capsule_mt.serve.languages import language_pairs
+        from capsule_mt.serve.languages import languages_of
         from capsule_mt.web.model_file import MODEL_FILE, write_web
 
-        named = "" if arguments.languages is None else f"{arguments.languages}="
-        ((source, target),) = language_pairs([f"{named}{arguments.model}"])
+        source, target = languages_of(arguments.model, arguments.languages)
         os.makedirs(arguments.out, exist_ok=True)
         write_web(arguments.model, arguments.out / MODEL_FILE, source, target)
     elif arguments.to == "huggingface":

@@ -1,6 +1,7 @@
 """Which languages a checkpoint translates between, and what they are called."""
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,6 +45,17 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
             raise ValueError(f"{pair}: one checkpoint for each language pair, got {found[pair]} and {path}")
         found[pair] = path
     return found
+
+
+def languages_of(folder: Path, named: str | None) -> LanguagePair:
+    """Return the languages that `--languages` names, or else those of the model in a folder."""
+    given = GIVEN.fullmatch(f"{named}={folder}")
+    if named is not None and given is None:
+        raise ValueError(f"`--languages` must be like en-de, got {named!r}")
+    pair = LanguagePair(given["source"], given["target"]) if given else pair_of(os.fspath(folder))
+    if pair is None:
+        raise ValueError(f"{folder}: its languages are not known; name them, as in --languages en-de")
+    return pair
 
 
 def pair_of(path: str) -> LanguagePair | None:

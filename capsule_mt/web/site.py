@@ -1,6 +1,6 @@
 """Write the page of `capsule-mt serve` as a site of static files, which translates in the reader's browser.
 
-    python -m capsule_mt.web.site OUT MODEL.capsule ...     # then serve OUT by any web server
+python -m capsule_mt.web.site OUT MODEL.capsule ...     # then serve OUT by any web server
 """
 
 import argparse
@@ -22,8 +22,9 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
     files = {_languages(model): model for model in models}
     scripts = out / "capsule"
     scripts.mkdir(parents=True, exist_ok=True)
-    for source in (*PAGE.iterdir(), *(FOLDER / "page").iterdir()):  # the service of the second is in place of the first's
-        shutil.copyfile(source, out / source.name)
+    for folder in (PAGE, FOLDER / "page"):  # the second has a service.js in place of the first's
+        for source in folder.iterdir():
+            shutil.copyfile(source, out / source.name)
     for source in FOLDER.glob("*.js"):
         shutil.copyfile(source, scripts / source.name)
     if all((FOLDER / name).exists() for name in (MODULE, INTERFACE)):
