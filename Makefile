@@ -32,6 +32,8 @@ test-all: $(VENV)/ready
 	tests/dist.sh $(PYTHON)
 	@echo "== what takes longer"
 	$(VENV)/bin/python $(PYTEST) --dist worksteal --durations 20 -m "slow and not gpu"
+	@echo "== an accelerator's way through the models, on the CPU"
+	$(VENV)/bin/python $(PYTEST) tests/gpu --tiny
 	@echo "== an older processor"
 	tests/processors.sh --first $(VENV)/bin/python $(QUICK) tests/golden tests/decoding
 	@echo "== the lowest versions"

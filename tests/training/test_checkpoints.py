@@ -117,16 +117,6 @@ def test_other_models_cannot_be_averaged(tmp_path):
         average_weights(folders)
 
 
-def test_a_checkpoint_in_several_files_is_read_whole(tmp_path):
-    model = tiny_model(TOKENIZER)
-    model.save_pretrained(tmp_path / "whole")
-    model.save_pretrained(tmp_path / "parts", max_shard_size="10KB")
-    assert not (tmp_path / "parts" / "model.safetensors").exists()
-    whole, parts = read_weights(tmp_path / "whole"), read_weights(tmp_path / "parts")
-    assert whole.keys() == parts.keys()
-    assert all(torch.equal(value, parts[name]) for name, value in whole.items())
-
-
 def test_saving_leaves_the_old_files_until_the_new_ones_are_there(tmp_path):
     (tmp_path / "a.txt").write_text("old")
 
