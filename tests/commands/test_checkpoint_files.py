@@ -108,14 +108,6 @@ def test_a_folder_of_marian(run, tmp_path):
         assert capsule_mt.Translator.from_pretrained(where).loaded.calibration == kept
 
 
-def test_a_folder_of_two_models(run, tmp_path, capsys):
-    folder = write_student(tmp_path / "student", configuration=False)
-    shutil.copy(folder / "model.xxyy.bin", folder / "model.zz.bin")
-    with pytest.raises(SystemExit):
-        run("student a b")
-    assert "student: has the models model.xxyy.bin, model.zz.bin; one is read" in capsys.readouterr().err
-
-
 def cover_as_if(monkeypatch, is_low):
     """Let what is said of a word depend on `is_low(coverage_calibration, word, whether it is missing)` alone."""
     cover = calibrating.coverage_of_examples
@@ -157,15 +149,6 @@ def test_words_often_marked_in_whole_references_are_optional(run, tmp_path, monk
     assert "optional words" not in run("model a b --sentences 60 --method deletion")
     assert json.loads(config.read_text())["coverage_calibration"]["optional_words"] == ["balu"]
     assert "optional words: none\n" in run("model a b --sentences 60 --method guided deletion")
-
-
-def test_wrong_input(run, tmp_path):
-    (tmp_path / "c").write_text("balu\n" * 30)
-    (tmp_path / "d").write_text("ULAB\n" * 30)
-    with pytest.raises(ValueError, match="c: 0 sentences have three content words"):
-        run("model c d")
-    with pytest.raises(ValueError, match="owner/model is no folder on this machine; `--output` names one"):
-        run("owner/model a b")
 
 
 @pytest.fixture(scope="module")

@@ -86,13 +86,6 @@ def test_sentences_through_a_saved_tokenizer(saved):
     assert getattr(loaded, "target_vocab_size", None) == getattr(tokenizer, "target_vocab_size", None)
 
 
-def test_targets(saved):
-    _, tokenizer = saved
-    batch = tokenizer(["one", "two three"], text_target=["eins", "zwei drei"], padding=True, return_tensors="pt")
-    assert set(batch) == {"input_ids", "attention_mask", "labels"}
-    assert tokenizer.batch_decode(batch["labels"], skip_special_tokens=True) == ["eins", "zwei drei"]
-
-
 def test_separate_vocabularies_are_separate():
     tokenizer = make("separate bpe")
     assert (len(tokenizer), tokenizer.target_vocab_size) == (600, 700)
@@ -101,13 +94,6 @@ def test_separate_vocabularies_are_separate():
     tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
     assert "weil" in "".join(tokens[number] for number in ids)
     assert target_vocabulary(make("bpe")) == make("bpe").get_vocab()
-
-
-def test_wrong_settings():
-    with pytest.raises(ValueError, match="`vocab_size` must be at least 259, got 100"):
-        train_tokenizer(["a"], 100)
-    with pytest.raises(ValueError, match='`model` must be "bpe" or "unigram", got \'wordpiece\''):
-        train_tokenizer(["a"], 500, "wordpiece")
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 from hf_capsule_mt.modeling.loading import CheckpointError, load_model
-from tests.decoding.models import NAMES, batch, build, strictly
+from tests.decoding.models import batch, build, strictly
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
-
-FEW = ("stock", "combined", "rnmt_guided", "capsules", "em_own")
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in FEW]
 
 
 def test_a_model_without_capsules_is_marians(tmp_path):
@@ -115,9 +112,7 @@ def test_ctranslate2_translates_the_same(tmp_path):
             convert_to_ctranslate2(build(name), tokenizer, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "mix", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
-)
+@pytest.mark.parametrize("mix", ["stock", "combined", "rnmt_guided", "capsules", "em_own"])
 def test_an_int8_checkpoint_translates_the_same(mix, tmp_path):
     """Bit for bit, on the native engine, also where EM's maps are multiplied out before they are rounded."""
     model = build(mix)

@@ -31,10 +31,6 @@ def batch():
     return {"input_ids": input_ids.masked_fill(mask == 0, 1), "attention_mask": mask, "labels": labels}
 
 
-def assignments(model, batch):
-    return model(**batch, output_routing_weights=True).routing_weights["decoder.guidance"]
-
-
 @FAMILIES
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_leave_the_logits_alone(batch, family, method, tmp_path):  # property 41

@@ -1,6 +1,5 @@
 """A stock `Seq2SeqTrainer` trains, evaluates with `generate()`, and refuses what is wrong."""
 
-
 import pytest
 import torch
 from transformers import (
