@@ -12,9 +12,9 @@ from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.decoding.generate import GenerateDecoder
-from hf_capsule_mt.decoding.processors import ForcedEnds, TargetPrefix
+from hf_capsule_mt.decoding.processors import TargetPrefix
 from tests.conftest import GOLDEN
-from tests.decoding.models import END, PAD, SOURCES, build
+from tests.decoding.models import PAD, SOURCES, build
 from tests.light.models.files import golden
 
 FAMILIES = ("capsule_marian", "capsnmt", "capsule_rnmt")
@@ -176,13 +176,6 @@ def test_an_end_token_of_a_call():
     assert [len(one.ids) for (one,) in endless] == [14] * 4
 
 
-def test_logits_that_are_not_finite_are_an_error():
-    model = build("plain")
-    model.final_logits_bias[0, :] = float("nan")
-    with pytest.raises(ValueError, match="the model's logits are not finite"):
-        GenerateDecoder(model).translate(SOURCES, options())
-
-
 def test_a_prefix_after_the_language():
     prefix = TargetPrefix([[5], []], first=2)
     scores = torch.zeros(4, 8)
@@ -195,10 +188,3 @@ def test_a_prefix_after_the_language():
         SOURCES, options(prefixes=[[9], [], [8, 7], []], further={"forced_bos_token_id": 100})
     )
     assert [one.ids[:3] for (one,) in found][::2] == [[100, 9, found[0][0].ids[2]], [100, 8, 7]]
-
-
-def test_ends_that_are_forced_at_limits_of_their_own():
-    ends = ForcedEnds([1, 3], [True, False], END)
-    scores = torch.zeros(4, 8)
-    assert torch.equal(ends(torch.zeros(4, 0), scores), scores)
-    assert ends(torch.zeros(4, 3), scores).isfinite().sum(dim=1).tolist() == [1, 1, 8, 8]

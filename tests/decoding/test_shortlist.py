@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from hf_capsule_mt import Translator, to_fast
 from tests.decoding.models import END, SOURCES, VOCABULARY, batch, build, strictly
@@ -52,18 +51,6 @@ def test_it_equals_forbidding_the_others():
     others = sorted(set(range(VOCABULARY)) - set(SOME.of_source(SOURCES[0], END)))
     expected = model.generate(**batch(SOURCES[:1]), suppress_tokens=others)
     assert torch.equal(strictly(model, int8=False, shortlist=SOME).generate(**batch(SOURCES[:1])), expected)
-
-
-def test_readings_are_among_the_listed_tokens():
-    fast = strictly(build("guided"), int8=False)
-
-    def read(shortlist):
-        options = SearchOptions(limits=[9] * 4, num_beams=2, readings=Readings(guided=True), shortlist=shortlist)
-        return [one for (one, *_) in fast.decoder_for(options).translate(SOURCES, options)]
-
-    for whole, listed in zip(read(None), read(EVERYTHING), strict=True):
-        assert whole.ids == listed.ids
-        assert whole.guided.agreed == pytest.approx(listed.guided.agreed)
 
 
 def test_what_is_refused(word_for_word, tmp_path):
