@@ -1,4 +1,4 @@
-"""Results on lines, translations in an archive, tables: read back as written; the report is that of its results."""
+"""Results on lines, translations in an archive, tables: read back as written; the report shows its results."""
 
 import json
 from pathlib import Path
