@@ -1,6 +1,6 @@
 """Test whether one system is better than another: resampling (Koehn 2004; Riezler and Maxwell 2005), sign test.
 
-The paired bootstrap and approximate randomisation are sacreBLEU's. The sign test is that of Collins, Koehn and
+The paired bootstrap and approximate randomisation are sacreBLEU's. The sign test comes from Collins, Koehn and
 Kucerova 2005, which Dou et al. 2019 use.
 """
 
