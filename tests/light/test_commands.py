@@ -20,7 +20,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
+from capsule_mt.text.lines import WindowLines, coverage_record
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.windows import WindowedOutput
 from tests.conftest import device_like
@@ -294,22 +294,6 @@ def test_two_that_end_together_join_once(run, expected, monkeypatch, tmp_path):
     assert lines_of(tmp_path / "out") == expected
 
 
-def test_a_share_that_is_none_is_refused(run, monkeypatch, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    arguments = ("--input", "in", "--output", "out")
-    for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", "0")):
-        monkeypatch.setenv("RANK", rank)
-        monkeypatch.setenv("WORLD_SIZE", size)
-        with pytest.raises(ValueError, match=f"RANK must be in .*, got RANK={rank} and WORLD_SIZE={size}"):
-            run(*arguments)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match=r"--restart goes with one process.*remove out\.parts"):
-        run(*arguments, "--restart")
-    with pytest.raises(ValueError, match="2 processes need a regular file for --output, got None"):
-        run("--input", "in")
-
-
 def test_links_devices_and_pipes(run, expected, tmp_path):
     (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
     (tmp_path / "link").symlink_to("target")
@@ -339,12 +323,6 @@ def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
     (tmp_path / "bad").write_bytes(b"fine\n\xff\n")
     with pytest.raises(ValueError, match=r"config\.json: is no JSON"):
         run("--input", "bad", "--output", "out", model=tmp_path)
-
-
-def test_input_that_is_not_utf8_is_named(run, tmp_path):
-    (tmp_path / "bad").write_bytes(b"balu\n\xff\n")
-    with pytest.raises(ValueError, match="bad, line 2: not UTF-8"):
-        run("--input", "bad", "--output", "out")
 
 
 def test_a_glossary(run, expected, caplog, tmp_path):
@@ -408,11 +386,6 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert not page.startswith(f"<p>{LINES[0]}")
     assert f"page.html, line 1: {REASON}" in complaints
     assert "1 texts could not be translated: they are as they were in the output" in complaints
-
-
-def test_a_file_after_the_model_is_the_input_whatever_its_name(run, expected, tmp_path):
-    (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in LINES))
-    assert run("text.de")[1] == expected
 
 
 def test_a_column_and_an_encoding(run, expected, tmp_path):
@@ -495,19 +468,6 @@ def test_memory_does_not_grow_with_the_file(word_for_word, tmp_path):
 
 
 # ---- what a line is
-def test_numbers_that_are_none_are_no_output():
-    nan = float("nan")
-    coverage = {"score": nan, "words": [], "repetitions": []}
-    record = {"translation_text": "", "score": nan, "coverage": coverage}
-    for form, result in (
-        (LineFormat(2), [record]),
-        (LineFormat(coverage="jsonl"), record),
-        (LineFormat(coverage="tsv"), record),
-    ):
-        with pytest.raises(ValueError, match=r"[Nn]ot a number|not JSON compliant"):
-            form.columns(0, result)
-
-
 def test_a_line_whose_numbers_are_none_has_failed(capfd):
     def columns(number, result):
         if result == "NAN":
@@ -581,14 +541,6 @@ def test_no_pairs_are_an_error(run_score, tmp_path, arguments):
     assert not (tmp_path / "scores.tsv").exists()
 
 
-def test_pairs_that_are_none_are_named(run_score, tmp_path):
-    with pytest.raises(ValueError, match="stdin, line 2: 3 columns, but SOURCE<tab>TRANSLATION has 2"):
-        run_score(text=b"a\tb\na\tb\tc\n")
-    (tmp_path / "short").write_text("a\n")
-    with pytest.raises(ValueError, match="short: has 1 lines, but source has more"):
-        run_score("--sources", "source", "--translations", "short")
-
-
 def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
     rows, good = run_score()[1], Translator.score
 
@@ -623,15 +575,3 @@ def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
         patched.delattr(Translator, "score")  # everything is there
         run_score(*arguments)
     assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows
-
-
-def test_languages_of_the_pairs(run_score, monkeypatch):
-    asked, good = [], Translator.score
-
-    def recorded(self, *pairs, src_lang, tgt_lang, **settings):
-        asked.append((src_lang, tgt_lang))
-        return good(self, *pairs, **settings)
-
-    monkeypatch.setattr(Translator, "score", recorded)
-    assert run_score("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")[0] == 0
-    assert asked == [("eng_Latn", "deu_Latn")]

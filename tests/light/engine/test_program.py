@@ -102,13 +102,9 @@ def widen(number: int):
     ("change", "message"),
     [
         (change("encoder", "LINEAR", source=999), "slot 1 of LINEAR is 999"),
-        (change("encoder", "LINEAR", map=-1), "slot 2 of LINEAR is -1"),
         (change("encoder", "LINEAR", activation=9), "LINEAR: .*activation"),
-        (change("encoder", "NORM", gain=55), "slot 2 of NORM is 55"),
         (change("encoder", "ATTEND_WORDS", heads=3), "ATTEND_WORDS: .*heads"),
-        (change("encoder", "ATTEND_WORDS", heads=0), "ATTEND_WORDS: .*heads"),
         (change("decoder", "ATTEND_PAST", cache=2), "ATTEND_PAST: .*cache"),
-        (change("decoder", "ATTEND_SOURCE", keys=90), "ATTEND_SOURCE: .*keys"),
         (change("encoder", "COPY", column=1), "COPY: .*column"),
         (lambda program: program.encoder.append(Operation(Kind(77, "LATER", "", ()), ())), "no operation 77"),
         (lambda program: program.encoder.append(program.decoder[0]), "EMBED: rows of the decoder"),

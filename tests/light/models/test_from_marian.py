@@ -272,9 +272,6 @@ def test_a_calibration_beside_a_student(tmp_path):
     [
         ("type", "s2s", "`type` 's2s' is not known, only 'transformer'"),
         ("transformer-postprocess", "nda", "`transformer-postprocess` 'nda' is not known, only 'an'"),
-        ("transformer-preprocess", "n", "`transformer-preprocess` 'n' is not known, only ''"),
-        ("transformer-tied-layers", [1, 1], r"`transformer-tied-layers` \[1, 1\] is not known, only \[\]"),
-        ("transformer-train-position-embeddings", True, "`transformer-train-position-embeddings` True is not known"),
         (
             "transformer-decoder-autoreg",
             "average-attention",
@@ -282,9 +279,6 @@ def test_a_calibration_beside_a_student(tmp_path):
         ),
         ("dec-cell", "gru", "`dec-cell` 'gru' is not known, only 'ssru'"),
         ("transformer-ffn-activation", "gelu", "`transformer-ffn-activation` 'gelu' is not known, only 'relu' or"),
-        ("transformer-rnn-projection", True, "`transformer-rnn-projection` True is not known, only False"),
-        ("right-left", True, "`right-left` True is not known"),
-        ("lemma-dim-emb", 64, "`lemma-dim-emb` 64 is not known, only 0"),
         ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not known"),
     ],
 )
