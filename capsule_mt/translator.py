@@ -117,6 +117,7 @@ class Translator:
 
     tokenizes_in_threads = True  # at the same time
     glossary: Glossary | None = None
+    languages: tuple[str | None, str | None] = (None, None)  # of calls that name none
 
     def __init__(
         self,
@@ -139,6 +140,10 @@ class Translator:
             found = Calibration.of_config(values)
             self._calibration = (values, found)
         return found
+
+    def set_calibration(self, values: Mapping[str, Any]) -> None:
+        """Use other curves and lists of words: a `coverage_calibration` of config.json."""
+        self.loaded.calibration = values
 
     @property
     def backend(self) -> str:
@@ -515,15 +520,20 @@ class Translator:
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
         return self.loaded.tokenizer
 
+    def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
+        named = (options.src_lang, options.tgt_lang)
+        return self.languages if named == (None, None) else named
+
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
+        src_lang, tgt_lang = self._languages(options)
         known = (self.loaded.longest_source, options.max_source_tokens)
         return Segmenter(
             self._tokenizer(options),
             limit=min((number for number in known if number is not None), default=None),
             split_sentences=options.split_sentences,
             truncation=options.truncation,
-            src_lang=options.src_lang,
-            tgt_lang=options.tgt_lang,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
             copies=options.copy,
             keep=options.keep,
             with_words=options.coverage is not None

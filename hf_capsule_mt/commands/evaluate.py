@@ -72,9 +72,9 @@ def adequacy(
     """Return the coverage difference ratio, and the means of the measures that need no reference."""
     from tqdm import tqdm
 
+    from capsule_mt.calibration.word_alignment import fit_aligner
+    from capsule_mt.calibration.words import word_pairs
     from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
-    from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-    from hf_capsule_mt.evaluation.words import word_pairs
 
     sets = [hypotheses, *references]
     pairs = [word_pairs(sources, lines) for lines in sets]

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from hf_capsule_mt.evaluation.words import split_words
+from capsule_mt.calibration.words import split_words
 from lab.align import alignment_error_rate, expand_french, read_gold_links
 from lab.area_under_curve import (
     Judged,

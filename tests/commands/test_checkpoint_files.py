@@ -13,12 +13,12 @@ import pytest
 from transformers import MarianConfig, MarianMTModel
 
 import capsule_mt
-from capsule_mt.commands import translate
+from capsule_mt.calibration import calibrating
+from capsule_mt.commands import calibrate, translate
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import CoverageOptions, Translator
-from hf_capsule_mt.commands import calibrate, shortlist
-from hf_capsule_mt.decoding import calibrating
+from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
 from tests.fixtures.students import LETTERS, write_student
 from tests.fixtures.word_for_word import TRANSLATION, sentences
@@ -84,7 +84,8 @@ def test_another_folder_and_one_method(run, tmp_path):
 
 def test_a_stock_marian(run, tmp_path):
     """Of which the configuration has no such field."""
-    config = MarianConfig(**{**json.loads((tmp_path / "model" / "config.json").read_text()), "model_type": "marian"})
+    own = json.loads((tmp_path / "model" / "config.json").read_text())
+    config = MarianConfig(**{name: own[name] for name in MarianConfig().to_dict() if name in own})
     shutil.copytree(tmp_path / "model", tmp_path / "stock")
     MarianMTModel(config).save_pretrained(tmp_path / "stock")
     assert "coverage_calibration" not in (tmp_path / "stock" / "config.json").read_text()
@@ -113,7 +114,7 @@ def cover_as_if(monkeypatch, is_low):
     cover = calibrating.coverage_of_examples
 
     def as_if(translator, examples, method, *, progress=True):
-        config, found = translator.model.config.coverage_calibration, []
+        config, found = translator.loaded.calibration, []
         for example, coverage in zip(examples, cover(translator, examples, method, progress=progress), strict=True):
             missing = {start for (start, _), is_omitted in example.is_omitted.items() if is_omitted}
             said = [0.9 - 0.8 * is_low(config, word.text, word.start in missing) for word in coverage.words]

@@ -5,14 +5,14 @@ import random
 import numpy as np
 import pytest
 
+from capsule_mt.calibration.fitting import fit_sentences, fit_threshold, fit_words, read_curve
+from capsule_mt.calibration.omissions import AMOUNTS, cut_out, drop_words, function_words
+from capsule_mt.calibration.word_alignment import fit_aligner
+from capsule_mt.calibration.words import split_words
 from hf_capsule_mt.evaluation.adequacy import (
     adequacy_measures,
     coverage_difference_ratio,
 )
-from hf_capsule_mt.evaluation.calibration import fit_sentences, fit_threshold, fit_words, read_curve
-from hf_capsule_mt.evaluation.omissions import AMOUNTS, cut_out, drop_words, function_words
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import split_words
 
 
 def covering(*positions):

@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
+from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
+from capsule_mt.calibration.words import split_words, word_stem
 from hf_capsule_mt.data.embedded_corpus import sentence_pairs
-from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
-from hf_capsule_mt.evaluation.words import split_words, word_stem
 
 
 def made_up_text(sentences: int, seed: int = 0):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked
+from capsule_mt.calibration.omissions import WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.results import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.words import WORDS
-from hf_capsule_mt.decoding.calibrating import Examples, coverage_of_examples, often_marked
-from hf_capsule_mt.decoding.translator import Translator
-from hf_capsule_mt.evaluation.omissions import WithOmissions, cut_out, omissions_of
+from capsule_mt.translator import Translator
 
 # the share of its own translations that an alarm may flag, and what is cut out of them to see whether it is found
 FLAGGED = 0.01
@@ -25,8 +25,8 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
 
     sheet: own translations labelled by hand; else the aligner labels them.
     """
-    config, sources = translator.model.config, [source for source, _ in examples.text]
-    found = dict(config.coverage_calibration)
+    sources = [source for source, _ in examples.text]
+    found = dict(translator.loaded.calibration)
     own = [one.text for one in translator(sources, batch_size=32, scores=False, split_sentences=False)]
     labelled = _labelled_by_aligner(examples, own) if sheet is None else read_sheet(sheet, sources)
     points = {
@@ -34,13 +34,14 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
         "marks": measure_marks(translator, labelled),
         "alarm": choose_alarm(translator, sources, own),
     }
-    config.coverage_calibration = found | {"verified": found["verified"] | points}
+    found["verified"] = found["verified"] | points
+    translator.set_calibration(found)
     if translator.reverse is not None and translator.reverse.calibration.head is not None:
         references = [*examples.whole, *examples.more]
         covered = coverage_of_examples(translator, references, "attention", marks="all", support=True)
         marked = often_marked([word for coverage in covered for word in coverage.target_words])
         optional = sorted({*marked, *translator.reverse.calibration.lists.function})
-        config.coverage_calibration = config.coverage_calibration | {"support": {"optional_words": optional}}
+        translator.set_calibration(found | {"support": {"optional_words": optional}})
         print(f"words that need no support: {', '.join(optional) or 'none'}")
 
 
