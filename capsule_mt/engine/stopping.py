@@ -95,6 +95,9 @@ def run_all(work: Callable[[int], None], count: int, flag: "array[int]") -> None
 
     An exception here, such as that of Ctrl-C, makes the others give up.
     """
+    if count == 1:
+        work(0)
+        return
     ended: list[BaseException | None] = []
     changed = Event()
 
