@@ -4,9 +4,9 @@
     python -m lab.strangers --minutes 2 --clients 1 --kinds letters unknown emoji words --turn-seconds 15
 
 Starts `capsule-mt serve` on the loopback interface, each client with an address of its own, which needs Linux. Ordinary
-clients send one to three sentences at a time; each answer must be that of the same sentences alone. They are by themselves and
-beside one client of each hostile kind, in turns. Prints their times, the ratio of the 95th percentiles, and the memory
-of the server; exits with 1 if an answer was lost, wrong, or no error of the API.
+clients send one to three sentences at a time; each answer must be that of the same sentences alone. They are by
+themselves and beside one client of each hostile kind, in turns. Prints their times and the memory of the server; exits
+with 1 if an answer was lost, wrong, or no error of the API.
 """
 
 import argparse
@@ -257,7 +257,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:
     """Let the clients ask, the hostile ones in every second turn."""
     load = Load(answers={kind: Counter() for kind in arguments.kinds})
-    sources = [pair["de" == server.source] for pair in itertools.islice(sentence_pairs(), SENTENCES)]
+    sources = [pair[server.source == "de"] for pair in itertools.islice(sentence_pairs(), SENTENCES)]
     known = []
     for source in sources:
         status, answer = await ask(server, 0, server.request(source))
