@@ -3,7 +3,7 @@
     python -m lab.strangers --minutes 10 --clients 100 --output outputs/strangers.json
     python -m lab.strangers --minutes 2 --clients 1 --kinds letters unknown emoji words --turn-seconds 15
 
-Starts `capsule-mt serve` on the loopback interface, each client with an address of its own, which needs Linux. Ordinary
+Starts `capsule-mt serve` on the loopback interface; each client has its own address, which needs Linux. Ordinary
 clients send one to three sentences at a time; each answer must be that of the same sentences alone. They are by
 themselves and beside one client of each hostile kind, in turns. Prints their times and the memory of the server; exits
 with 1 if an answer was lost, wrong, or no error of the API.
