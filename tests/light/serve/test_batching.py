@@ -146,9 +146,12 @@ def test_when_two_take_long_the_second_gives_way_and_is_begun_again(batcher, upp
     second = batcher.submit(["slow too"], client="another")
     until(lambda: len(upper.calls) == 2)
     assert results(batcher.submit(["a"], client="other")) == ["A"]
+    third = batcher.submit(["b"], client="another")  # which is slow now: no further trial
+    assert results(batcher.submit(["c"], client="other")) == ["C"]
+    assert batches(upper) == [["a"], ["c"]]
     upper.freed_slow.set()
-    assert results(first, second) == ["SLOW", "SLOW TOO"]
-    assert batches(upper)[-1] == ["slow too"]
+    assert results(first, second, third) == ["SLOW", "SLOW TOO", "B"]
+    assert batches(upper)[2:] == [["slow too", "b"]]
 
 
 # ---- what goes wrong
