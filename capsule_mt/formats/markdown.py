@@ -13,7 +13,8 @@ from capsule_mt.formats.units import Translated, Unit
 FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 # what stands before the text of a line: quotes, bullets, numbers, boxes, the marks of a heading, notes
 PREFIX = re.compile(
-    r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:\[\^[^\]\s]+\]:[ \t]+)?(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:#{1,6}[ \t]+)?"
+    r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:\[\^[^\]\s]+\]:[ \t]+)?"
+    r"(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:#{1,6}[ \t]+)?"
 )
 QUOTES = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*")
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")

@@ -177,7 +177,7 @@ def _sentences(cues: list[Cue], is_vtt: bool) -> "list[_Sentence]":
 
 
 def _begins(last: Line, said: str) -> bool:
-    """Return whether something new begins after a line: a sound, another speaker, or a title in capitals and its end."""
+    """Return whether something new begins after a line: a sound, a speaker, a title in capitals and its end."""
     is_speaker = said[:1].isupper() and SPEAKER.match(said)
     return bool(CAPTION.fullmatch(said) or is_speaker) or _is_title(TAG.sub("", last.text)) != _is_title(said)
 

@@ -178,6 +178,23 @@ def test_po():
     assert po.pofile.parsestring(translated("messages.po")).units[1].target.strings[1] == '%d DATEIEN SIND "WEG".\n'
 
 
+@pytest.mark.parametrize(
+    ("source", "seen", "translation", "written"),
+    [
+        ("_Open...", "Open...", "Abrir...", "_Abrir..."),
+        ("Save _As", "Save As", "Salvar como", "S_alvar como"),
+        ("E&xit", "Exit", "Sair", "&Sair"),
+        ("&Help", "Help", "Ajuda (Help)", "Ajuda (&Help)"),
+        ("R&D costs &amp; snake_case", "R&D costs &amp; snake_case", "Custos", "Custos"),
+        ("_One _Two", "_One _Two", "Um", "Um"),
+    ],
+)
+def test_the_key_of_a_menu_is_marked_in_its_translation(source, seen, translation, written):
+    catalog = f'msgid "{source}"\nmsgstr ""\n'.encode()
+    assert texts("a.po", catalog) == [seen]
+    assert f'msgstr "{written}"' in translated("a.po", catalog, lambda text: translation).decode()
+
+
 def test_po_marks_what_needs_a_review_as_fuzzy():
     polib = pytest.importorskip("polib")
     found = polib.pofile(translated("messages.po", needs_review=True).decode())
