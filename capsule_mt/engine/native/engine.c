@@ -6,8 +6,10 @@
 #if defined(_WIN32)
 #include <windows.h>
 #else
-#include <sys/mman.h>
 #include <time.h>
+#endif
+#if !defined(_WIN32) && !defined(__wasm__)
+#include <sys/mman.h>
 #endif
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -239,6 +241,15 @@ void engine_widen(const void *from, int type, float *to, int64_t count) {
 
 void engine_widen_codes(const int8_t *codes, const float *largest, float *to, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++) widen_codes(codes + r * width, largest[r], to + r * width, width);
+}
+
+void engine_round_codes(const float *from, int8_t *codes, float *largest, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, from += width, codes += width) {
+        largest[r] = 1e-30f;
+        for (int64_t i = 0; i < width; i++) largest[r] = fmaxf(largest[r], fabsf(from[i]));
+        float factor = LARGEST_CODE / largest[r];
+        for (int64_t i = 0; i < width; i++) codes[i] = (int8_t)rintf(from[i] * factor);
+    }
 }
 
 int64_t engine_count_infinite(const void *values, int type, int64_t count) {

@@ -131,6 +131,8 @@ EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t r
 EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
 /* CODES [rows, width], as floats. */
 EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *to, int64_t rows, int64_t width);
+/* The reverse: what `engine_pack` makes of floats [rows, width] in an int8 map. */
+EXPORTED void engine_round_codes(const float *from, int8_t *codes, float *largest, int64_t rows, int64_t width);
 /* How many of count numbers of a type, but for INT8, are infinite or none. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);

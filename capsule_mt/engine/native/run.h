@@ -5,9 +5,16 @@
 #include "engine.h"
 #include "kernels.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__wasm__) /* a run that fails ends in a trap: the next one takes new memory */
+typedef int jmp_buf[1];
+#define setjmp(place) ((void)(place), 0)
+#define longjmp(place, value) ((void)(place), (void)(value), __builtin_trap())
+#else
+#include <setjmp.h>
+#endif
 
 typedef struct {
     void *values; /* floats, but for a table, which is kept as it is stored */
@@ -128,7 +135,11 @@ typedef struct {
  * on small pages, looking up the pages takes a third of its time. */
 void *allocate_pages(int64_t bytes);
 void free_pages(void *memory);
+#if defined(__wasm__)
+#define LARGE_PAGE (64 << 10)
+#else
 #define LARGE_PAGE (2 << 20)
+#endif
 
 /* engine.c: the run fails for want of memory. */
 chunk_t *more_memory(run_t *run, int64_t bytes);
