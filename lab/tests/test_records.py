@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import report
 from lab.records import Records, read_table
-from lab.report import LAB, fill, main
+from lab.report import LAB, main
 
 SENTENCES = ["ein Satz", "", "noch | einer\t"]
 
@@ -86,13 +85,3 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
         assert (tmp_path / f"page{name.suffix}").read_text("utf-8") == name.read_text("utf-8"), message
     for name in ("speed.md", "scale.md", "coverage.md"):
         assert (tmp_path / name).read_text("utf-8") == PAGE.with_name(name).read_text("utf-8"), message
-
-
-def test_sections_are_written_anew_and_the_text_around_them_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "SECTIONS", {"one": lambda records: "| new |\n", "two": lambda records: "| 2 |"})
-    page = tmp_path / "page.md"
-    page.write_text("text\n<!-- one -->\n| old |\n<!-- end of one -->\nmore\n\n<!-- two -->\nend\n")
-    one, two = "<!-- one -->\n\n| new |\n\n<!-- end of one -->", "<!-- two -->\n\n| 2 |\n\n<!-- end of two -->"
-    for _ in range(2):
-        page.write_text(fill(page, Records(tmp_path)))
-        assert page.read_text() == f"text\n{one}\nmore\n\n{two}\nend\n"

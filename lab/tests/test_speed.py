@@ -1,21 +1,16 @@
 """Timing in turns, by engine and by sentence length: what is timed, and its tables."""
 
 import argparse
-import json
 import time
 
-import pytest
 import torch
 
-from hf_capsule_mt.evaluation import read_result, write_result
-from lab import engine_speed, trained_engines
+from lab import engine_speed
 from lab.engine_speed import CELLS, measure_engines
 from lab.timing import (
     peak_memory,
     time_in_turns,
 )
-from lab.trained_engines import measure_trained
-from tests.golden.make import EXPECTED, FOLDER
 
 
 def test_runs_take_turns():
@@ -47,52 +42,3 @@ def test_every_engine_is_measured(monkeypatch):
     for taken in result["milliseconds"].values():
         assert taken.keys() == {engine_speed.STOCK, "native, plain"}
         assert min(taken.values()) > 0
-
-
-def arguments_of(folder):
-    return argparse.Namespace(
-        checkpoints=[str(FOLDER / "capsule_marian")],
-        input=folder / "input",
-        references=folder / "references",
-        sentences=4,
-        batch_sizes=[1, 3],
-        num_beams=[1, 2],
-        threads=[1],
-        forced=6,
-        shortlist=None,
-        repeats=1,
-    )
-
-
-@pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    pairs = json.loads((FOLDER / "capsule_marian" / EXPECTED).read_text(encoding="utf-8"))["pairs"][:5]
-    for key, name in (("source", "input"), ("target", "references")):
-        (folder / name).write_text("".join(f"{pair[key]}\n" for pair in pairs), encoding="utf-8")
-    path = write_result(folder / "result.json", measure_trained(arguments_of(folder)))
-    return read_result(path), folder
-
-
-@pytest.mark.slow
-def test_cells_and_scores(result):
-    ((_, cells),) = result[0]["checkpoints"].items()
-    assert result[0]["sentences"] == 4
-    assert [(cell["ends"], cell["batch"], cell["beams"]) for cell in cells[:4]] == [
-        ("real ends", 1, 1),
-        ("real ends", 1, 2),
-        ("real ends", 3, 1),
-        ("real ends", 3, 2),
-    ]
-    for cell in cells:
-        stock = cell["engines"][trained_engines.STOCK]
-        exact = cell["engines"]["native float32"]
-        assert stock["tokens"] == exact["tokens"]
-        assert stock["same"] == exact["same"] == 4
-        if cell["ends"] == "real ends":
-            assert stock["bleu"] == exact["bleu"]
-            assert 0 <= stock["chrf"] <= 100
-        else:
-            assert stock["tokens"] == 4 * 6
-            assert "bleu" not in stock
-        assert all(timing["minimum"] > 0 for timing in stock["seconds"].values())

@@ -12,11 +12,9 @@ import pytest
 
 import capsule_mt
 import hf_capsule_mt.commands
-from hf_capsule_mt import CapsuleMarianMTModel, extras, quickstart
+from hf_capsule_mt import extras, quickstart
 from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
-from hf_capsule_mt.decoding.tokenizer import needs_more
-from hf_capsule_mt.modeling import loading
 from hf_capsule_mt.training import load_recipe, recipe_names
 from hf_capsule_mt.training.run_identity import same_recipe_as_before
 from tests.fixtures.tiny import save_tiny_checkpoint
@@ -243,18 +241,6 @@ def test_a_printed_recipe_is_the_recipe(printed, tmp_path, name):
     assert printed(str(file)) == printed(name)
 
 
-def test_options_that_are_given_twice_add_up(program, monkeypatch, tmp_path):
-    seen = {}
-    monkeypatch.setattr(loading, "load_tokenizer", lambda path: None)
-    monkeypatch.setattr(CapsuleMarianMTModel, "from_marian", lambda path, **fields: seen.update(fields))
-    folder = save_tiny_checkpoint(tmp_path / "tiny")
-    line = ["convert", str(folder), str(tmp_path / "out"), "--from", "marian"]
-    with pytest.raises(AttributeError):  # there is no model to save
-        program(*line, "--set", "guided_routing=guided", "--set", "guided_capsule_dim=8", "guided_ffn_dim=16")
-    del seen["dtype"]
-    assert seen == {"guided_routing": "guided", "guided_capsule_dim": 8, "guided_ffn_dim": 16}
-
-
 def test_both_distributions_convert(program, tmp_path):
     folder = save_tiny_checkpoint(tmp_path / "tiny")
     code, _, complaint = program("convert", str(folder), str(tmp_path / "a"), "--to", "marian")
@@ -262,11 +248,3 @@ def test_both_distributions_convert(program, tmp_path):
     code, _, complaint = program("convert", str(folder), str(tmp_path / "b"), "--to=nothing")
     assert code == 2
     assert all(f"'{target}'" in complaint for target in ("marian", "huggingface", "marianmt", "onnx"))
-
-
-def test_teachers_that_read_more_than_the_source():
-    config = SimpleNamespace(prefix=None, task_specific_params={"summarization": {"prefix": "summarize: "}})
-    assert not needs_more(config, SimpleNamespace(supported_language_codes=[]))
-    assert needs_more(config, SimpleNamespace(supported_language_codes=[">>fra<<"]))
-    config.task_specific_params["translation_en_to_de"] = {"prefix": "translate English to German: "}
-    assert needs_more(config, SimpleNamespace())

@@ -40,7 +40,6 @@ def test_defaults_are_marians():
     for name, value in marians.to_dict().items():
         if name not in ("model_type", "transformers_version"):
             assert getattr(ours, name) == value, name
-    assert ours.is_plain_marian
 
 
 def test_round_trip(tmp_path):

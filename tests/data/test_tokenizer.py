@@ -5,12 +5,10 @@ import random
 import unicodedata
 
 import pytest
-import torch
 from transformers import AutoTokenizer
 
 from hf_capsule_mt.data import (
     BPEDropout,
-    TranslationCollator,
     drop_long,
     embedded_corpus,
     encode,
@@ -154,14 +152,6 @@ def test_as_a_data_set(tokenizer):
     assert [dataset[index] for index in range(20)] == first
 
 
-def test_other_tokenizers_are_refused():
-    unigram = train_tokenizer(["a b c", "b c d"] * 50, 400, "unigram")
-    with pytest.raises(ValueError, match=r"needs a fast tokenizer of type BPE, got .* \(Unigram\)"):
-        BPEDropout(unigram, 0.1)
-    with pytest.raises(ValueError, match=r"`dropout` must be a probability in \[0, 1\), got 1"):
-        BPEDropout(unigram, 1)
-
-
 def test_encoding_and_dropping():
     tokenizer = tiny_tokenizer()
     part = embedded_corpus(50, 1, 1)["train"]
@@ -179,12 +169,3 @@ def test_encoding_and_dropping():
     assert all(ids[-1] == tokenizer.eos_token_id for ids in cut["input_ids"])
     assert cut["translation"] == part["translation"]
     assert tokenizer.backend_tokenizer.truncation is None  # nobody who saves it has asked for a limit
-
-
-def test_padding():
-    rows = [{"input_ids": [5, 1], "labels": [6, 7, 1]}, {"input_ids": [8, 9, 4, 1], "labels": [1]}]
-    batch = TranslationCollator(pad_token_id=0)(rows)
-    torch.testing.assert_close(batch["input_ids"], torch.tensor([[5, 1, 0, 0], [8, 9, 4, 1]]))
-    torch.testing.assert_close(batch["attention_mask"], torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]))
-    torch.testing.assert_close(batch["labels"], torch.tensor([[6, 7, 1], [1, -100, -100]]))
-    assert TranslationCollator(0, pad_to_multiple_of=8)(rows)["labels"].shape == (2, 8)

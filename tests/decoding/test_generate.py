@@ -104,16 +104,6 @@ def test_a_forced_pass_by_hand(attention):
         torch.testing.assert_close(torch.tensor(one.received), output.cross_attentions[1][0, 1], atol=1e-5, rtol=1e-4)
 
 
-def test_padding_on_the_left():
-    """It changes nothing where positions do not count."""
-    right, left = (GenerateDecoder(build("rnmt_guided"), pads_left=pads_left) for pads_left in (False, True))
-    one, other = (decoder.translate(SOURCES, options(readings=Readings(guided=True))) for decoder in (right, left))
-    assert [found.ids for (found,) in one] == [found.ids for (found,) in other]
-    for (found,), (same,) in zip(one, other, strict=True):
-        assert found.score == pytest.approx(same.score, abs=1e-4)
-        assert found.guided.past == pytest.approx(same.guided.past, abs=1e-4)
-
-
 def heard(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     caplog.clear()
@@ -174,17 +164,3 @@ def test_an_end_token_of_a_call():
     assert found[0].score == pytest.approx(sum(forced) / len(forced), abs=1e-5)
     endless = decoder.translate(SOURCES, options(further={"eos_token_id": -1}))
     assert [len(one.ids) for (one,) in endless] == [14] * 4
-
-
-def test_a_prefix_after_the_language():
-    prefix = TargetPrefix([[5], []], first=2)
-    scores = torch.zeros(4, 8)
-    assert torch.equal(prefix(torch.zeros(4, 1), scores), scores)
-    forced = prefix(torch.zeros(4, 2), scores)
-    assert forced.isfinite().sum(dim=1).tolist() == [1, 1, 8, 8]
-    assert forced[0, 5] == 0
-    model = build("plain")
-    found = GenerateDecoder(model).translate(
-        SOURCES, options(prefixes=[[9], [], [8, 7], []], further={"forced_bos_token_id": 100})
-    )
-    assert [one.ids[:3] for (one,) in found][::2] == [[100, 9, found[0][0].ids[2]], [100, 8, 7]]

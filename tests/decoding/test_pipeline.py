@@ -77,23 +77,6 @@ def test_lazy_inputs(translator):
         assert len(read) == number
 
 
-def test_token_ids(translator):
-    (record,) = translator(TEXTS[0], return_tensors=True)
-    assert set(record) == {"translation_token_ids"}
-    decoded = translator.tokenizer.decode(record["translation_token_ids"], skip_special_tokens=True)
-    assert decoded == by_hand(translator, TEXTS[0])[0]
-    (record,) = translator("The child sleeps. Who laughs?", return_tensors=True)
-    assert record["translation_token_ids"].tolist() == [
-        token
-        for text in ("The child sleeps.", "Who laughs?")
-        for token in translator(text, return_tensors=True)[0]["translation_token_ids"].tolist()
-    ]
-    assert translator("", return_tensors=True)[0]["translation_token_ids"].tolist() == []
-    assert set(translator(TEXTS[0], return_text=True)[0]) == {"translation_text"}
-    with pytest.raises(ValueError, match="exclude each other"):
-        translator(TEXTS[0], return_text=True, return_tensors=True)
-
-
 def test_settings_at_init_and_at_call(checkpoint, translator):
     made = pipeline("translation", model=checkpoint, max_new_tokens=3, num_beams=2)
     expected = [by_hand(translator, text, max_new_tokens=3, num_beams=2)[0] for text in TEXTS]

@@ -93,16 +93,6 @@ def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, f
             assert_close(other, third)
 
 
-def test_several_translations_with_prefixes(fast, slow):
-    texts = [PrefixedText(TEXTS[0], "ERIF OMAB"), PrefixedText(TEXTS[1], "OMED"), TEXTS[2]]
-    for options in ({}, {"num_beams": 3}, {"num_beams": 3, "num_return_sequences": 2}):
-        for one, other in zip(fast(texts, batch_size=3, **options), slow(texts, batch_size=3, **options), strict=True):
-            for found, expected in zip(
-                *(each if isinstance(each, list) else [each] for each in (one, other)), strict=True
-            ):
-                assert_close(found, expected)
-
-
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_a_prefix_is_what_generate_is_given(fast, num_beams):
     model, tokenizer = fast.model, fast.tokenizer

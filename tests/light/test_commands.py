@@ -21,7 +21,6 @@ from capsule_mt.commands import score, translate
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import WindowLines, coverage_record
-from capsule_mt.text.lock import lock_output
 from capsule_mt.text.windows import WindowedOutput
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
@@ -238,13 +237,6 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
 
 
-def test_an_output_has_one_writer(run, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    with lock_output(tmp_path / "out"), pytest.raises(BlockingIOError, match=f"out is being .* process {os.getpid()}"):
-        run("--input", "in", "--output", "out")
-    assert run("--input", "in", "--output", "out")[0] == 0
-
-
 def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch, tmp_path):
     lines = [LINES[0], TOO_LONG, *LINES[1:], TOO_LONG]
     wanted = [expected[0], "", *expected[1:], ""]
@@ -267,31 +259,6 @@ def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch,
         assert len(lines_of(tmp_path / "c.tsv")) == len(lines)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["c.tsv", "in", "out"]
         (tmp_path / "out").unlink()
-
-
-def test_two_that_end_together_join_once(run, expected, monkeypatch, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    arguments = ("--input", "in", "--output", "out", "--window", 2)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    run(*arguments)
-    monkeypatch.setenv("RANK", "0")
-    run(*arguments, killed_in="finish")
-    monkeypatch.setenv("RANK", "1")
-    finish = WindowedOutput.finish
-    count_done, counted = WindowedOutput.count_done, []
-
-    def count_and_let_the_other_join(output):
-        counted.append(count_done(output))
-        if len(counted) == 1:
-            finish(output)
-        return counted[-1]
-
-    monkeypatch.setattr(WindowedOutput, "count_done", count_and_let_the_other_join)
-    code, _, complaints = run(*arguments)
-    assert (code, counted) == (0, [4, 0])
-    assert "out, process 1 of 2: joined by another process" in complaints
-    assert lines_of(tmp_path / "out") == expected
 
 
 def test_links_devices_and_pipes(run, expected, tmp_path):

@@ -205,18 +205,6 @@ class ModelChecks:
         assert torch.equal(outputs[0].sequences, outputs[1].sequences)
         torch.testing.assert_close(torch.stack(outputs[0].logits), torch.stack(outputs[1].logits), **TOLERANCE)
 
-    def test_greedy_equals_a_plain_loop(self, mix):
-        model, source = self.model(mix), self.source(self.batch())
-        generated = model.generate(**source, max_new_tokens=8, min_new_tokens=8)
-        tokens = torch.full((3, 1), START)
-        for _ in range(8):
-            logits = model(**source, decoder_input_ids=tokens, use_cache=False).logits[:, -1]
-            logits[:, EOS] = -torch.inf
-            tokens = torch.cat([tokens, logits.argmax(dim=-1, keepdim=True)], dim=1)
-        assert torch.equal(generated, tokens)
-        encoded = {"encoder_outputs": model.get_encoder()(**source), "attention_mask": source["attention_mask"]}
-        assert torch.equal(model.generate(**encoded, max_new_tokens=8, min_new_tokens=8), tokens)
-
     def test_a_batch_decodes_like_its_sentences(self, mix):
         model, source = self.model(mix), self.source(self.batch())
         for settings in ({}, {"num_beams": 3}):

@@ -112,19 +112,6 @@ class TestCapsNMT(ModelChecks):
             for row, length in enumerate((5, 2, 3)):
                 assert torch.equal(continued[row, 5:], whole[row, length : length + 3])
 
-    def test_the_capsules_are_made_once_more_where_they_are_missing(self, mix):
-        model, batch = self.model(mix), self.batch()
-        expected = model(**batch, output_routing_weights=True)
-        states = (expected.encoder_last_hidden_state,)
-        output = model(
-            encoder_outputs=states,
-            attention_mask=batch["attention_mask"],
-            decoder_input_ids=batch["decoder_input_ids"],
-            output_routing_weights=True,
-        )
-        torch.testing.assert_close(output.logits, expected.logits, **TOLERANCE)
-        assert output.routing_weights.keys() == expected.routing_weights.keys()
-
     def test_the_source_has_a_fixed_size_for_the_decoder(self, mix):  # property 37
         model = self.model(mix)
         sizes = {model.get_encoder()(torch.randint(4, 31, (2, length))).capsules.shape for length in (1, 7, 40)}
@@ -190,18 +177,6 @@ def test_the_decoding_step_compiles(source_attention, lengths):
     model, checks = randomize(CapsNMTForConditionalGeneration(config), std=0.1).eval(), TestCapsNMT()
     source, settings = checks.source(checks.batch(lengths)), {"max_new_tokens": 6, "min_new_tokens": 6}
     assert torch.equal(checks.compiled_decoding(model, source, **settings), model.generate(**source, **settings))
-
-
-def test_the_source_is_projected_once(monkeypatch):
-    model = randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**SIZES, source_attention=True))).eval()
-    calls = []
-    for module in (
-        model.model.decoder.source_projection,
-        model.model.decoder.source_attention.attention.key_projection,
-    ):
-        module.register_forward_hook(lambda *_: calls.append(1))
-    model.generate(torch.randint(4, 31, (2, 5)), max_new_tokens=6, min_new_tokens=6, num_beams=2)
-    assert len(calls) == 2
 
 
 # ---- the aggregation

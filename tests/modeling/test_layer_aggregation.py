@@ -7,7 +7,6 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.modeling.layer_aggregation import (
     DynamicCombination,
     LinearCombination,
-    TopLayer,
     build_layer_aggregation,
 )
 
@@ -31,38 +30,6 @@ def build(method, **settings):
 
 def outputs(batch=(2, 5)):
     return [torch.randn(*batch, WIDTH) for _ in range(LAYERS)]
-
-
-def test_off_is_the_top_layer():
-    config = CapsuleMarianConfig(d_model=WIDTH, encoder_attention_heads=2, decoder_attention_heads=2)
-    module = build_layer_aggregation(config, LAYERS, enabled=False)
-    assert isinstance(module, TopLayer)
-    assert not list(module.parameters())
-    states = outputs()
-    assert module(states)[0] is states[-1]
-
-
-@pytest.mark.parametrize("activation", ["scalar", "vector"])
-def test_em_routing_in_half_precision_has_finite_gradients(activation):
-    """Activations that float16 takes for zero or one are usual."""
-    config = CapsuleMarianConfig(
-        d_model=WIDTH,
-        encoder_layers=LAYERS,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        layer_aggregation="em_routing",
-        em_input_activation=activation,
-    )
-    module = build_layer_aggregation(config, LAYERS, enabled=True).eval()
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    bias = next(one for name, one in module.input_activation.named_parameters() if name.endswith("bias"))
-    bias.data.uniform_(-16, 16)
-    module = module.half()
-    states, _ = module([one.half() for one in outputs()])
-    (100 * states.float().square().sum()).backward()
-    assert states.dtype == torch.float16
-    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
 
 
 @pytest.mark.parametrize("method", ["dynamic_routing", "em_routing"])

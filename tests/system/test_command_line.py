@@ -4,7 +4,6 @@ import argparse
 import errno
 import importlib.util
 import os
-import re
 import runpy
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import torch
 
 import hf_capsule_mt.commands
 from capsule_mt.commands import COMMANDS, main
-from capsule_mt.commands.console import TRACEBACK, HelpFormatter, run
+from capsule_mt.commands.console import TRACEBACK, run
 from hf_capsule_mt.training import distillation
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
@@ -218,41 +217,6 @@ def test_ctrl_c_in_a_pipe(folder):
     assert process.returncode == 130
     assert complaints.endswith("\ncapsule-mt translate: interrupted\n")
     assert "Traceback" not in complaints
-
-
-def test_help_shows_the_defaults():
-    parser = argparse.ArgumentParser(formatter_class=HelpFormatter)
-    parser.add_argument("--number", type=int, default=0, help="100 %% of it")
-    parser.add_argument("--many", nargs="+", default=["a", "b"], help="some")
-    parser.add_argument("--own", default="x", help="this (default: as it was)")
-    parser.add_argument("--flag", action="store_true", help="switch")
-    parser.add_argument("--none", help="nothing")
-    text = " ".join(parser.format_help().split())
-    assert re.findall(r"\(default: .*?\)", text) == ["(default: 0)", "(default: a b)", "(default: as it was)"]
-
-
-def test_freed_memory_is_kept():
-    """A block larger than any that glibc keeps by itself is had again without a page fault."""
-    code = """
-import resource, torch
-from hf_capsule_mt.commands.arguments import keep_freed_memory
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-def touched():
-    for _ in range(20):  # small objects between the first few blocks may make each of these too small for the next
-        torch.ones(2**24)
-    before = faults()
-    for _ in range(6):
-        torch.ones(2**24)
-    return faults() - before
-print(touched(), keep_freed_memory(), touched())
-"""
-    before, kept, after = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    if kept == "False":
-        pytest.skip("the C library is not glibc, and nothing is changed")
-    assert int(after) * 2 < int(before)
 
 
 @pytest.mark.parametrize("said", ["print('a' * 10**6)", "print('a')"])

@@ -9,7 +9,6 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
-from capsule_mt.text.lock import lock_output
 from hf_capsule_mt.commands import distill as command
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
 from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
@@ -93,12 +92,6 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
     changed = {"teacher_files": {"config.json": "1", "model.safetensors": "3"}}
     with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
         distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
-
-
-def test_an_output_is_locked_while_it_is_written(tmp_path):
-    with lock_output(tmp_path), pytest.raises(OSError, match=r"is being written by process \d+"):
-        distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)
-    assert distill(reversed_words, SOURCES[:9], tmp_path, **SETTINGS)["lines"] == 9
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut, no record", "gone"])

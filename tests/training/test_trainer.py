@@ -325,18 +325,6 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path, uninterrupted,
     assert not find_checkpoints(tmp_path, complete=False)
 
 
-def test_half_written_checkpoints_do_not_count(tmp_path):
-    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=2, max_steps=6)
-    trainer.train()
-    assert last_checkpoint(tmp_path).name == "checkpoint-6"
-    (tmp_path / "checkpoint-6" / MARKER).unlink()
-    assert last_checkpoint(tmp_path).name == "checkpoint-4"
-    with open(tmp_path / "checkpoint-4" / "model.safetensors", "r+b") as file:
-        file.truncate(100)
-    assert last_checkpoint(tmp_path).name == "checkpoint-2"
-    assert last_checkpoint(tmp_path / "none") is None
-
-
 class Send(TrainerCallback):
     """SIGTERM in the step after this one."""
 

@@ -6,8 +6,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -47,13 +45,6 @@ KINDS = {
 }
 
 
-PACKAGES = ("torch", "numpy", "transformers", "tokenizers", "sentencepiece", "yaml")
-ALONE = f"""
-import sys
-from capsule_mt import Translator
-translator = Translator.from_pretrained(sys.argv[1], shortlist=True)
-print(translator(sys.argv[2], max_new_tokens=9).text, [name for name in {PACKAGES} if name in sys.modules])
-"""
 REAL_LINES = {
     "en": [
         "How are you today?",
@@ -174,16 +165,6 @@ def test_all_forms_translate_alike(kind, tmp_path):
         write_student(folder, form, options=options, targets=targets, configuration=configuration)
         texts.append([one.text for one in Translator.from_pretrained(folder)(SOURCES, max_new_tokens=9)])
     assert texts[1:] == texts[:1] * 3
-
-
-def test_no_package_is_needed(tmp_path):
-    folder = write_student(tmp_path / "student")
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, str(folder), SOURCES[0]], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    text = Translator.from_pretrained(folder, shortlist=True)(SOURCES[0], max_new_tokens=9).text
-    assert ran.stdout == f"{text} []\n"
 
 
 @pytest.mark.parametrize("kind", ["ssru", "attention", "two of other sizes"])

@@ -4,8 +4,6 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,43 +18,10 @@ from tests.light.models.files import FOLDER, edit_json, golden, read_header, wri
 
 FAMILIES = ("capsule_marian", "capsnmt", "capsule_rnmt")
 RELEASED = Path(__file__).parents[3] / "checkpoints"
-FORBIDDEN = ("torch", "transformers", "numpy", "huggingface_hub", "safetensors", "hf_capsule_mt", "tqdm")
-ALONE = f"""
-import sys
-
-class Forbids:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {FORBIDDEN}:
-            raise AssertionError(f"{{name}} was imported")
-
-sys.meta_path.insert(0, Forbids())
-from capsule_mt.engine.search import SearchOptions
-from capsule_mt.models.loading import load_model
-
-for folder, source in zip(sys.argv[1::2], sys.argv[2::2]):
-    model = load_model(folder)
-    ids = model.tokenizer.encode(source).ids
-    ((found,),) = model.decoder.translate([ids], SearchOptions(limits=[40]))
-    print(model.tokenizer.decode(found.ids))
-"""
 
 
 def expected_of(family):
     return json.loads((FOLDER / family / "expected.json").read_text(encoding="utf-8"))
-
-
-def test_alone(tmp_path):
-    first = {golden(name, tmp_path / name): expected_of(name)["pairs"][0] for name in FAMILIES}
-    arguments = [text for folder, pair in first.items() for text in (str(folder), pair["source"])]
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[3],
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [pair["target"] for pair in first.values()]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

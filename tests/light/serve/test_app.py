@@ -165,26 +165,6 @@ def test_a_language_is_detected(make_client):
     assert error_of(client.post("/detect"), 400) == "Invalid request: missing q parameter"
 
 
-def test_half_a_character_is_one_that_is_unknown(client):
-    """JSON may have it, an answer may not."""
-
-    def ask(**fields):
-        given = {"content": json.dumps(fields), "headers": {"content-type": "application/json"}}
-        return client(("POST", "/translate", given))[0]
-
-    assert ask(q=["a\ud800"], source="de", target="de").json() == {"translatedText": ["a\ufffd"]}
-    assert "\ufffd is not supported" in error_of(ask(q="a", source="en", target="\ud800"), 400)
-    assert "`beams`: " in error_of(ask(q="a", source="en", target="de", beams="\ud800"), 400)
-
-
-def test_several_pairs_in_one_request(make_client):
-    client = make_client(translators={EN_DE: Upper(), LanguagePair("de", "fr"): Upper()}, detector=EnglishWithA())
-    answer = client.translate(q=["o" * 41, "a" * 41], source="auto", target="de").json()["translatedText"]
-    assert answer == ["o" * 41, "A" * 41]
-    message = "French (fr) is not available as a target language from English (en); these are: de-fr, en-de"
-    assert error_of(client.translate(q="a", target="fr"), 400) == message
-
-
 def test_a_file(make_client):
     client = make_client()
     form = {"data": FROM_EN, "files": {"file": ("../a.txt", "a;b".encode("utf-8-sig"))}}
