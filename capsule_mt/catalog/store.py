@@ -85,6 +85,11 @@ def kept_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
     return []
 
 
+def kept_folder(name: str) -> str | None:
+    """Return the folder of a single model of the registry, if it is downloaded."""
+    return os.fspath(_folder_of(name)) if PAIR.fullmatch(name) and _is_kept(name) else None
+
+
 def kept_models() -> list[Kept]:
     """Return the models that are downloaded, by name."""
     found = []
