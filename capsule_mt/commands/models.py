@@ -57,10 +57,10 @@ def print_rows(rows: Iterable[tuple[str, str, int, str, str]]) -> None:
 
 
 def languages_of(name: str) -> str:
-    from capsule_mt.catalog.store import pair_of
+    from capsule_mt.catalog.entries import languages_in
     from capsule_mt.text.languages import LANGUAGES
 
-    return " to ".join(LANGUAGES.get(code, code) for code in pair_of(name) or ())
+    return " to ".join(LANGUAGES.get(code, code) for code in languages_in(name) or ())
 
 
 def list_kept() -> None:
