@@ -112,7 +112,7 @@ class Translator:
     Args:
         model: what translates.
         reverse: what translates in the other direction, a `Translator` or its folder: it verifies what coverage marks.
-            By default the model that the calibration names, if that is a folder beside this one's.
+            By default the model that the calibration names, if that is a folder beside this one's or is downloaded.
     """
 
     tokenizes_in_threads = True  # at the same time
@@ -214,12 +214,20 @@ class Translator:
         return {point: float(found["precision"]) for point, found in points.items()}
 
     def _reverse_folder(self) -> str | None:
-        """Return the folder that was given, or the one beside this model's that the calibration names."""
+        """Return the folder that was given, or that of the model that the calibration names: beside, or downloaded."""
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
         named = self.calibration.reverse
-        beside = None if named is None else os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
-        return beside if beside is not None and os.path.isdir(beside) else None
+        if named is None:
+            return None
+        beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
+        return beside if os.path.isdir(beside) else self._downloaded(named)
+
+    def _downloaded(self, name: str) -> str | None:
+        """Return the folder of a model by name, if it is downloaded."""
+        from capsule_mt.catalog.store import kept_folder  # late: most calibrations name none
+
+        return kept_folder(name)
 
     @property
     def _folder(self) -> str:

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from capsule_mt.commands import further_commands
-from capsule_mt.commands.console import HelpFormatter, folder
+from capsule_mt.commands.console import CommandParser, folder
 
 MARIAN_FILE = "model.npz"
 TARGETS = ("huggingface", "marian")
@@ -30,7 +30,7 @@ def main() -> None:
         if further:
             importlib.import_module(further[0]).start("convert")
             return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("model", type=folder, help="the folder of a model")
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
     parser.add_argument("--to", choices=TARGETS, required=True, help="whose files to write")

@@ -201,6 +201,10 @@ class Translator(capsule_mt.translator.Translator):
     def _folder(self) -> str:
         return str(self.model.name_or_path)
 
+    def _downloaded(self, name: str) -> str | None:
+        """None: models by name are for the engine alone."""
+        return None
+
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""

@@ -1,5 +1,6 @@
 """Folders of Marian's as they are: the numbers of its mathematics, what is refused by name, and damaged files."""
 
+import hashlib
 import json
 import math
 import os
@@ -11,12 +12,15 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert
+from capsule_mt.coverage.methods import Calibration
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
-from capsule_mt.models.loading import load_model
+from capsule_mt.models import shipped
+from capsule_mt.models.checking import check_calibration
+from capsule_mt.models.loading import load_model, read_calibration
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.to_huggingface import write_huggingface
-from capsule_mt.models.weights import CheckpointError
+from capsule_mt.models.weights import CheckpointError, read_json
 from tests.fixtures.students import (
     HEADS,
     LAYERS,
@@ -246,6 +250,31 @@ def test_a_calibration_beside_a_student(tmp_path):
         for read in (load_model, lambda one: write_huggingface(one, tmp_path / "again")):
             with pytest.raises(CheckpointError, match=f"^{re.escape(f'{file}: {message}')}.*$"):
                 read(folder)
+
+
+def test_a_calibration_that_comes_with_the_package(tmp_path, monkeypatch):
+    """It is for one file of weights, wherever that is, and gives way to one beside it."""
+    folder = write_student(tmp_path / "student")
+    weights_file, own = folder / "model.xxyy.bin", {"attention": {"head": [1, 0]}}
+    key = (weights_file.stat().st_size, hashlib.sha256(weights_file.read_bytes()).hexdigest())
+    monkeypatch.setattr(shipped, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(shipped, "SHIPPED", {key: "ours.json"})
+    (tmp_path / "ours.json").write_text(json.dumps(own))
+    assert load_model(folder).calibration == read_calibration(folder) == own
+    beside = {"attention": {"head": [0, 1]}}
+    (folder / "coverage_calibration.json").write_text(json.dumps(beside))
+    assert load_model(folder).calibration == read_calibration(folder) == beside
+    (folder / "coverage_calibration.json").unlink()
+    weights_file.write_bytes(weights_file.read_bytes()[:-1] + b"\1")  # another version, of the same size
+    assert load_model(folder).calibration == read_calibration(folder) == {}
+
+
+def test_those_that_come_with_the_package_are_sound():
+    assert sorted(shipped.SHIPPED.values()) == sorted(os.listdir(shipped.FOLDER))
+    for name in shipped.SHIPPED.values():
+        values = read_json(os.path.join(shipped.FOLDER, name))
+        check_calibration(values, (2, 8), name)
+        assert Calibration.of_config(values).reverse is not None
 
 
 @pytest.mark.parametrize(
