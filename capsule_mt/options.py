@@ -1,4 +1,4 @@
-"""What a call of a `Translator` is asked, and how its options become those of a search."""
+"""What a call of a `Translator` is asked, and how its options become options of a search."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

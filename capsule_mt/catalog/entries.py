@@ -54,7 +54,7 @@ class Entry:
 
     licence: as SPDX names it; "unknown" if the catalog does not say.
     author, page: whom to attribute it to, and where it is described.
-    texts: files that are written beside those of the catalog.
+    texts: files that are written beside the catalog's.
     """
 
     name: str

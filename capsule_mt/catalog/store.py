@@ -34,7 +34,7 @@ def pair_of(name: str) -> tuple[str, str] | None:
 
 
 def resolve(name_or_folder: str | os.PathLike[str]) -> str:
-    """Return the folder of a model: a folder as it is, that of a name, which is downloaded first if it is not there.
+    """Return the folder of a model. A folder is returned as it is; a name is downloaded first if it is not there.
 
     A name is a pair of languages such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub such as
     "Helsinki-NLP/opus-mt-de-en", or "opus-mt-de-en" for short.

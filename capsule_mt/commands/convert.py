@@ -1,4 +1,4 @@
-"""Convert between the files of Marian, such as Firefox Translations' students, and those of transformers.
+"""Convert between files of Marian, such as Firefox Translations' students, and files of transformers.
 
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian

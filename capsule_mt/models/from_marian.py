@@ -1,6 +1,6 @@
 """A folder of Marian's, such as a student of Firefox Translations, as a checkpoint: no file of it is changed.
 
-Tokens are those of the SentencePiece vocabularies. One more follows, which pads and starts: its embedding is zeros, as
+Tokens come from the SentencePiece vocabularies. One more follows, which pads and starts: its embedding is zeros, as
 what Marian's decoder reads first.
 """
 
@@ -25,7 +25,7 @@ CALIBRATION_FILE = "coverage_calibration.json"  # of `capsule-mt calibrate`: the
 SHARED = "Wemb"  # the table of both languages
 POSITIONS = 1024  # Marian has no limit
 MAX_LENGTH = 512  # of `generate()`, which wants one
-ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu is another than that of transformers
+ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from transformers'
 # the values of options that change what a transformer computes, beside those that `_settings` reads
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
@@ -74,7 +74,7 @@ READ = frozenset(
 
 @dataclass(frozen=True)
 class MarianFolder:
-    """The files of a model: those that a configuration names, or else those of the usual forms."""
+    """The files of a model: as the configuration names them, or else by their usual names."""
 
     folder: str
     model: str

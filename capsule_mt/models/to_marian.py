@@ -30,7 +30,7 @@ HELD: dict[str, tuple[Any, ...]] = {
 }
 # fields that must be on, which they are not by default
 ON = {
-    "marian_positions": "Marian has positions of its own, not those of transformers: train with "
+    "marian_positions": "Marian has positions of its own, other than transformers': train with "
     "`marian_positions` true, or set it and accept that some sentences change",
     "scale_embedding": "Marian multiplies embeddings by the square root of their width",
 }

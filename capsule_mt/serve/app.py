@@ -138,7 +138,7 @@ def build_app(
         return code
 
     def detected(asked: Asked) -> list[Detected]:
-        """Return the language of each text: a short one has that of all texts together."""
+        """Return the language of each text; a short one takes the language of all texts together."""
         if asked.source != AUTO:
             return [Detected(target_of(asked.source), 1.0)] * len(asked.texts)
         whole = detect(" ".join(asked.texts))
@@ -192,7 +192,7 @@ def build_app(
     async def translations(
         request: Request, texts: list[str], sources: list[str], target: str, settings: Settings, client: str
     ) -> list[list[Translation]]:
-        """Translate texts of these languages, each once and its alternatives; those of the target stay as they are."""
+        """Translate texts of these languages, each once, with alternatives; the target's stay as they are."""
         places: dict[LanguagePair, list[int]] = {}
         for place, source in enumerate(sources):
             places.setdefault(LanguagePair(source, target), []).append(place)
@@ -391,7 +391,7 @@ class TextFile:
 
 
 def read_file(content: bytes, name: str, language: str) -> Parsed:
-    """Read a file that was sent; `language` is that of the translation."""
+    """Read a file that was sent; `language` is the translation's."""
     format = format_of(name)
     return TextFile(decoded(content, name)) if format is None else parse(content, format, name=name, language=language)
 

@@ -4,7 +4,7 @@
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en \\
         --markdown compare.md --output compare.json
 
-Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is that of Collins et al. 2005.
+Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is Collins et al.'s (2005).
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Measure how much of the source a translation covers: word alignment, repetitions, length.
 
-The coverage difference ratio is that of Kong et al. 2019, which Zheng et al. 2019 report in Table 3.
+The coverage difference ratio is Kong et al.'s (2019), which Zheng et al. 2019 report in Table 3.
 """
 
 from collections.abc import Sequence

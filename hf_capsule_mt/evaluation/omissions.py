@@ -67,7 +67,7 @@ def omissions_of(
 ) -> list[WithOmissions]:
     """Label translations: a content word is omitted if the reference links it and the translation does not.
 
-    A sentence without content words is left out. `frequent` words are none, by default those of the sources.
+    A sentence without content words is left out. `frequent` words do not count; by default they are the sources' own.
     """
     frequent, found = function_words(sources) if frequent is None else frequent, []
     for source, translation, wanted, given in zip(

@@ -1,7 +1,7 @@
 """Word alignment in numpy: IBM model 1, then a hidden Markov model, in two directions trained to agree.
 
 IBM model 1 (Brown et al. 1993) with a prior on the diagonal (Dyer et al. 2013) initialises the hidden Markov model of
-Vogel et al. 1996, in which a word's position depends on that of the word before. Both directions are trained jointly
+Vogel et al. 1996, in which a word's position depends on the last word's. Both directions are trained jointly
 on the product of their posteriors (Liang et al. 2006). The result is deterministic. Sentence pairs of the same two
 lengths form one array, without padding.
 

@@ -279,7 +279,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return math.ceil(self.args.num_train_epochs * steps)
 
     def _name_best_checkpoint(self) -> None:
-        """Name the best of the saved checkpoints; the Trainer names that of the best evaluation, if it was saved."""
+        """Name the best of the saved checkpoints; the Trainer names the best evaluated one, if saved."""
         if not self.args.load_best_model_at_end:
             return
         checkpoints = find_checkpoints(self.output_dir, by_signal=False)

@@ -85,7 +85,7 @@ def test_the_overview(program, words):
 
 
 def test_help_imports_nothing_heavy():
-    """Neither that of the program nor that of a command: an import of these is an error."""
+    """Neither the program nor a command may import these."""
     code = f"""
 import sys
 from capsule_mt.commands import main

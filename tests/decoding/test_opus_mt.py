@@ -1,4 +1,4 @@
-"""Models of OPUS-MT's form in the light translator, against those of transformers."""
+"""Models of OPUS-MT's form in the light translator, against transformers' own."""
 
 import json
 import random

@@ -137,7 +137,7 @@ def test_the_threshold_prefers_precision():
 
 
 def test_the_mean_score_of_each_group_is_its_true_share():
-    # the mean probability lies between the truth and its average, with noise, as that of a weak model does
+    # the mean probability lies between the truth and its average, with noise, as a weak model's does
     chance = np.random.default_rng(1)
     groups = np.repeat([0, 1, 2, 0.5], 500)
     shares = np.repeat([1.0, 0.85, 0.7, 0.5], 500)

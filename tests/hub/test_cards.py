@@ -146,7 +146,7 @@ def test_speeds_of_engines(results):
     rows = ["| threads | batch | beams | generate() float32 | native int8 |", "| 1 | 1 | 5 | 5.0 | 50.0 |"]
     rows.append("| 1 | 16 | 5 |  | 125.0 |")
     assert [line for line in text.splitlines() if line.startswith(("| threads", "| 1 |"))] == rows
-    # of several checkpoints, that of the card
+    # of several checkpoints, the card's
     checkpoints = {"outputs/other": ENGINES["checkpoints"]["outputs/model"][:1], **ENGINES["checkpoints"]}
     text = str(card_of([{**stamped_engines(results), "checkpoints": checkpoints}]))
     assert [line for line in text.splitlines() if line.startswith(("| threads", "| 1 |"))] == rows

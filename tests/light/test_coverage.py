@@ -245,7 +245,7 @@ def test_rescoring_reduces_omissions(omitting):
         [found.text for found in omitting(TEXTS, coverage=CoverageOptions(weight=weight), **settings)]
         for weight in (None, 1e-6, 5.0)
     )
-    assert unchanged == plain  # the score is that of beam search
+    assert unchanged == plain  # the score is beam search's
     assert omissions(TEXTS, plain) > 30
     assert omissions(TEXTS, rescored) < omissions(TEXTS, plain) / 2
 

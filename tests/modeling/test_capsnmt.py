@@ -172,12 +172,12 @@ class TestCapsNMT(ModelChecks):
             model.generate(**self.source(batch), cache_implementation="quantized")
 
     def test_initial_scale(self, mix):
-        """New models do not drown the source in the words, and start with a loss not far from that of guessing."""
+        """New models do not drown the source in the words, and start with a loss not far from guessing."""
         torch.manual_seed(3)
         model = self.family.generation_class(self.config(mix, hidden_size=64, vocab_size=100, embedding_size=64))
         source = torch.randint(4, 100, (8, 9))
         cache = model(source, decoder_input_ids=source, use_cache=True).cache
-        assert 0.5 < cache.constants["source"].std() < 2  # that of normalised states, and of scaled embeddings
+        assert 0.5 < cache.constants["source"].std() < 2  # as normalised states and scaled embeddings have
         loss = model(source, labels=torch.randint(4, 100, (8, 9))).loss
         assert loss < 2 * torch.tensor(100.0).log()
 

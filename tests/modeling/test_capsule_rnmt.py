@@ -217,7 +217,7 @@ def test_equals_a_plain_loop_of_pytorchs_own_modules():
 
 
 def test_the_start_of_training():
-    """New weights: orthogonal recurrences gate by gate, zero biases, and a loss near that of knowing nothing."""
+    """New weights: orthogonal recurrences gate by gate, zero biases, and a loss near knowing nothing."""
     torch.manual_seed(1)
     config = CapsuleRNMTConfig(vocab_size=1000, hidden_size=64, pad_token_id=PAD, eos_token_id=EOS)
     model = CapsuleRNMTForConditionalGeneration(config).eval()

@@ -585,7 +585,7 @@ def train_sharded(folder, name, processes, die_at=None, **arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(SHARDED))
 def test_sharded_over_two_processes_is_one_process(tmp_path, name):
-    """FSDP2 with gloo: training, generation in between, checkpoints, a kill and the end are those of one process."""
+    """FSDP2 with gloo: training, generation in between, checkpoints, a kill and the end are as in one process."""
     logs, models = [], []
     for processes in (1, 2):
         folder = tmp_path / str(processes)

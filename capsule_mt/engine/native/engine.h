@@ -87,7 +87,7 @@ typedef struct {
     int64_t longest;        /* of the limits: the width of the results */
     int64_t longest_source; /* of the lengths */
     int64_t layer, head;    /* whose attention to the source is read; -1 for none */
-    int64_t num_threads;    /* that share the work on a row; the results are those of one */
+    int64_t num_threads;    /* that share the work on a row; results do not depend on it */
     /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it
      * may write and their places among these, ascending, one source after the other. */
     const int32_t *candidates;

@@ -44,7 +44,7 @@ struct model {
     operation_t *programs[2];
     int64_t num_operations[2];
     const operation_t *head; /* of the decoder's program: writes the logits */
-    int goes_by_steps; /* through given targets, too: its states are those of the step before */
+    int goes_by_steps; /* through given targets, too: it needs the states of the step before */
     int64_t source_vocabulary, longest_source, longest_target; /* programs.c: the limits of tables and positions */
 };
 

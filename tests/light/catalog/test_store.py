@@ -398,7 +398,7 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
 
 
 def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):
-    """Weights in a pull request of the converter are taken; those of others, and of another file, are not."""
+    """Weights in a pull request of the converter are taken; weights of others, and of another file, are not."""
     good = (word_for_word / "model.safetensors").read_bytes()
     folder = tmp_path / "opus"
     shutil.copytree(word_for_word, folder)

@@ -89,7 +89,7 @@ def test_a_search_has_so_much_time(decoder):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_found_until_then_has_all_its_readings(name):
-    """Without any time there is one step: the translations are those of a limit of one token."""
+    """Without any time there is one step: the translations are as with a limit of one token."""
     decoder = decoder_of(PROGRAMS[name])
     engine = decoder.engine
     readings = Readings(head=(1, 1) if engine.head_shape[0] else None, guided=engine.follows_past_and_future)

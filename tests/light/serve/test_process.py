@@ -114,7 +114,7 @@ def test_a_taken_port_is_one_sentence(serve_fake):
 
 # ---- load
 async def client_of(address, number, seconds, requests):
-    """Translate one to three sentences at a time; each answer must be that of its own request.
+    """Translate one to three sentences at a time; each answer must belong to its request.
 
     Over a bare connection: a hundred clients of httpx take more of the processor than the server.
     """
