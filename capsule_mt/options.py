@@ -34,9 +34,14 @@ IGNORED = frozenset(
         *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"),
     }
 )
-COUNTS = {
-    **{"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 1, "max_length": 1},
-    **{"min_new_tokens": 0, "min_length": 0, "no_repeat_ngram_size": 0},
+COUNTS = {  # and the least of each
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "max_new_tokens": 1,
+    "max_length": 1,
+    "min_new_tokens": 0,
+    "min_length": 0,
+    "no_repeat_ngram_size": 0,
 }
 TOKENS = (
     *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
