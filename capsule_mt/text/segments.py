@@ -163,10 +163,7 @@ class Segmenter:
         if not document.foreign:
             return text
         document.copies = True
-        number = len(document.foreign)
-        warn(
-            f"{number} of the text's words {'have' if number > 1 else 'has'} more than {LONGEST_WORD} characters: copied."
-        )
+        warn(f"{len(document.foreign)} words of a text have more than {LONGEST_WORD} characters: they are copied.")
         return LONG_WORD.sub(lambda match: "\n" * len(match[0]), text)
 
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
