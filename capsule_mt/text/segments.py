@@ -163,8 +163,7 @@ class Segmenter:
         if not document.foreign:
             return text
         document.copies = True
-        number = len(document.foreign)
-        warn(f"copied: {number} of the words have more than {LONGEST_WORD:,} characters.")
+        warn(f"{len(document.foreign)} words of a text have more than {LONGEST_WORD} characters: they are copied.")
         return LONG_WORD.sub(lambda match: "\n" * len(match[0]), text)
 
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:

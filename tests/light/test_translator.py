@@ -126,9 +126,20 @@ def test_what_is_refused():
     for wrong in ([None], ["a", 3], [b"a"], [["a"]]):
         with pytest.raises(TypeError, match="a text must be a string, got a"):
             translate(wrong)
-    for name in ("batch_size", "batch_tokens", "num_beams", "num_return_sequences", "max_new_tokens"):
+    for name in ("batch_size", "batch_tokens"):
         with pytest.raises(ValueError, match=f"`{name}` must be at least 1, got 0"):
             translate("one", **{name: 0})
+    for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):
+        for wrong in (0, -1, True, "3"):
+            with pytest.raises(ValueError, match=f"`{name}` must be a whole number of at least 1, got {wrong!r}"):
+                translate("one", **{name: wrong})
+    with pytest.raises(ValueError, match="`min_new_tokens` must be a whole number of at least 0, got -1"):
+        translate("one", min_new_tokens=-1)
+    wrong_ids = (("eos_token_id", 2**40, 2**40), ("pad_token_id", True, True), ("suppress_tokens", [3, -7], -7))
+    for name, given, wrong in (*wrong_ids, ("bad_words_ids", [[2**40]], 2**40), ("forced_eos_token_id", "a", "'a'")):
+        ids = f"`{name}` takes token ids, whole numbers from 0 to 2147483647 that the vocabulary has, got {wrong}"
+        with pytest.raises(ValueError, match=ids):
+            translate("one", **{name: given})
     with pytest.raises(ValueError, match="`max_source_tokens` must be at least 2, got 1"):
         translate("one", max_source_tokens=1)
     for keep in ("tags", ["colours"]):

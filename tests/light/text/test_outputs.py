@@ -66,6 +66,13 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
         assert target.read_text() == content
 
 
+def test_a_link_makes_no_folders(tmp_path):
+    link, target = tmp_path / "link", tmp_path / "none" / "target"
+    link.symlink_to(target)
+    with pytest.raises(ValueError, match=f"{link} is a link to {target}, whose folder does not exist"):
+        check_outputs([link])
+
+
 def test_devices_and_pipes_are_written_through(tmp_path, capfd):
     null = device_like("null", tmp_path)
     before = os.stat(null)
