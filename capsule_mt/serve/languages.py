@@ -1,6 +1,7 @@
 """Which languages a checkpoint translates between, and what they are called."""
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,9 @@ CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
 GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
 # opus-mt-en-de, outputs/en-de, capsule-marian-de-en
 AT_THE_END = re.compile(r"(?:^|[-_])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$")
+
+# vocab.enpt.spm, srcvocab.enja.spm: of the students of Firefox Translations
+VOCABULARY = re.compile(r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm")
 
 
 class LanguagePair(NamedTuple):
@@ -47,7 +51,7 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
 
 
 def pair_of(path: str) -> LanguagePair | None:
-    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in its name."""
+    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in a name."""
     named = None if Path(path).exists() else PAIR.fullmatch(path)
     if named:
         return LanguagePair(named["source"].lower(), named["target"].lower())
@@ -60,7 +64,8 @@ def pair_of(path: str) -> LanguagePair | None:
     ):
         if source and target:
             return LanguagePair(source, target)
-    name = AT_THE_END.search(Path(path).name)
+    files = map(VOCABULARY.fullmatch, os.listdir(path) if Path(path).is_dir() else ())
+    name = AT_THE_END.search(Path(path).name) or next(filter(None, files), None)
     return None if name is None else LanguagePair(name["source"], name["target"])
 
 
