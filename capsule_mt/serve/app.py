@@ -20,7 +20,6 @@ from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of, parse
 from capsule_mt.formats.units import Parsed, Translated, Unit
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
-from capsule_mt.serve.detecting import Detected, Detector
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import (
@@ -37,6 +36,7 @@ from capsule_mt.serve.requests import (
     unless_gone,
     uploaded,
 )
+from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.encodings import decoded
 from capsule_mt.text.languages import LANGUAGES
 from capsule_mt.text.line_failures import Failure

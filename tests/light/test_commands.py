@@ -307,6 +307,32 @@ def test_a_glossary(run, expected, caplog, tmp_path):
         run("--glossary", "terms.tsv", lines=LINES)
 
 
+class FindsFrench:
+    """A detector that calls every text with a "7" French."""
+
+    def knows(self, language):
+        return language == "xa"
+
+    def other_language(self, text, language):
+        return "fr" if "7" in text else None
+
+
+def test_texts_in_another_language_are_warned_of_and_recorded(run, monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr("capsule_mt.text.detecting.Detector", FindsFrench)
+    lines = [LINES[0], f"{LINES[1]} 7"]
+    files = ("--output", "out.txt", "--coverage", "out.jsonl", "--src-lang", "xa")
+    assert run(*files, lines=lines)[0] == 0
+    assert caplog.messages == ["1 of 2 texts seem to be in another language than the source's: 1 fr"]
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [record.get("language") for record in records] == [None, "fr"]
+    caplog.clear()
+    for options in (("--src-lang", "xa"), (*files, "--restart", "--detect", "no"), (*files[:2], "--restart")):
+        run(*options, lines=lines)  # a pipe; nobody wants it; a language that nobody knows
+    assert caplog.messages == []
+    with pytest.raises(ValueError, match=r"knows, got None: name it, as in `--src-lang en`"):
+        run("--detect", "yes")
+
+
 def test_alignments_are_a_file_of_pairs(run, word_for_word, expected, tmp_path):
     code, printed, _ = run("--alignments", "a.txt", "--coverage", "c.tsv", lines=[*LINES, "", TOO_LONG])
     assert (code, printed) == (3, [*expected, "", ""])

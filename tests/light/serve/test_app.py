@@ -19,10 +19,10 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.serve.app import FILE_FORMATS, PAGE, PAGE_FILES, Limits, build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
-from capsule_mt.serve.detecting import Detected
 from capsule_mt.serve.languages import LanguagePair, language_pairs
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import TranslationRequest, read_request, unless_gone
+from capsule_mt.text.detecting import Detected
 from capsule_mt.text.lines import coverage_record
 from tests.light.serve.fakes import Upper
 
@@ -456,12 +456,15 @@ def test_a_pair_comes_from_the_command_line_the_recipe_the_tokenizer_or_the_name
     trained = folder(tmp_path / "a-b-fr-es", train_result={"recipe": {"languages": {"source": "en", "target": "de"}}})
     marian = folder(tmp_path / "marian", tokenizer_config={"source_lang": "fi", "target_lang": "sv"})
     named = folder(tmp_path / "capsule-marian-de-en", train_result={"recipe": None}, tokenizer_config={})
+    student = Path(folder(tmp_path / "student"))
+    (student / "vocab.enpt.spm").touch()
     assert language_pairs(
-        [trained, marian, named, "Helsinki-NLP/opus-mt-en-ru", "eng_Latn-fr=x=y", f"cs-pl={trained}"]
+        [trained, marian, named, str(student), "Helsinki-NLP/opus-mt-en-ru", "eng_Latn-fr=x=y", f"cs-pl={trained}"]
     ) == {
         ("en", "de"): trained,
         ("fi", "sv"): marian,
         ("de", "en"): named,
+        ("en", "pt"): str(student),
         ("en", "ru"): "Helsinki-NLP/opus-mt-en-ru",
         ("eng_Latn", "fr"): "x=y",
         ("cs", "pl"): trained,
