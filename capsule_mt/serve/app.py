@@ -44,7 +44,7 @@ from capsule_mt.text.lines import coverage_record
 from capsule_mt.translator import Translation
 
 PAGE = Path(__file__).parent / "page"
-PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
 LONGEST_ESCAPE = 12
 ROOM_FOR_OTHER_FIELDS = 65536

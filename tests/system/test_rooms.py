@@ -33,7 +33,7 @@ LIGHT = {
         "commands.console",
         "__init__",
     },
-    "web": {"engine", "models", "coverage", "options", "text"},
+    "web": {"engine", "models", "coverage", "options", "serve.languages", "text"},
     "commands": {
         "web",
         "engine",

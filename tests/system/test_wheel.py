@@ -16,7 +16,7 @@ FURTHER = {
     "capsule_mt": {
         "py.typed",
         "engine/operations.def",
-        *(f"serve/page/{name}" for name in ("index.html", "page.css", "page.js")),
+        *(f"serve/page/{name}" for name in ("index.html", "page.css", "page.js", "service.js")),
     },
     "hf_capsule_mt": {"py.typed", "hub/card_template.md"},
 }

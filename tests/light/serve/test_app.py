@@ -383,7 +383,7 @@ def test_the_page_is_complete(client):
     """It consists of its files alone: they name no other, and no other server."""
     assert {path.name for path in PAGE.iterdir()} == set(PAGE_FILES.values())
     html = client.get("/").text
-    assert re.findall(r'(?:src|href)="([^"]*)"', html) == ["data:,", "page.css", "page.js"]
+    assert re.findall(r'(?:src|href)="([^"]*)"', html) == ["data:,", "page.css", "service.js", "page.js"]
     for path, name in PAGE_FILES.items():
         response = client.get(path)
         assert response.status_code == 200
