@@ -4,10 +4,10 @@
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
 
-The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The second
-refuses, by name, what Marian cannot hold; vocabularies are files of their own. The third takes any model, and its tokenizer
-and curves of coverage, too. hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and capsules on top of
-any Marian: `capsule-mt convert --to onnx --help`.
+The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The
+second refuses, by name, what Marian cannot hold; vocabularies are files of their own. The third takes any model, with
+its tokenizer and curves of coverage. hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and
+capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
 """
 
 import argparse
