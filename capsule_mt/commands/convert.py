@@ -1,22 +1,20 @@
 """Convert between files of Marian, such as Firefox Translations' students, and files of transformers.
 
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
-    capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
+    capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
 
 The one writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The other
-refuses, by name, what Marian cannot hold; vocabularies are files of their own. hf-capsule-mt adds ONNX, int8,
+refuses, by name, what Marian cannot hold. hf-capsule-mt adds ONNX, int8,
 CTranslate2, transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
 """
 
 import argparse
 import importlib
-import os
 from pathlib import Path
 
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser, folder
 
-MARIAN_FILE = "model.npz"
 TARGETS = ("huggingface", "marian")
 
 
@@ -42,9 +40,8 @@ def main() -> None:
 
         write_huggingface(arguments.model, arguments.out)
     else:
-        from capsule_mt.models.to_marian import write_marian
+        from capsule_mt.models.to_marian import write_marian_folder
 
-        os.makedirs(arguments.out, exist_ok=True)
-        write_marian(arguments.model, arguments.out / MARIAN_FILE)
+        write_marian_folder(arguments.model, arguments.out)
     for file in sorted(arguments.out.iterdir()):
         print(file)
