@@ -20,6 +20,7 @@ from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import load_model, read_calibration
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.to_huggingface import write_huggingface
+from capsule_mt.models.to_marian import write_marian_folder
 from capsule_mt.models.weights import CheckpointError, read_json
 from tests.fixtures.students import (
     HEADS,
@@ -190,17 +191,45 @@ def test_converted_for_transformers(kind, tmp_path):
         write_huggingface(tmp_path / "out", tmp_path / "again")
 
 
-def test_the_command_converts(tmp_path, monkeypatch, capsys):
-    folder = write_student(tmp_path / "student")
+@pytest.mark.parametrize("kind", ["ssru", "two of other sizes"])
+def test_the_command_converts(kind, tmp_path, monkeypatch, capsys):
+    """There and back, with the vocabularies, the shortlist and the calibration."""
+    options, targets = KINDS[kind]
+    folder = write_student(tmp_path / "student", options=options, targets=targets)
+    (folder / "coverage_calibration.json").write_text('{"attention": {"head": [1, 0]}}')
     for model, out, to in ((folder, "hub", "huggingface"), (tmp_path / "hub", "back", "marian")):
         monkeypatch.setattr("sys.argv", ["convert", str(model), str(tmp_path / out), "--to", to])
         convert.main()
-    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "back" / "model.npz")
-    shutil.copy(folder / "vocab.xxyy.spm", tmp_path / "back")
-    back, before = (Translator.from_pretrained(one)(SOURCES, max_new_tokens=9) for one in (tmp_path / "back", folder))
-    assert back == before
+    vocabularies = ["vocab.spm"] if targets is None else ["srcvocab.spm", "trgvocab.spm"]
+    names = ["config.yml", "coverage_calibration.json", "lex.s2t.bin", "model.npz", *vocabularies]
+    assert capsys.readouterr().out.splitlines()[-len(names) :] == [str(tmp_path / "back" / name) for name in names]
+    for shortlist in (False, True):
+        back, before = (load_model(one, shortlist=shortlist) for one in (tmp_path / "back", folder))
+        assert back.calibration == before.calibration != {}
+        texts = [Translator(model)(SOURCES, max_new_tokens=9) for model in (back, before)]
+        assert texts[0] == texts[1]
+    assert back.shortlist.of_source([9, 20]) == before.shortlist.of_source([9, 20])
+    assert back.tokenizer.encode("a </s> b <unk> ox").ids == before.tokenizer.encode("a </s> b <unk> ox").ids
     with pytest.raises(ValueError, match="back: is there and not empty; name a new folder"):
         convert.main()
+
+
+def test_vocabularies_that_marian_does_not_have(tmp_path):
+    write_huggingface(write_student(tmp_path / "student"), tmp_path / "hub")
+    content = read_json(str(tmp_path / "hub" / "tokenizer.json"))
+    for change in (
+        {"model": {"type": "BPE", "vocab": {}, "merges": []}},
+        {"normalizer": {"type": "Lowercase"}},
+        {"pre_tokenizer": None},
+        {"model": {**content["model"], "vocab": content["model"]["vocab"][::-1]}},
+    ):
+        (tmp_path / "hub" / "tokenizer.json").write_text(json.dumps({**content, **change}))
+        with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: is no SentencePiece vocabulary of"):
+            write_marian_folder(tmp_path / "hub", tmp_path / "back")
+    (tmp_path / "hub" / "tokenizer.json").unlink()
+    with pytest.raises(UnsupportedModelError, match=r"hub: has no tokenizer\.json, and vocab\.json numbers"):
+        write_marian_folder(tmp_path / "hub", tmp_path / "back")
+    assert not list((tmp_path / "back").glob("*.spm*"))
 
 
 def test_int8_takes_the_codes_of_the_file(tmp_path):
