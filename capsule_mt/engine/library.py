@@ -9,11 +9,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
-from capsule_mt.engine.stopping import StoppedError, run_all, stoppable
+from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
 VERSION = 11
 MOST_SLOTS = 12
@@ -54,6 +55,19 @@ class Request(ctypes.Structure):
     _fields_ = [(name, _FIELD_TYPES[kind]) for name, kind in REQUEST_FIELDS.items()]
 
 
+class Caller(ctypes.Structure):
+    """`caller_t` of native/engine.h: Python's lock, and how to look for signals, which only the main thread does."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("release", "regain", "look")]
+
+    def __init__(self, *functions: str) -> None:
+        super().__init__(*(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in functions))
+
+
+ANY_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread")
+MAIN_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
+
+
 class NativeUnavailableError(RuntimeError):
     """The engine was not built for this machine, or its kernels do not run on this processor."""
 
@@ -90,8 +104,10 @@ def load_library() -> ctypes.CDLL:
         "engine_add_positions": (small, [pointer, number, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
-        "engine_translate": (small, [pointer, pointer]),
+        "engine_translate": (small, [pointer, pointer, pointer]),
     }
+    # it releases Python's lock itself, and raises what a signal's handler raises
+    vars(library)["engine_translate"] = getattr(ctypes.PyDLL(str(LIBRARY)), "engine_translate", None)
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name, None)
         if function is not None:  # an older library is found out below
@@ -384,7 +400,7 @@ class Engine:
         found: list[Any] = [None] * sum(map(len, parts))
         workers = min(self.num_threads, len(parts))
 
-        with stoppable() as flag:
+        with stoppable() as flag, finished_after(seconds, flag):
 
             def work(number: int) -> None:
                 shared = {"num_threads": len(range(number, self.num_threads, workers)), "stop": flag.buffer_info()[0]}
@@ -392,7 +408,7 @@ class Engine:
                     for row, one in zip(rows, run(rows, shared), strict=True):
                         found[row] = one
 
-            run_all(work, workers, flag, seconds)
+            run_all(work, workers, flag)
         return found
 
     def _force(
@@ -526,7 +542,8 @@ class Engine:
         for name, values in arrays.items():
             if values is not None:
                 setattr(request, name, values.buffer_info()[0])
-        self._check(self._library.engine_translate(self._model, ctypes.byref(request)))
+        caller = MAIN_THREAD if current_thread() is main_thread() else ANY_THREAD
+        self._check(self._library.engine_translate(self._model, ctypes.byref(request), ctypes.byref(caller)))
         return (
             None
             if received is None

@@ -87,7 +87,7 @@ typedef struct {
     int64_t longest;        /* of the limits: the width of the results */
     int64_t longest_source; /* of the lengths */
     int64_t layer, head;    /* whose attention to the source is read; -1 for none */
-    int64_t num_threads;    /* that share the work on a row; the results are those of one */
+    int64_t num_threads;    /* that share the work on a row; results do not depend on it */
     /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it
      * may write and their places among these, ascending, one source after the other. */
     const int32_t *candidates;
@@ -156,7 +156,17 @@ EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
-/* Threads may call it with one model at the same time. Returns -3 if it gave up, as `stop` asked. */
-EXPORTED int engine_translate(model_t *model, const request_t *request);
+/* A caller's lock, such as Python's, which is released while the engine works. NULL, or every LOOK_SECONDS `look` is called
+ * with the lock: the engine gives up if that is not 0. */
+typedef struct {
+    void *(*release)(void); /* returns what `regain` takes */
+    void (*regain)(void *);
+    int (*look)(void);
+} caller_t;
+#define LOOK_SECONDS 0.05
+
+/* Threads may call it with one model at the same time. `caller` may be NULL. Returns -3 if it gave up, as `stop` or the
+ * caller asked. */
+EXPORTED int engine_translate(model_t *model, const request_t *request, const caller_t *caller);
 
 #endif
