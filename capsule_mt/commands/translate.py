@@ -38,7 +38,7 @@ from typing import Any, BinaryIO, NamedTuple
 from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
 from capsule_mt.commands.files import UnitFormat, add_files, read_file, report, take_file, translated_of
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
+from capsule_mt.coverage.options import MARKS, METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import glossary_of

@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from capsule_mt.commands.console import CommandParser, add_languages, positive
-from capsule_mt.coverage.results import CoveredBy
+from capsule_mt.coverage.options import CoveredBy
 from capsule_mt.models.from_marian import CALIBRATION_FILE
 from capsule_mt.models.loading import CONFIG_FILE, is_marian
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST

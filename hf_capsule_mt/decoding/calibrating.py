@@ -11,7 +11,8 @@ import numpy as np
 from tqdm import tqdm
 
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
-from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.coverage.options import CoverageOptions, CoveredBy
+from capsule_mt.coverage.results import Coverage, Word
 from capsule_mt.text.reading import read_parallel
 from capsule_mt.text.words import is_mark
 from hf_capsule_mt.decoding.translator import Translator

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt.coverage.results import MARKS
+from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.words import WORDS
 from hf_capsule_mt.decoding.calibrating import Examples, coverage_of_examples, often_marked

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from capsule_mt.coverage.results import MARKS
+from capsule_mt.coverage.options import MARKS
 from hf_capsule_mt.decoding import verifying
 from hf_capsule_mt.decoding.calibrating import often_marked
 

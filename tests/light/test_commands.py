@@ -456,7 +456,7 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
 
 @pytest.mark.parametrize("ending", ["jsonl", "tsv"])
 def test_a_coverage_that_fails_leaves_its_line_empty(run, expected, monkeypatch, ending):
-    monkeypatch.setattr("capsule_mt.translator.cover", lambda *_: 1 / 0)
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *_: 1 / 0)
     code, printed, _ = run("--coverage", f"out.{ending}", lines=LINES)
     assert (code, printed) == (0, expected)
     first = lines_of(Path(f"out.{ending}"))[0]
