@@ -61,6 +61,20 @@ def alone(*arguments, text=""):
     return done.stdout.splitlines(), done.stderr
 
 
+def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
+    """What a start imports is most of its time."""
+    code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
+    command = [sys.executable, "-c", code, str(word_for_word)]
+    printed = subprocess.run(
+        command, input=f"{LINES[0]}\n", capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ).stdout
+    translation, modules = printed.splitlines()
+    assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
+    of_coverage = [name for name in modules.split() if name.startswith("capsule_mt.coverage.")]
+    assert of_coverage == ["capsule_mt.coverage.options"]
+    assert not {"capsule_mt.catalog.store", "capsule_mt.text.restoring", "hashlib", "logging"} & {*modules.split()}
+
+
 def test_it_needs_no_other_package(word_for_word, tmp_path):
     model = Translator.from_pretrained(word_for_word)
     expected = model(LINES, coverage=CoverageOptions())
