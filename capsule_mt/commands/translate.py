@@ -48,7 +48,7 @@ from capsule_mt.commands.files import (
     translated_of,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
+from capsule_mt.coverage.options import MARKS, METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import glossary_of
