@@ -350,20 +350,17 @@ class Translator:
         self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
     ) -> list[list[Translation]]:
         """Return the best translations of each text, from what was found for its pieces."""
-        segmenter = self._segmenter(options)
         if any(piece.masked is not None for document in documents for piece in document.pieces):
-            self._with_stand_ins(segmenter, documents, found, options, self._method(options))
+            self._with_stand_ins(self._segmenter(options), documents, found, options, self._method(options))
         if self.glossary is not None:
-            self._with_terms(segmenter, documents, found, options, self._method(options))
+            self._with_terms(self._segmenter(options), documents, found, options, self._method(options))
         threshold = self._threshold(options)
         self._warn_of(found, threshold)  # of the last pass
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
-        results = []
+        results, decode, ranks = [], self._tokenizer(options).decode, range(returned)
         for document in documents:
             own = [next(of_piece) for _ in document.pieces]
-            decode = segmenter.tokenizer.decode
-            ranks = range(returned)
             results.append([self._translation(document, own, rank, options, decode, threshold) for rank in ranks])
         return results
 

@@ -192,6 +192,10 @@ class MarianCheckpoint:
     def read_tokenizer(self) -> PieceTokenizer:
         return PieceTokenizer(*self.pieces, self.size)
 
+    @property
+    def has_shortlist(self) -> bool:
+        return self.files.shortlist is not None
+
     def read_shortlist(self) -> Shortlist:
         if self.files.shortlist is None:
             raise FileNotFoundError(f"there is no shortlist (lex.*.bin) in {self.files.folder}")

@@ -1,6 +1,7 @@
 """Which languages a checkpoint translates between, and what they are called."""
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,9 @@ from capsule_mt.text.languages import LANGUAGES
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
 GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
+
+# vocab.enpt.spm, srcvocab.enja.spm: of the students of Firefox Translations
+VOCABULARY = re.compile(r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm")
 
 
 class LanguagePair(NamedTuple):
@@ -48,7 +52,7 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
 
 
 def pair_of(path: str) -> LanguagePair | None:
-    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in its name."""
+    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in a name."""
     recipe = _read(path, "train_result.json").get("recipe") or {}
     tokenizer = _read(path, "tokenizer_config.json")
     languages = recipe.get("languages") or {}
@@ -59,7 +63,11 @@ def pair_of(path: str) -> LanguagePair | None:
         if source and target:
             return LanguagePair(source, target)
     named = languages_in(Path(path).name if Path(path).exists() else path)
-    return None if named is None else LanguagePair(*named)
+    if named:
+        return LanguagePair(*named)
+    files = map(VOCABULARY.fullmatch, os.listdir(path) if Path(path).is_dir() else ())
+    vocabulary = next(filter(None, files), None)
+    return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
 
 
 def _read(path: str, name: str) -> dict[str, Any]:

@@ -109,13 +109,6 @@ def test_a_folder_of_marian(run, tmp_path):
         assert capsule_mt.Translator.from_pretrained(where).loaded.calibration == kept
 
 
-def test_a_folder_of_two_models(run, tmp_path):
-    folder = write_student(tmp_path / "student", configuration=False)
-    shutil.copy(folder / "model.xxyy.bin", folder / "model.zz.bin")
-    with pytest.raises(ValueError, match=r"student: has the models model\.xxyy\.bin, model\.zz\.bin; one is read"):
-        run("student a b")
-
-
 def cover_as_if(monkeypatch, is_low):
     """Let what is said of a word depend on `is_low(coverage_calibration, word, whether it is missing)` alone."""
     cover = calibrating.coverage_of_examples
@@ -157,16 +150,6 @@ def test_words_often_marked_in_whole_references_are_optional(run, tmp_path, monk
     assert "optional words" not in run("model a b --sentences 60 --method deletion")
     assert json.loads(config.read_text())["coverage_calibration"]["optional_words"] == ["balu"]
     assert "optional words: none\n" in run("model a b --sentences 60 --method guided deletion")
-
-
-def test_wrong_input(run, tmp_path, monkeypatch):
-    (tmp_path / "c").write_text("balu\n" * 30)
-    (tmp_path / "d").write_text("ULAB\n" * 30)
-    with pytest.raises(ValueError, match="c: 0 sentences have three content words"):
-        run("model c d")
-    monkeypatch.setenv("CAPSULE_MT_OFFLINE", "1")
-    with pytest.raises(ValueError, match="owner/model: no such folder, and no model that is downloaded"):
-        run("owner/model a b")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,9 @@ LIGHT = {
         "commands.console",
         "__init__",
     },
+    "web": {"engine", "models", "coverage", "options", "serve.languages", "text"},
     "commands": {
+        "web",
         "engine",
         "formats",
         "models",
@@ -50,7 +52,7 @@ LIGHT = {
     "__main__": {"commands"},
 }
 ROOMS_OF_TEXT = {"capsule_mt.text"}
-LIGHT_BUT_COMMANDS = {f"capsule_mt.{room}" for room in LIGHT if room not in ("commands", "serve", "__main__")}
+LIGHT_BUT_COMMANDS = {f"capsule_mt.{room}" for room in LIGHT if room not in ("commands", "serve", "web", "__main__")}
 HEAVY = {
     "routing": set(),
     "configuration": set(),
