@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
 from capsule_mt.text.messages import warn, warn_once
-from capsule_mt.text.sentences import Span, split_sentences, split_to_fit
+from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer
 from capsule_mt.text.words import (
     NO_LISTS,
