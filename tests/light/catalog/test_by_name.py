@@ -272,7 +272,7 @@ def test_calibrating_by_name(keep, run, monkeypatch, tmp_path):
     )
     monkeypatch.setattr(calibrating, "SMALLEST_AREA", 0.0)
     options = ("--method", "attention", "verified", "--sentences", "20")
-    run(calibrate, "pt-en", tmp_path / "pt", tmp_path / "en", *options[:2], *options[3:])
+    run(calibrate, "pt-en", tmp_path / "pt", *options[:2], *options[3:])  # its own translations are the references
     _, printed = run(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
     assert printed.out.splitlines()[-1] == f"{cache_folder() / 'mozilla' / 'en-pt' / 'config.json'}: {FIELD}"
     listed = [re.split(" {2,}", line)[4] for line in run(models)[1].out.splitlines()[1:-1]]
