@@ -1,4 +1,4 @@
-"""What a call of a `Translator` is asked, and how its options become those of a search."""
+"""What a call of a `Translator` is asked, and how its options become options of a search."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -201,13 +201,13 @@ def _limits(model: Searched, lengths: Sequence[int], given: Mapping[str, Any]) -
         new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **given}["max_new_tokens"]
         longest = int(given["max_length"]) - 1 if new_tokens is None else int(new_tokens)
         return [longest] * len(lengths), [forced] * len(lengths)
-    allowed = _limit_of_checkpoint(model)
+    allowed = limit_of_checkpoint(model)
     by_source = [3 * length + 30 for length in lengths]
     limits = by_source if allowed is None else [min(limit, allowed) for limit in by_source]
     return limits, [ends and (forced or allowed is None or limit < allowed) for limit in by_source]
 
 
-def _limit_of_checkpoint(model: Searched) -> int | None:
+def limit_of_checkpoint(model: Searched) -> int | None:
     """Return how many tokens a translation may have by the checkpoint's settings and its positions."""
     limits = [] if model.longest_target is None else [model.longest_target - 1]
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
 from capsule_mt.formats.units import Parsed, Translated
@@ -80,15 +80,16 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
         name=arguments.input or "stdin",
         encoding=arguments.encoding,
         column=arguments.column,
-        language=arguments.tgt_lang or _language_of(arguments.model[0]),
+        language=arguments.tgt_lang or language_of(arguments, "target"),
     )
 
 
-def _language_of(model: str) -> str | None:
-    from capsule_mt.serve.languages import pair_of  # late: lines of text do without
+def language_of(arguments: argparse.Namespace, side: Literal["source", "target"]) -> str | None:
+    """Return the code of the language of a side of the model, if that is known."""
+    from capsule_mt.serve.languages import pair_of  # late: a pipe does without
 
-    pair = pair_of(model)
-    return None if pair is None else pair.target
+    pair = pair_of(arguments.model[0])
+    return None if pair is None else getattr(pair, side)
 
 
 class UnitFormat(NamedTuple):
@@ -119,7 +120,7 @@ def needs_review(record: dict[str, Any]) -> bool:
     coverage = record.get("coverage", {"words": (), "repetitions": ()})
     left_out = any(word["untranslated"] for word in coverage["words"])
     made_up = any(word["unsupported"] for word in coverage.get("target_words", ()))
-    return "unknown" in record or left_out or made_up or bool(coverage["repetitions"])
+    return "unknown" in record or "language" in record or left_out or made_up or bool(coverage["repetitions"])
 
 
 def translated_of(lines: bytes) -> list[Translated]:

@@ -80,7 +80,7 @@ class StoppingError(Exception):
 
 
 class Settings(NamedTuple):
-    """What is asked of a text; those of equal settings are translated together."""
+    """What is asked of a text; texts of equal settings are translated together."""
 
     coverage: bool = False
     beams: int | None = None
@@ -210,7 +210,7 @@ class Batcher:
         translator: called by several threads.
         options: of each call of the translator, such as its languages.
         max_batch: the most sentences that go through the model at once.
-        max_queue: the most tokens that wait; those of one client may be a quarter of it.
+        max_queue: the most tokens that wait; a quarter of it for one client.
         on_batch: called with the number of sentences of each batch.
     """
 

@@ -40,7 +40,7 @@ class Piece:
     ids: its tokens, special ones included.
     words: its words, where coverage is asked for.
     text: what the model reads.
-    offsets, places: the characters of it that each token stands for, and those of each word.
+    offsets, places: the characters that each token stands for, and each word.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
     masked: what the model reads and what is kept, where something is.

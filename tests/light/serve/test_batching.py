@@ -110,13 +110,6 @@ def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
 
 
-def test_alternatives(batcher, upper):
-    upper.free.set()
-    (future,) = batcher.submit(["a"], Settings(alternatives=2)).results
-    assert [one.text for one in future.result(30)] == ["A", "A'", "A''"]
-    assert upper.calls[-1][1]["num_beams"] == 3
-
-
 def test_given_translations_are_checked(batcher, upper):
     upper.free.set()
     futures = batcher.submit_checks(["a b", "broken", "c"], ["A", "X", "C"]).results
@@ -166,19 +159,6 @@ def test_a_broken_text_costs_the_others_nothing(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["a", "b;broken", "c"])]
     upper.free.set()
     assert results(*orders) == ["FIRST", "SECOND", "A", Failure("ValueError: a broken text"), "C"]
-
-
-def test_a_text_that_cannot_be_cut_costs_the_others_nothing(batcher, upper, monkeypatch):
-    upper.free.set()
-    documents = upper.documents
-
-    def fail(texts, options):
-        if "long" in texts[0]:
-            raise ValueError("too long")
-        return documents(texts, options)
-
-    monkeypatch.setattr(upper, "documents", fail)
-    assert results(batcher.submit(["a", "long", "c"])) == ["A", Failure("ValueError: too long"), "C"]
 
 
 def test_an_error_of_every_text_is_raised_and_the_threads_go_on(batcher, upper, monkeypatch):
