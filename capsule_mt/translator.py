@@ -660,6 +660,7 @@ class Translator:
             prefixes=[piece.prefix for piece in pieces],
             scores=asked.scores or method is not None,
             readings=readings_of(method, self.calibration),
+            most_repeated=asked.most_repeated,
         )
         translated = loaded.decoder.translate(sources, options)
         # the engine finds nothing among such logits
