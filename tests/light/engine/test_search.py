@@ -60,8 +60,8 @@ def test_what_repeats_itself_ends(name):
     several = options(POSITIONS, num_beams=3, num_return_sequences=3, most_repeated=3)
     for hypotheses in decoder.translate(SOURCES, several):
         assert [len(one.ids) for one in hypotheses] == [length_until_repeated(one.ids, 3) for one in hypotheses]
-    begun = options(POSITIONS, most_repeated=2, prefixes=[[5] * 6] * len(SOURCES))
-    assert all(one[0].ids[:6] == [5] * 6 for one in decoder.translate(SOURCES, begun))  # what is given may repeat itself
+    begun = options(POSITIONS, most_repeated=2, prefixes=[[5] * 6] * len(SOURCES))  # what is given may repeat itself
+    assert all(one[0].ids[:6] == [5] * 6 for one in decoder.translate(SOURCES, begun))
 
 
 def check_plain(name: str) -> None:
