@@ -674,6 +674,7 @@ class Translator:
             prefixes=[piece.prefix for piece in pieces],
             scores=asked.scores or method is not None,
             readings=self._readings(method),
+            most_repeated=asked.most_repeated,
         )
         translated = loaded.decoder.translate(sources, options)
         # the engine finds nothing among such logits
