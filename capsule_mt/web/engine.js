@@ -43,7 +43,7 @@ const { places: PLACES, size: REQUEST_BYTES } = (() => {
 export class Engine {
   /** Pack the weights of a `ModelFile`. */
   static async create(file) {
-    const { exports } = await WebAssembly.instantiate(await compile(), {});
+    const { exports } = await WebAssembly.instantiate(await compile(), { math: Math });
     exports._initialize();
     if (exports.engine_version() !== VERSION) {
       throw new Error(`engine.wasm has version ${exports.engine_version()}, not ${VERSION}: build it again`);
