@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.coverage.results import MARKS
+from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.words import WORDS
 from hf_capsule_mt.evaluation import write_result
@@ -213,7 +213,9 @@ def main() -> None:
     translator = Translator.from_pretrained(
         arguments.model, int8=arguments.int8, shortlist=arguments.int8, reverse=arguments.reverse
     )
-    options = {point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS}  # type: ignore[arg-type]
+    options: dict[str, CoverageOptions] = {
+        point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS
+    }
     options["attention"] = CoverageOptions(method="attention", threshold=0)
     found = {
         point: translator(sources, num_beams=1, split_sentences=False, coverage=asked)
