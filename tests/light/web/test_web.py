@@ -146,6 +146,18 @@ def test_equals_the_native_engine(name, node, portable, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["capsnmt", "capsule_rnmt"])
+def test_other_families(family, node, portable, tmp_path):
+    folder = Path(shutil.copytree(ROOT / "tests/golden/capsule_marian", tmp_path / "model"))  # with the tokenizer of all
+    shutil.copytree(ROOT / "tests/golden" / family, folder, dirs_exist_ok=True)
+    command(folder, tmp_path / "out", "--to", "web", "--languages", "en-de")
+    texts = ["The old man buys a red hat.", "He sleeps.", "The young woman sees the small dog in the garden."]
+    found = node(TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "options": {"beams": 2}})
+    wanted = translations(Translator.from_pretrained(folder, int8=True), texts, num_beams=2, src_lang="en")
+    assert nearly(found, wanted)
+
+
+@pytest.mark.slow
 def test_odd_texts(node, portable, tmp_path):
     folder = CHECKPOINTS / "capsule-marian-de-en"
     command(folder, tmp_path / "out", "--to", "web")
