@@ -148,7 +148,8 @@ def test_equals_the_native_engine(name, node, portable, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["capsnmt", "capsule_rnmt"])
 def test_other_families(family, node, portable, tmp_path):
-    folder = Path(shutil.copytree(ROOT / "tests/golden/capsule_marian", tmp_path / "model"))  # with the tokenizer of all
+    # the tokenizer of all families, and the rest of one
+    folder = Path(shutil.copytree(ROOT / "tests/golden/capsule_marian", tmp_path / "model"))
     shutil.copytree(ROOT / "tests/golden" / family, folder, dirs_exist_ok=True)
     command(folder, tmp_path / "out", "--to", "web", "--languages", "en-de")
     texts = ["The old man buys a red hat.", "He sleeps.", "The young woman sees the small dog in the garden."]
