@@ -1,6 +1,6 @@
 """How right marks are on translations that were read word by word, and how far two readers agree.
 
-    python -m lab.by_hand lab/sheets/firefox_en_pt.tsv outputs/enpt --reverse outputs/pten --int8 \\
+    python -m lab.by_hand lab/sheets/firefox_en_pt.tsv outputs/enpt --reverse outputs/pten --student \\
         --text tatoeba tatoeba.eng.gz --text flores flores.eng.gz --output outputs/read-firefox-en-pt.json
     python -m lab.by_hand lab/sheets/tatoeba_de_en.tsv checkpoints/capsule-marian-de-en \\
         --reverse checkpoints/capsule-marian-en-de --other-reader first_reader.tsv
@@ -29,7 +29,8 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 
 Span = tuple[int, int]
-KINDS = {"left out": "source", "made up": "translation"}  # of words, and where they stand
+ASKED = {point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS}  # type: ignore[arg-type]
+ASKED["attention"] = CoverageOptions(method="attention", threshold=0)
 OMITTED, BORDERLINE, TRANSLATED = "omitted", "borderline", "translated"
 
 
@@ -45,7 +46,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("sheet", type=Path, help="a sheet of lab/sheets")
     parser.add_argument("model", type=Path, help="the folder of the model that translates")
     parser.add_argument("--reverse", type=Path, required=True, help="the folder of the model of the other direction")
-    parser.add_argument("--int8", action="store_true", help="int8 and the shortlist, as the sheets of students need")
+    parser.add_argument(
+        "--student", action="store_true", help="translate in int8, with the shortlist, sentence by sentence"
+    )
     parser.add_argument(
         "--text", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="sources of the sheet"
     )
@@ -211,42 +214,41 @@ def main() -> None:
     rows, first = read_rows(arguments.sheet), read_rows(arguments.other_reader) if arguments.other_reader else []
     sources = sources_of(rows, dict(arguments.text), first)
     translator = Translator.from_pretrained(
-        arguments.model, int8=arguments.int8, shortlist=arguments.int8, reverse=arguments.reverse
+        arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
     )
-    options = {point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS}  # type: ignore[arg-type]
-    options["attention"] = CoverageOptions(method="attention", threshold=0)
     found = {
-        point: translator(sources, num_beams=1, split_sentences=False, coverage=asked)
-        for point, asked in options.items()
+        point: translator(sources, num_beams=1, split_sentences=arguments.student, coverage=asked)
+        for point, asked in ASKED.items()
     }
     own = [one.text.strip() for one in found["attention"]]
     kept = [n for n, row in enumerate(rows) if row["translation"] in (own[n], digest(own[n]))]
     if not kept:
         raise ValueError(f"{arguments.model} gives none of the translations of {arguments.sheet}")
-    record: dict[str, Any] = {
-        "kind": "read by hand",
-        "sheet": arguments.sheet.stem,
-        "translations": len(kept),
-        "differ": len(rows) - len(kept),
-        "marks": {},
-    }
-    sides = {kind: sources if side == "source" else own for kind, side in KINDS.items() if kind in rows[0]}
-    for kind, side in sides.items():
-        by_reader = {kind: [labels_of(rows[n], kind, side[n]) for n in kept]}
+    record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(kept)}
+    record |= {"differ": len(rows) - len(kept), "marks": {}}
+    for kind, texts in {"left out": sources, "made up": own}.items():
+        if kind not in rows[0]:
+            continue
+        labels = [labels_of(rows[n], kind, texts[n]) for n in kept]
+        by_reader = {kind: labels}
         if first and kind == "left out":
             judged = [labels_of_other(first, rows[n]["line"]) for n in kept]
-            record["agreement"] = agreement(judged, by_reader[kind])
-            by_reader = readers(judged, by_reader[kind])
-        for reader, labels in by_reader.items():
-            record["marks"][reader] = {
-                point: marks_under(labels, [marked(translations[n], kind) for n in kept])
-                for point, translations in found.items()
-                if kind == "left out" or options[point].support
-            }
+            record["agreement"] = agreement(judged, labels)
+            by_reader = readers(judged, labels)
+        marks = {
+            point: [marked(translations[n], kind) for n in kept]
+            for point, translations in found.items()
+            if kind == "left out" or ASKED[point].support
+        }
+        for reader, named in by_reader.items():
+            record["marks"][reader] = {point: marks_under(named, places) for point, places in marks.items()}
+        for n, one, spans in zip(kept, labels, marks["all"], strict=True):
+            for start, end in sorted(spans - one.sure):
+                print(f"{rows[n]['text']} {rows[n]['line']}: {texts[n][start:end]!r} is marked, and not {kind}")
     path = write_result(arguments.output, record)
-    print(f"{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")
-    for unit, one in record.get("agreement", {}).items():
-        print(f"{unit}: {one}")
+    print(f"\n{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")
+    for unit, counts in record.get("agreement", {}).items():
+        print(f"{unit}: {counts}")
     print(f"Result: {path}")
 
 
