@@ -24,9 +24,10 @@ from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.coverage.results import MARKS
 from capsule_mt.text.reading import read_lines
-from capsule_mt.text.words import WORDS
+from capsule_mt.text.words import WORDS, is_mark
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
+from lab.area_under_curve import area_under_curve
 
 Span = tuple[int, int]
 ASKED = {point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS}  # type: ignore[arg-type]
@@ -176,6 +177,20 @@ def marks_under(labels: Sequence[Labels], marked: Sequence[set[Span]]) -> dict[s
     }
 
 
+def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> dict[str, float] | None:
+    """Return how well the least covered words are those that a reader named; borderline words do not count."""
+    pairs = [
+        (-value, span in one.sure)
+        for one, words in zip(labels, measured, strict=True)
+        for span, value in words.items()
+        if span not in one.borderline
+    ]
+    if not any(named for _, named in pairs):
+        return None
+    values, named = map(list, zip(*pairs, strict=True))
+    return area_under_curve(values, named).as_dict()
+
+
 def readers(first: Sequence[dict[Span, str]], second: Sequence[Labels]) -> dict[str, list[Labels]]:
     """Return the labels of each of two readers, of either and of both."""
     other = [
@@ -204,9 +219,11 @@ def table(found: Iterable[Mapping[str, Any]]) -> str:
                 f"{likely['right'] / max(likely['named'], 1):.2f}",
                 *(counts["all"], counts.get("attention", "")),
             ]
-            rows.append([f"`{record['sheet']}`, {record['translations']}", words, *cells])
+            area = record["auc"][words]
+            shown = f"{area['auc']:.2f} [{area['low']:.2f}, {area['high']:.2f}]" if area else ""
+            rows.append([f"`{record['sheet']}`, {record['translations']}", words, *cells, shown])
     header = ["sheet, translations", "words", "named (borderline)", '`"sure"`', '`"likely"`', "precision", "recall"]
-    return markdown_table([*header, '`"all"`', "attention alone"], rows)
+    return markdown_table([*header, '`"all"`', "attention alone", "AUC"], rows)
 
 
 def main() -> None:
@@ -225,7 +242,7 @@ def main() -> None:
     if not kept:
         raise ValueError(f"{arguments.model} gives none of the translations of {arguments.sheet}")
     record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(kept)}
-    record |= {"differ": len(rows) - len(kept), "marks": {}}
+    record |= {"differ": len(rows) - len(kept), "marks": {}, "auc": {}}
     for kind, texts in {"left out": sources, "made up": own}.items():
         if kind not in rows[0]:
             continue
@@ -240,8 +257,10 @@ def main() -> None:
             for point, translations in found.items()
             if kind == "left out" or ASKED[point].support
         }
+        measured = [measured_words(found["all"][n], kind) for n in kept]
         for reader, named in by_reader.items():
             record["marks"][reader] = {point: marks_under(named, places) for point, places in marks.items()}
+            record["auc"][reader] = auc_of(named, measured)
         for n, one, spans in zip(kept, labels, marks["all"], strict=True):
             for start, end in sorted(spans - one.sure):
                 print(f"{rows[n]['text']} {rows[n]['line']}: {texts[n][start:end]!r} is marked, and not {kind}")
@@ -258,6 +277,15 @@ def marked(translation: Translation, kind: str) -> set[Span]:
     assert coverage is not None
     words = coverage.untranslated if kind == "left out" else coverage.unsupported
     return {(word.start, word.end) for word in words}
+
+
+def measured_words(translation: Translation, kind: str) -> dict[Span, float]:
+    """Return how much of each word is covered, or supported, by its characters."""
+    coverage = translation.coverage
+    assert coverage is not None
+    if kind == "left out":
+        return {(word.start, word.end): word.covered for word in coverage.words}
+    return {(word.start, word.end): word.supported for word in coverage.target_words if not is_mark(word.text)}
 
 
 if __name__ == "__main__":
