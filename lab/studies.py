@@ -14,7 +14,7 @@ from lab.records import Records
 
 Record = Mapping[str, Any]
 CORE_HOUR = 0.04  # an example of a price
-COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour", "on a GPU")
+COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour")
 
 
 def adequacy(records: Records) -> str:
@@ -117,7 +117,7 @@ def translation_costs(records: Records) -> str:
         if int(batch) > 1:
             for engine, milliseconds in taken.items():
                 rate = 1000 * int(batch) / milliseconds
-                rows.append([engine, beams, f"{rate:.1f}", *_core_hours(1e9 / rate), "-"])
+                rows.append([engine, beams, f"{rate:.1f}", *_core_hours(1e9 / rate)])
     return markdown_table(["engine", "search", "sentences per second and core", *COSTS], rows)
 
 
@@ -131,7 +131,7 @@ def training_costs(records: Records) -> str:
             if system.startswith("our Trainer, token batches"):
                 precision = system.removeprefix("our Trainer, token batches").removeprefix(", ") or "float32"
                 cells = [f"{rates['median']:,.0f}", *_core_hours(1e9 / rates["median"])]
-                rows.append([size, precision, *cells, "-"])
+                rows.append([size, precision, *cells])
     return markdown_table(["layers and width", "precision", "tokens per second and core", *COSTS], rows)
 
 

@@ -73,7 +73,7 @@ class Verifier(NamedTuple):
     """What verifies marks: a model of the other direction, and the text of a translation's tokens.
 
     support: whether words of the translation that the source does not support are wanted, too.
-    by_shortlist: whether the score of a hypothesis is that among a shortlist, and not that of a forced pass.
+    by_shortlist: whether a hypothesis was scored among a shortlist's tokens, and not by a forced pass.
     """
 
     reverse: Reverse

@@ -1,6 +1,6 @@
 """Read what a request asks: its fields, of the query string and of a body of any kind, and their errors.
 
-The messages are those of LibreTranslate where it has one.
+Messages are LibreTranslate's own where it has one.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ def may_have_no_words(text: str) -> bool:
 
 
 def is_no_sentence(text: str) -> bool:
-    """Whether a text has nothing to translate: no letters but those of URLs, tags, placeholders and code."""
+    """Whether a text has nothing to translate: no letters outside URLs, tags, placeholders and code."""
     if not any(map(str.isalpha, text)):
         return True
     return may_have_no_words(text) and not any(map(str.isalpha, compiled(NO_WORDS).sub(" ", text)))

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from capsule_mt.text.copying import NO_WORDS, compiled
 from capsule_mt.text.words import WORDS
 
-# Chosen on a development set. On test sets of Tatoeba in German, English and Portuguese, 1 of 2,653 lines of at most
-# five words is then taken for another language; of those of three to five in another language, 99.4 % are found.
+# Chosen on a development set. On Tatoeba's test sets in German, English and Portuguese, 1 of 2,653 lines of at most
+# five words is then taken for another language; of lines of three to five in another language, 99.4 % are found.
 LEAST_WORDS = 3
 SURE = 5.0  # times as probable as the language that it should be
 

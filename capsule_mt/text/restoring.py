@@ -21,7 +21,7 @@ MARGIN_OF_MARK = -0.01  # a mark goes with the words on both sides of it
 
 Ids = Sequence[int]
 # Of the tokens of a source and of its translation: how much each token of the translation is of each of the source
-# [T][S]. The rows of a head that looks at the source of the token before are those of the tokens before.
+# [T][S]. A retrospective head looks at the source of the token before, so its rows are shifted by one.
 Align = Callable[[Ids, Ids], Sequence[Sequence[float]]]
 
 
@@ -43,7 +43,7 @@ class Alignment:
 class Layout:
     """Where the tags of a source go in its translation, and the items that it has not kept.
 
-    words: those of the translation, where an item is one.
+    words: the translation's, where an item is one.
     """
 
     def __init__(self, source: Masked, translation: str, words: list[Span], alignment: Alignment) -> None:

@@ -18,7 +18,6 @@ COMMANDS = {
     "Evaluate": {
         "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",
         "compare": "compare systems: scores, significance tests, sentences that differ",
-        "calibrate": "make the coverage of a checkpoint a probability, by text with words dropped",
         "analyze": "show what the routings of a checkpoint do, in numbers and pictures",
         "shortlist": "find out what each source word may become, to decode faster",
     },

@@ -52,7 +52,7 @@ class TranslationPipeline(Pipeline):
     generator, a `KeyDataset`) is translated as it is read. With `num_return_sequences` above one, each string has a
     list of its own. Results come in the order of the texts.
 
-    Parameters are those of `Translator` and of its call, at construction or at a call, and further:
+    Takes the parameters of `Translator` and of its call, at construction or at a call, and further:
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;

@@ -92,7 +92,7 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
     """Return the tokenizer of a checkpoint; every error names the checkpoint.
 
     Args:
-        config: that of its model, which saves reading it again.
+        config: its model's, which saves reading it again.
     """
     check_place(name_or_path)
     tokenizer: Any = _named(

@@ -1,7 +1,6 @@
 """Pushing: what is sent, what is refused, and how often it is tried."""
 
 import argparse
-import itertools
 import shutil
 import sys
 
@@ -10,9 +9,7 @@ import torch
 from huggingface_hub import HfApi
 
 from hf_capsule_mt.commands.push import write_folder
-from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers
 from hf_capsule_mt.hub import LoadTestError, export, model_card, push
-from hf_capsule_mt.hub.pushing import files_to_send
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 
@@ -68,13 +65,6 @@ def linked(exported, secret):
     shutil.copytree(exported, folder)
     (folder / "picture.png").symlink_to(secret)
     return folder
-
-
-def test_a_tokenizer_of_two_vocabularies_is_sent_whole(tmp_path):
-    pairs = zip(*itertools.islice(sentence_pairs(), 50), strict=True)
-    train_separate_tokenizers(*pairs, 400).save_pretrained(tmp_path)
-    assert files_to_send(tmp_path) == sorted(path.name for path in tmp_path.iterdir())
-    assert {"separate_tokenizer.py", "target_tokenizer.json"} <= set(files_to_send(tmp_path))
 
 
 @pytest.mark.parametrize("failures", [2, 4])

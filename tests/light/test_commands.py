@@ -20,8 +20,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
-from capsule_mt.text.lock import lock_output
+from capsule_mt.text.lines import WindowLines, coverage_record
 from capsule_mt.text.windows import WindowedOutput
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
@@ -238,13 +237,6 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
 
 
-def test_an_output_has_one_writer(run, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    with lock_output(tmp_path / "out"), pytest.raises(BlockingIOError, match=f"out is being .* process {os.getpid()}"):
-        run("--input", "in", "--output", "out")
-    assert run("--input", "in", "--output", "out")[0] == 0
-
-
 def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch, tmp_path):
     lines = [LINES[0], TOO_LONG, *LINES[1:], TOO_LONG]
     wanted = [expected[0], "", *expected[1:], ""]
@@ -267,47 +259,6 @@ def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch,
         assert len(lines_of(tmp_path / "c.tsv")) == len(lines)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["c.tsv", "in", "out"]
         (tmp_path / "out").unlink()
-
-
-def test_two_that_end_together_join_once(run, expected, monkeypatch, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    arguments = ("--input", "in", "--output", "out", "--window", 2)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    run(*arguments)
-    monkeypatch.setenv("RANK", "0")
-    run(*arguments, killed_in="finish")
-    monkeypatch.setenv("RANK", "1")
-    finish = WindowedOutput.finish
-    count_done, counted = WindowedOutput.count_done, []
-
-    def count_and_let_the_other_join(output):
-        counted.append(count_done(output))
-        if len(counted) == 1:
-            finish(output)
-        return counted[-1]
-
-    monkeypatch.setattr(WindowedOutput, "count_done", count_and_let_the_other_join)
-    code, _, complaints = run(*arguments)
-    assert (code, counted) == (0, [4, 0])
-    assert "out, process 1 of 2: joined by another process" in complaints
-    assert lines_of(tmp_path / "out") == expected
-
-
-def test_a_share_that_is_none_is_refused(run, monkeypatch, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    arguments = ("--input", "in", "--output", "out")
-    for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", "0")):
-        monkeypatch.setenv("RANK", rank)
-        monkeypatch.setenv("WORLD_SIZE", size)
-        with pytest.raises(ValueError, match=f"RANK must be in .*, got RANK={rank} and WORLD_SIZE={size}"):
-            run(*arguments)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match=r"--restart goes with one process.*remove out\.parts"):
-        run(*arguments, "--restart")
-    with pytest.raises(ValueError, match="2 processes need a regular file for --output, got None"):
-        run("--input", "in")
 
 
 def test_links_devices_and_pipes(run, expected, tmp_path):
@@ -339,12 +290,6 @@ def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
     (tmp_path / "bad").write_bytes(b"fine\n\xff\n")
     with pytest.raises(ValueError, match=r"config\.json: is no JSON"):
         run("--input", "bad", "--output", "out", model=tmp_path)
-
-
-def test_input_that_is_not_utf8_is_named(run, tmp_path):
-    (tmp_path / "bad").write_bytes(b"balu\n\xff\n")
-    with pytest.raises(ValueError, match="bad, line 2: not UTF-8"):
-        run("--input", "bad", "--output", "out")
 
 
 def test_a_glossary(run, expected, caplog, tmp_path):
@@ -434,11 +379,6 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert not page.startswith(f"<p>{LINES[0]}")
     assert f"page.html, line 1: {REASON}" in complaints
     assert "1 texts could not be translated: they are as they were in the output" in complaints
-
-
-def test_a_file_after_the_model_is_the_input_whatever_its_name(run, expected, tmp_path):
-    (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in LINES))
-    assert run("text.de")[1] == expected
 
 
 def test_a_dash_is_stdin(run, expected):
@@ -536,19 +476,6 @@ def test_memory_does_not_grow_with_the_file(word_for_word, tmp_path):
 
 
 # ---- what a line is
-def test_numbers_that_are_none_are_no_output():
-    nan = float("nan")
-    coverage = {"score": nan, "words": [], "repetitions": []}
-    record = {"translation_text": "", "score": nan, "coverage": coverage}
-    for form, result in (
-        (LineFormat(2), [record]),
-        (LineFormat(coverage="jsonl"), record),
-        (LineFormat(coverage="tsv"), record),
-    ):
-        with pytest.raises(ValueError, match=r"[Nn]ot a number|not JSON compliant"):
-            form.columns(0, result)
-
-
 def test_a_line_whose_numbers_are_none_has_failed(capfd):
     def columns(number, result):
         if result == "NAN":
@@ -622,14 +549,6 @@ def test_no_pairs_are_an_error(run_score, tmp_path, arguments):
     assert not (tmp_path / "scores.tsv").exists()
 
 
-def test_pairs_that_are_none_are_named(run_score, tmp_path):
-    with pytest.raises(ValueError, match="stdin, line 2: 3 columns, but SOURCE<tab>TRANSLATION has 2"):
-        run_score(text=b"a\tb\na\tb\tc\n")
-    (tmp_path / "short").write_text("a\n")
-    with pytest.raises(ValueError, match="short: has 1 lines, but source has more"):
-        run_score("--sources", "source", "--translations", "short")
-
-
 def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
     rows, good = run_score()[1], Translator.score
 
@@ -664,15 +583,3 @@ def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
         patched.delattr(Translator, "score")  # everything is there
         run_score(*arguments)
     assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows
-
-
-def test_languages_of_the_pairs(run_score, monkeypatch):
-    asked, good = [], Translator.score
-
-    def recorded(self, *pairs, src_lang, tgt_lang, **settings):
-        asked.append((src_lang, tgt_lang))
-        return good(self, *pairs, **settings)
-
-    monkeypatch.setattr(Translator, "score", recorded)
-    assert run_score("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")[0] == 0
-    assert asked == [("eng_Latn", "deu_Latn")]

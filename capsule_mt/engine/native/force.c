@@ -6,7 +6,7 @@
 
 typedef struct {
     int64_t source, step, reads, writes; /* tokens; `writes` is -1 where the last token is read for PAST and FUTURE */
-    int64_t result;                      /* the place of the token among those of all targets */
+    int64_t result;                      /* the place of the token among all targets' tokens */
     float agreement;                     /* to the token that it reads */
 } position_t;
 

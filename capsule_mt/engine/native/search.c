@@ -30,8 +30,8 @@ typedef struct {
 } search_t;
 
 typedef struct {
-    float score, unscored, agreement; /* as those of the hypothesis, but `unscored` is of this token alone */
-    int32_t row, token;               /* the row among those of the source */
+    float score, unscored, agreement; /* as in the hypothesis, but `unscored` is of this token alone */
+    int32_t row, token;               /* the row among the source's rows */
 } candidate_t;
 
 /* The place of a token in a list, or -1. */

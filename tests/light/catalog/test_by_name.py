@@ -10,16 +10,18 @@ from types import SimpleNamespace
 import pytest
 
 from capsule_mt import CoverageOptions, PrefixedText, Translator
+from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import CatalogError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
-from capsule_mt.commands import models, serve, translate
+from capsule_mt.commands import calibrate, models, serve, translate
 from capsule_mt.coverage.verified import Read
 from capsule_mt.engine.search import Forced
 from capsule_mt.pivot import PivotTranslator
 from capsule_mt.serve.batching import COVERAGE_WEIGHT, Batcher, Settings
-from tests.fixtures.word_for_word import SOURCE, TARGET, sentences
+from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
+FIELD = "`coverage_calibration`"
 # what the second model makes of the words that the first one writes
 LAST = [f"{word.lower()}x" for word in TARGET]
 
@@ -234,6 +236,34 @@ def test_translating_by_name(both, run, tmp_path):
     for further in (["en-pt"], ["--backend", "transformers"]):
         with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
             run(translate, "de-en", *further, *arguments)
+
+
+def test_calibrating_by_name(keep, run, monkeypatch, tmp_path):
+    """What is fitted stays with the model in the cache, and finds the other direction there."""
+    keep("en-pt")
+    keep("pt-en", TARGET, SOURCE)
+    texts = sentences(60, seed=5)
+    (tmp_path / "en").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "pt").write_text(
+        "".join(" ".join(TRANSLATION[word] for word in text.split()) + "\n" for text in texts)
+    )
+    monkeypatch.setattr(calibrating, "SMALLEST_AREA", 0.0)
+    options = ("--method", "attention", "verified", "--sentences", "20")
+    run(calibrate, "pt-en", tmp_path / "pt", tmp_path / "en", *options[:2], *options[3:])
+    _, printed = run(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
+    assert printed.out.splitlines()[-1] == f"{cache_folder() / 'mozilla' / 'en-pt' / 'config.json'}: {FIELD}"
+    listed = [re.split(" {2,}", line)[4] for line in run(models)[1].out.splitlines()[1:-1]]
+    assert listed == ["verified by pt-en", "attention"]
+    translator = Translator.from_pretrained("en-pt")
+    assert translator.has_reverse
+    assert set(translator.loaded.calibration) >= {"attention", "verified", "support"}
+    by_default, verified = (CoverageOptions(method=method, support=True) for method in ("auto", "verified"))
+    assert translator(TEXTS[0], coverage=by_default) == translator(TEXTS[0], coverage=verified)
+    run(models, "remove", "pt-en")
+    assert not Translator.from_pretrained("en-pt").has_reverse
+    keep("de-en")
+    with pytest.raises(ValueError, match="de-pt goes through English by two models: calibrate each of them"):
+        run(calibrate, "de-pt", tmp_path / "en", tmp_path / "pt")
 
 
 def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):

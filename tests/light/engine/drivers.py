@@ -119,7 +119,7 @@ class EmulatedLibrary:
         written = _call("p", num_encoder, num_decoder, logits) + _number(len(encoder)) + encoder
         return self._add(model, written + _number(len(decoder)) + decoder)
 
-    def engine_translate(self, model: int, reference: Any) -> int:
+    def engine_translate(self, model: int, reference: Any, caller: Any) -> int:
         request: Request = reference._obj
         number, returned = request.num_sources, request.num_returned
         lengths = (ctypes.c_int64 * number).from_address(request.lengths)

@@ -89,12 +89,6 @@ def test_html():
         assert part in page
 
 
-def test_html_of_another_encoding_keeps_it():
-    page = '<meta charset="iso-8859-1"><p>Er schläft.'.encode("latin-1")
-    written = translated("page.html", page, lambda text: "Он é")
-    assert written == b'<meta charset="iso-8859-1"><p>&#1054;&#1085; \xe9'
-
-
 def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
     units = read("film.srt").units
     assert [(unit.place, unit.text) for unit in units] == [

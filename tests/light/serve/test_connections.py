@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+import httpx
+
 from capsule_mt.serve.connections import BACKLOG, OTHER_FILES, Connections, most_files
 from tests.light.serve.processes import body_of, open_request, read_answer
 
@@ -42,6 +44,31 @@ def test_a_head_has_some_time_to_arrive(serve_fake):
         return [(head.split()[1], list(answer)) for head, answer in answers]
 
     assert asyncio.run(slow()) == [("408", ["error"]), ("200", ["translatedText"]), ("408", ["error"])]
+
+
+def test_who_sends_no_more_gets_an_answer_and_who_has_gone_is_not_waited_for(serve_fake):
+    _, address = serve_fake(seconds=1.0)
+
+    async def half_close():
+        reader, writer = await open_request(address, body := body_of("a"), len(body))
+        writer.write_eof()
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        answer = await read_answer(reader)
+        assert await reader.read() == b""
+        return answer[1]
+
+    async def leave():
+        _, writer = await open_request(address, body := body_of("slow"), len(body))
+        writer.close()
+        for _ in range(20):
+            await asyncio.sleep(0.2)
+            page = await asyncio.to_thread(lambda: httpx.get(f"{address}/metrics").text)
+            if 'path="/translate",status="499"' in page:
+                return
+        pytest.fail("the server waits for who has gone")
+
+    assert asyncio.run(half_close()) == {"translatedText": "A"}
+    asyncio.run(leave())
 
 
 def test_there_are_limits_of_connections(serve_fake):

@@ -19,7 +19,6 @@ from capsule_mt.serve.clients import Keys
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.running import bind
-from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
 from tests.light.serve.fakes import Upper
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -187,21 +186,6 @@ def test_waiting_and_errors(browser):
         assert not page.locator("#result").is_visible()
     page.locator("#translate").click()
     status.get_by_text("The server does not answer.").wait_for()
-
-
-@pytest.mark.slow
-def test_titles_and_cells(browser):
-    """Lines without a full stop: their last words are not underlined."""
-    translator = Translator.from_pretrained(ROOT / "checkpoints" / "capsule-marian-de-en")
-    with served({LanguagePair("de", "en"): translator}) as address:
-        page = open_page(browser, address)
-        page.locator("#source").fill("\n".join(german for german, _ in TITLES_AND_CELLS))
-        page.locator("#target").fill("\n".join(english for _, english in TITLES_AND_CELLS))
-        page.locator("#check").click()
-        page.locator("#result").wait_for()
-        left = texts_of(page, "#sentences .left")
-        assert sum(german.endswith(word) for german, _ in TITLES_AND_CELLS for word in left) <= 2, left
-        assert not page.problems
 
 
 @pytest.mark.slow

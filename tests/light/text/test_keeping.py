@@ -105,24 +105,10 @@ def test_tags(text, expected):
     assert Fake(reverse)(text) == expected
 
 
-def test_an_empty_translation_keeps_tags():
-    assert "<b></b>" in Fake(lambda source: [])("Hm <b>ja</b> gut").replace(" ", "")
-
-
 def test_an_emoji_is_a_word_of_its_own():
     segmenter = Fake(reverse, kinds=("emoji", "urls"))
     for text in ("one 😀 two", "one 😀, two", "one https://a.de/1 😀, two"):
         assert re.search(r"(?:^|\s)😀(?:\s|$)", segmenter(text)), segmenter(text)
-
-
-def test_overlapping_tags_keep_their_order():
-    text = "one <b>two <i>three</b> four</i> five."
-    assert [tag for tag in parts_of(Fake(reverse)(text), ["tags"]) if isinstance(tag, Item)] == [
-        "<b>",
-        "<i>",
-        "</b>",
-        "</i>",
-    ]
 
 
 def test_items_that_a_model_copies_are_where_it_puts_them():

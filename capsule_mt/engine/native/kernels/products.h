@@ -174,6 +174,9 @@ INLINE weights_t load_weights(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm
 #elif defined(TIER_DOTPROD)
 typedef int8x16_t weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return vld1q_s8(p); }
+#elif defined(TIER_SIMD128)
+typedef v128_t weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return wasm_i16x8_load8x8(p); }
 #else
 typedef const int8_t *weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return p; }
@@ -197,6 +200,8 @@ INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
     int32_t four;
     memcpy(&four, x, 4);
     return (vi)vdotq_s32((int32x4_t)sum, weights, vreinterpretq_s8_s32(vdupq_n_s32(four)));
+#elif defined(TIER_SIMD128)
+    return (vi)wasm_i32x4_add((v128_t)sum, wasm_i32x4_dot_i16x8(weights, wasm_v128_load32_splat(x)));
 #else
     for (int lane = 0; lane < LANES; lane++)
         sum[lane] += (int32_t)weights[2 * lane] * x[0] + (int32_t)weights[2 * lane + 1] * x[1];

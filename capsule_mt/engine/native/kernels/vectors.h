@@ -37,6 +37,9 @@ typedef int16_t rounded_t;
 typedef int8_t rounded_t;
 #define ZERO_POINT 0
 #else
+#if defined(TIER_SIMD128)
+#include <wasm_simd128.h>
+#endif
 #define LANES 4
 #define DEPTH 2
 #define MOST_ROWS 4

@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
+from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
+from capsule_mt.calibration.words import split_words, word_stem
 from hf_capsule_mt.data.embedded_corpus import sentence_pairs
-from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
-from hf_capsule_mt.evaluation.words import split_words, word_stem
 
 
 def made_up_text(sentences: int, seed: int = 0):
@@ -87,17 +87,6 @@ def test_forward_backward_equals_the_sum_over_all_alignments():
     np.testing.assert_allclose(direction.null_counts, null_mass, atol=1e-12)
 
 
-def test_model_1_by_hand():
-    """Two words, no prior on the position: each posterior is its probability over the sum with that of no word."""
-    settings = AlignerSettings(null_probability=0.2, diagonal=0.0)
-    direction = _Direction(np.zeros(1, int), np.zeros(1, int), 1, 1, settings)
-    direction.null = np.array([0.5, 0.0])
-    found = direction.posteriors(np.array([[[0.3, 0.1]]]), np.array([[0]]), hmm=False, count=True)
-    total = 0.4 * 0.3 + 0.4 * 0.1 + 0.2 * 0.5
-    np.testing.assert_allclose(found[0, 0], [0.12 / total, 0.04 / total])
-    assert direction.null_counts[0] == pytest.approx(0.1 / total)
-
-
 def test_a_text_whose_alignment_is_known():
     pairs, gold = made_up_text(400)
     aligner = WordAligner(stem=str).fit(pairs)
@@ -137,23 +126,6 @@ def test_unknown_words_link_only_to_their_equals():
     assert (1, 1) in links
     assert not any(2 in link for link in links)
     assert aligner.align([([], ["v1"]), (["w1"], ["v1"])]) == [frozenset(), frozenset({(0, 0)})]
-
-
-def test_it_learns_from_files_too_and_aligns_lines(tmp_path):
-    (tmp_path / "source").write_text("a\nb c\n")
-    (tmp_path / "target").write_text("x\ny z\n")
-    aligner = fit_aligner(["c"], ["z"], more=[tmp_path / "source", tmp_path / "target"])
-    assert set(aligner.source_words) == {"a", "b", "c"}
-    assert aligner.align_lines(["a", "b c"], ["x", "y z"]) == aligner.align([(["a"], ["x"]), (["b", "c"], ["y", "z"])])
-
-
-def test_longest_sentences_are_left_out():
-    aligner = fit_aligner(["a b c", "a"], ["x y z", "x"], longest=2)
-    assert set(aligner.source_words) == {"a"}
-    with pytest.raises(ValueError, match="at least one pair with words on both sides"):
-        WordAligner().fit([([], ["a"])])
-    with pytest.raises(ValueError, match="none of the 1 pairs"):
-        fit_aligner(["a b c"], ["x y z"], longest=2)
 
 
 def test_words():

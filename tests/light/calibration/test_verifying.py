@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from capsule_mt.calibration import verifying
+from capsule_mt.calibration.calibrating import often_marked
 from capsule_mt.coverage.results import MARKS
-from hf_capsule_mt.decoding import verifying
-from hf_capsule_mt.decoding.calibrating import often_marked
 
 SOURCES = ["Er hat einen alten Hut.", "Sie kauft sehr, sehr viel."]
 

@@ -8,14 +8,8 @@ from statistics import mean
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from tqdm import tqdm
 
-from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
-from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
-from capsule_mt.text.reading import read_parallel
-from capsule_mt.text.words import is_mark
-from hf_capsule_mt.decoding.translator import Translator
-from hf_capsule_mt.evaluation.calibration import (
+from capsule_mt.calibration.fitting import (
     Curve,
     fit_sentences,
     fit_threshold,
@@ -23,8 +17,14 @@ from hf_capsule_mt.evaluation.calibration import (
     rank_auc,
     read_curve,
 )
-from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
-from hf_capsule_mt.evaluation.word_alignment import WordAligner, fit_aligner
+from capsule_mt.calibration.omissions import AMOUNTS, WithOmissions, drop_words, function_words
+from capsule_mt.calibration.word_alignment import WordAligner, fit_aligner
+from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
+from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.text.progress import Progress
+from capsule_mt.text.reading import read_parallel
+from capsule_mt.text.words import is_mark
+from capsule_mt.translator import Translator
 
 # "verified" needs the head that is chosen for "attention", and adds to the optional words that it finds
 METHODS: tuple[CoveredBy, ...] = ("attention", "verified", "guided", "deletion")
@@ -88,11 +88,12 @@ def coverage_of_examples(
     **options: Any,
 ) -> list[Coverage]:
     found: list[Coverage] = []
-    windows = range(0, len(examples), WINDOW)
-    for first in tqdm(windows, desc=f"Coverage by {method}", unit=" windows", disable=not progress):
-        part = examples[first : first + WINDOW]
-        sources, translations = ([getattr(example, side) for example in part] for side in ("source", "translation"))
-        found += translator.cover(sources, translations, coverage=CoverageOptions(method=method, **options))
+    with Progress(len(examples), f"sentences: coverage by {method}", shown=None if progress else False) as line:
+        for first in range(0, len(examples), WINDOW):
+            part = examples[first : first + WINDOW]
+            sides = ([getattr(example, side) for example in part] for side in ("source", "translation"))
+            found += translator.cover(*sides, coverage=CoverageOptions(method=method, **options))
+            line.update(len(part))
     return found
 
 
@@ -112,17 +113,18 @@ def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[i
     Raises:
         NoHeadError: no head tells them well enough.
     """
-    config, best = translator.model.config, (-1.0, [0, 0])
-    before = getattr(config, "coverage_calibration", None)
+    before, best = translator.loaded.calibration, (-1.0, [0, 0])
     layers, heads = translator.loaded.head_shape
     places = [(layer, head) for layer in range(layers) for head in range(heads)]
-    for place in tqdm(places, desc="Choosing a head", unit=" heads"):
-        config.coverage_calibration = {"attention": {"head": list(place)}}
-        coverages = coverage_of_examples(translator, examples, "attention", progress=False)
-        pairs = _labelled(examples, coverages)
-        received, is_translated = zip(*((word.covered, is_translated) for word, is_translated in pairs), strict=True)
-        best = max(best, (rank_auc(np.array(received), np.array(is_translated)), list(place)))
-    config.coverage_calibration = before
+    with Progress(len(places), "heads") as line:
+        for place in places:
+            translator.set_calibration({"attention": {"head": list(place)}})
+            coverages = coverage_of_examples(translator, examples, "attention", progress=False)
+            pairs = [(word.covered, is_translated) for word, is_translated in _labelled(examples, coverages)]
+            received, is_translated = map(np.array, zip(*pairs, strict=True))
+            best = max(best, (rank_auc(received, is_translated), list(place)))
+            line.update(1)
+    translator.set_calibration(before)
     area, (layer, head) = best
     if area < SMALLEST_AREA:
         raise NoHeadError(
@@ -149,18 +151,17 @@ def optional_words(coverages: list[Coverage], curve: Curve, function: Container[
 
 
 def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> None:
-    """Fit both curves and the threshold of a method, and set them in the model's configuration.
+    """Fit both curves and the threshold of a method, and add them to the calibration of the translator.
 
     Without `optional_words` in it, they are those that this method misses in whole references.
     """
-    config = translator.model.config
-    others = dict(getattr(config, "coverage_calibration", None) or {})
+    others = dict(translator.loaded.calibration)
     others.pop(method, None)
-    config.coverage_calibration = others or None  # measure without the old curves
+    translator.set_calibration(others)  # measure without the old curves
     head = {}
     if method == "attention":
         head = {"head": choose_head(translator, examples.fitted[:HEAD_EXAMPLES])}
-        config.coverage_calibration = others | {method: head}
+        translator.set_calibration(others | {method: head})
     coverages = coverage_of_examples(translator, examples.fitted, method)
     pairs = _labelled(examples.fitted, coverages)
     # an unknown word is missing, whatever became of it
@@ -171,12 +172,12 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
         print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
     if method == "verified":
-        config.coverage_calibration = others
+        translator.set_calibration(others)
         of_references = coverage_of_examples(translator, [*examples.whole, *examples.more], method, marks="all")
         further = often_marked([word for coverage in of_references for word in coverage.words])
         others["optional_words"] = sorted({*others["optional_words"], *further})
         print(f"optional words: also {', '.join(further) or 'none'}")
-    config.coverage_calibration = others
+    translator.set_calibration(others)
     lists = Calibration.of_config(others).lists
     known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
     words = _fit_words(known)
@@ -203,7 +204,7 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         fitted["reverse"] = Path(cast(Any, translator.reverse)._folder).name
     else:
         fitted["threshold"] = threshold
-    config.coverage_calibration = others | {method: fitted}
+    translator.set_calibration(others | {method: fitted})
 
 
 def _fit_words(pairs: list[tuple[Word, bool]]) -> Curve:

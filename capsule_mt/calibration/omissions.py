@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from capsule_mt.calibration.words import Links, word_spans
 from capsule_mt.text.reading import read_parallel
-from hf_capsule_mt.evaluation.words import Links, word_spans
 
 # the most frequent words of a text are its function words, which often have no translation of their own
 FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01
@@ -67,7 +67,7 @@ def omissions_of(
 ) -> list[WithOmissions]:
     """Label translations: a content word is omitted if the reference links it and the translation does not.
 
-    A sentence without content words is left out. `frequent` words are none, by default those of the sources.
+    A sentence without content words is left out. `frequent` words do not count; by default they are the sources' own.
     """
     frequent, found = function_words(sources) if frequent is None else frequent, []
     for source, translation, wanted, given in zip(

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked
+from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.results import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.words import WORDS
-from hf_capsule_mt.decoding.calibrating import Examples, coverage_of_examples, often_marked
-from hf_capsule_mt.decoding.translator import Translator
-from hf_capsule_mt.evaluation.omissions import WithOmissions, cut_out, omissions_of
+from capsule_mt.translator import Translator
 
 # the share of its own translations that an alarm may flag, and what is cut out of them to see whether it is found
 FLAGGED = 0.01
+FEWEST_WHOLE = 100  # of its own translations, that an alarm is chosen by
 LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
 COLUMNS = ["line", "translation", "left out"]
 
@@ -25,22 +26,24 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
 
     sheet: own translations labelled by hand; else the aligner labels them.
     """
-    config, sources = translator.model.config, [source for source, _ in examples.text]
-    found = dict(config.coverage_calibration)
+    sources = [source for source, _ in examples.text]
+    found = dict(translator.loaded.calibration)
     own = [one.text for one in translator(sources, batch_size=32, scores=False, split_sentences=False)]
     labelled = _labelled_by_aligner(examples, own) if sheet is None else read_sheet(sheet, sources)
-    points = {
+    points: dict[str, Any] = {
         "labels": "aligner" if sheet is None else "by hand",
         "marks": measure_marks(translator, labelled),
-        "alarm": choose_alarm(translator, sources, own),
     }
-    config.coverage_calibration = found | {"verified": found["verified"] | points}
+    if (alarm := choose_alarm(translator, sources, own)) is not None:
+        points["alarm"] = alarm
+    found["verified"] = found["verified"] | points
+    translator.set_calibration(found)
     if translator.reverse is not None and translator.reverse.calibration.head is not None:
         references = [*examples.whole, *examples.more]
         covered = coverage_of_examples(translator, references, "attention", marks="all", support=True)
         marked = often_marked([word for coverage in covered for word in coverage.target_words])
         optional = sorted({*marked, *translator.reverse.calibration.lists.function})
-        config.coverage_calibration = config.coverage_calibration | {"support": {"optional_words": optional}}
+        translator.set_calibration(found | {"support": {"optional_words": optional}})
         print(f"words that need no support: {', '.join(optional) or 'none'}")
 
 
@@ -91,14 +94,19 @@ def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> 
     return found
 
 
-def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any]:
+def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
     """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
 
-    Chosen on one half of the translations of eight words or more, measured on the other.
+    Chosen on one half of the translations of eight words or more, measured on the other; `None` for too few of them.
     """
     chance = random.Random(1)
     cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
     places = [number for number, line in enumerate(cut["a half"]) if line is not None]
+    if len(places) < FEWEST_WHOLE:
+        print(
+            f"alarm: none, for {len(places)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed"
+        )
+        return None
 
     def scores(lines: Sequence[str | None]) -> np.ndarray:
         examples = [WithOmissions(sources[place], lines[place] or "", {}, 0) for place in places]

@@ -12,7 +12,7 @@ Curve = list[list[float]]
 WORD_BINS = 20
 # the most that the sigmoid of a sentence curve gives; above it there is room to rank
 WHOLE = 0.97
-# the grid of its parameters, and how much the error of single sentences counts beside that of groups
+# the grid of its parameters, and how much the error of single sentences counts beside the error of groups
 LOW_SLOPES, HIGH_SLOPES, OFFSETS = np.geomspace(0.25, 4, 13), np.geomspace(0.25, 8, 16), np.linspace(-3, 5, 33)
 OF_SENTENCES = 0.3
 SENTENCE_POINTS = np.array([0.0, *(1 / (1 + np.exp(-np.linspace(-7, 7, 36)))), 1.0])

@@ -1,7 +1,7 @@
 """Word alignment in numpy: IBM model 1, then a hidden Markov model, in two directions trained to agree.
 
 IBM model 1 (Brown et al. 1993) with a prior on the diagonal (Dyer et al. 2013) initialises the hidden Markov model of
-Vogel et al. 1996, in which a word's position depends on that of the word before. Both directions are trained jointly
+Vogel et al. 1996, in which a word's position depends on the last word's. Both directions are trained jointly
 on the product of their posteriors (Liang et al. 2006). The result is deterministic. Sentence pairs of the same two
 lengths form one array, without padding.
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capsule_mt.calibration.words import Links, SentencePair, word_pairs, word_stem
 from capsule_mt.text.reading import read_parallel
-from hf_capsule_mt.evaluation.words import Links, SentencePair, word_pairs, word_stem
 
 TINY = 1e-300
 # Table entries for two words never seen together, and for two equal words never seen together
