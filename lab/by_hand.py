@@ -1,6 +1,6 @@
 """How right marks are on translations that were read word by word, and how far two readers agree.
 
-    python -m lab.by_hand lab/sheets/firefox_en_pt.tsv outputs/enpt --reverse outputs/pten --int8 \\
+    python -m lab.by_hand lab/sheets/firefox_en_pt.tsv outputs/enpt --reverse outputs/pten --student \\
         --text tatoeba tatoeba.eng.gz --text flores flores.eng.gz --output outputs/read-firefox-en-pt.json
     python -m lab.by_hand lab/sheets/tatoeba_de_en.tsv checkpoints/capsule-marian-de-en \\
         --reverse checkpoints/capsule-marian-en-de --other-reader first_reader.tsv
@@ -24,12 +24,16 @@ from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.reading import read_lines
-from capsule_mt.text.words import WORDS
+from capsule_mt.text.words import WORDS, is_mark
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
+from lab.area_under_curve import area_under_curve
 
 Span = tuple[int, int]
-KINDS = {"left out": "source", "made up": "translation"}  # of words, and where they stand
+ASKED: dict[str, CoverageOptions] = {
+    point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS
+}
+ASKED["attention"] = CoverageOptions(method="attention", threshold=0)
 OMITTED, BORDERLINE, TRANSLATED = "omitted", "borderline", "translated"
 
 
@@ -45,7 +49,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("sheet", type=Path, help="a sheet of lab/sheets")
     parser.add_argument("model", type=Path, help="the folder of the model that translates")
     parser.add_argument("--reverse", type=Path, required=True, help="the folder of the model of the other direction")
-    parser.add_argument("--int8", action="store_true", help="int8 and the shortlist, as the sheets of students need")
+    parser.add_argument(
+        "--student", action="store_true", help="translate in int8, with the shortlist, sentence by sentence"
+    )
     parser.add_argument(
         "--text", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="sources of the sheet"
     )
@@ -173,6 +179,20 @@ def marks_under(labels: Sequence[Labels], marked: Sequence[set[Span]]) -> dict[s
     }
 
 
+def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> dict[str, float] | None:
+    """Return how well the least covered words are those that a reader named; borderline words do not count."""
+    pairs = [
+        (-value, span in one.sure)
+        for one, words in zip(labels, measured, strict=True)
+        for span, value in words.items()
+        if span not in one.borderline
+    ]
+    if not any(named for _, named in pairs):
+        return None
+    values, named = map(list, zip(*pairs, strict=True))
+    return area_under_curve(values, named).as_dict()
+
+
 def readers(first: Sequence[dict[Span, str]], second: Sequence[Labels]) -> dict[str, list[Labels]]:
     """Return the labels of each of two readers, of either and of both."""
     other = [
@@ -201,9 +221,11 @@ def table(found: Iterable[Mapping[str, Any]]) -> str:
                 f"{likely['right'] / max(likely['named'], 1):.2f}",
                 *(counts["all"], counts.get("attention", "")),
             ]
-            rows.append([f"`{record['sheet']}`, {record['translations']}", words, *cells])
+            area = record["auc"][words]
+            shown = f"{area['auc']:.2f} [{area['low']:.2f}, {area['high']:.2f}]" if area else ""
+            rows.append([f"`{record['sheet']}`, {record['translations']}", words, *cells, shown])
     header = ["sheet, translations", "words", "named (borderline)", '`"sure"`', '`"likely"`', "precision", "recall"]
-    return markdown_table([*header, '`"all"`', "attention alone"], rows)
+    return markdown_table([*header, '`"all"`', "attention alone", "AUC"], rows)
 
 
 def main() -> None:
@@ -211,44 +233,43 @@ def main() -> None:
     rows, first = read_rows(arguments.sheet), read_rows(arguments.other_reader) if arguments.other_reader else []
     sources = sources_of(rows, dict(arguments.text), first)
     translator = Translator.from_pretrained(
-        arguments.model, int8=arguments.int8, shortlist=arguments.int8, reverse=arguments.reverse
+        arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
     )
-    options: dict[str, CoverageOptions] = {
-        point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS
-    }
-    options["attention"] = CoverageOptions(method="attention", threshold=0)
     found = {
-        point: translator(sources, num_beams=1, split_sentences=False, coverage=asked)
-        for point, asked in options.items()
+        point: translator(sources, num_beams=1, split_sentences=arguments.student, coverage=asked)
+        for point, asked in ASKED.items()
     }
     own = [one.text.strip() for one in found["attention"]]
     kept = [n for n, row in enumerate(rows) if row["translation"] in (own[n], digest(own[n]))]
     if not kept:
         raise ValueError(f"{arguments.model} gives none of the translations of {arguments.sheet}")
-    record: dict[str, Any] = {
-        "kind": "read by hand",
-        "sheet": arguments.sheet.stem,
-        "translations": len(kept),
-        "differ": len(rows) - len(kept),
-        "marks": {},
-    }
-    sides = {kind: sources if side == "source" else own for kind, side in KINDS.items() if kind in rows[0]}
-    for kind, side in sides.items():
-        by_reader = {kind: [labels_of(rows[n], kind, side[n]) for n in kept]}
+    record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(kept)}
+    record |= {"differ": len(rows) - len(kept), "marks": {}, "auc": {}}
+    for kind, texts in {"left out": sources, "made up": own}.items():
+        if kind not in rows[0]:
+            continue
+        labels = [labels_of(rows[n], kind, texts[n]) for n in kept]
+        by_reader = {kind: labels}
         if first and kind == "left out":
             judged = [labels_of_other(first, rows[n]["line"]) for n in kept]
-            record["agreement"] = agreement(judged, by_reader[kind])
-            by_reader = readers(judged, by_reader[kind])
-        for reader, labels in by_reader.items():
-            record["marks"][reader] = {
-                point: marks_under(labels, [marked(translations[n], kind) for n in kept])
-                for point, translations in found.items()
-                if kind == "left out" or options[point].support
-            }
+            record["agreement"] = agreement(judged, labels)
+            by_reader = readers(judged, labels)
+        marks = {
+            point: [marked(translations[n], kind) for n in kept]
+            for point, translations in found.items()
+            if kind == "left out" or ASKED[point].support
+        }
+        measured = [measured_words(found["all"][n], kind) for n in kept]
+        for reader, named in by_reader.items():
+            record["marks"][reader] = {point: marks_under(named, places) for point, places in marks.items()}
+            record["auc"][reader] = auc_of(named, measured)
+        for n, one, spans in zip(kept, labels, marks["all"], strict=True):
+            for start, end in sorted(spans - one.sure):
+                print(f"{rows[n]['text']} {rows[n]['line']}: {texts[n][start:end]!r} is marked, and not {kind}")
     path = write_result(arguments.output, record)
-    print(f"{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")
-    for unit, one in record.get("agreement", {}).items():
-        print(f"{unit}: {one}")
+    print(f"\n{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")
+    for unit, counts in record.get("agreement", {}).items():
+        print(f"{unit}: {counts}")
     print(f"Result: {path}")
 
 
@@ -258,6 +279,15 @@ def marked(translation: Translation, kind: str) -> set[Span]:
     assert coverage is not None
     words = coverage.untranslated if kind == "left out" else coverage.unsupported
     return {(word.start, word.end) for word in words}
+
+
+def measured_words(translation: Translation, kind: str) -> dict[Span, float]:
+    """Return how much of each word is covered, or supported, by its characters."""
+    coverage = translation.coverage
+    assert coverage is not None
+    if kind == "left out":
+        return {(word.start, word.end): word.covered for word in coverage.words}
+    return {(word.start, word.end): word.supported for word in coverage.target_words if not is_mark(word.text)}
 
 
 if __name__ == "__main__":

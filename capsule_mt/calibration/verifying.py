@@ -76,7 +76,7 @@ def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> lis
 
 def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> dict[str, dict[str, float]]:
     """Return how many marks each operating point has, how many of them are right, and how many omissions have one."""
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for point in MARKS:
         coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
         pairs = [

@@ -5,7 +5,19 @@ from collections import Counter
 
 import pytest
 
-from lab.by_hand import Labels, agreement, digest, kappa, marks_under, places, read_rows, readers, table, wilson
+from lab.by_hand import (
+    Labels,
+    agreement,
+    auc_of,
+    digest,
+    kappa,
+    marks_under,
+    places,
+    read_rows,
+    readers,
+    table,
+    wilson,
+)
 from lab.report import DOCS, LAB
 
 SHEETS = LAB / "sheets"
@@ -38,8 +50,12 @@ def test_two_readers():
     assert by_reader["either"][0] == Labels({(0, 1), (2, 3), (6, 7)}, {(4, 5)})
     counts = marks_under(by_reader["both"], [{(0, 1), (2, 3), (4, 5)}, set()])
     assert counts == {"named": 1, "borderline named": 1, "marks": 3, "right": 1, "borderline": 1}
-    record = {"sheet": "s", "translations": 1, "marks": {"both": {"sure": counts, "likely": counts, "all": counts}}}
-    assert "| 1 (1) | 1 of 3 | 1 of 3 | [0.06, 0.79] | 1.00 | 1 of 3 |" in table([record])
+    area = auc_of(by_reader["both"], [{(0, 1): 0.1, (2, 3): 0.0, (4, 5): 0.1, (8, 9): 0.5}, {}])
+    assert area is not None
+    assert area["auc"] == 0.75  # above one of two, beside the other
+    marks = {"both": dict.fromkeys(("sure", "likely", "all"), counts)}
+    shown = table([{"sheet": "s", "translations": 1, "marks": marks, "auc": {"both": area}}])
+    assert "| 1 (1) | 1 of 3 | 1 of 3 | [0.06, 0.79] | 1.00 | 1 of 3 |  | 0.75 [" in shown
 
 
 @pytest.mark.parametrize("sheet", sorted(SHEETS.glob("*.tsv")), ids=lambda path: path.stem)

@@ -395,11 +395,6 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert "1 texts could not be translated: they are as they were in the output" in complaints
 
 
-def test_a_file_after_the_model_is_the_input_whatever_its_name(run, expected, tmp_path):
-    (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in LINES))
-    assert run("text.de")[1] == expected
-
-
 def test_a_dash_is_stdin(run, expected):
     assert run("-", lines=LINES)[1] == expected
     assert run("--input", "-", lines=LINES)[1] == expected
