@@ -20,7 +20,8 @@ from capsule_mt.calibration.fitting import (
 from capsule_mt.calibration.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from capsule_mt.calibration.word_alignment import WordAligner, fit_aligner
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
-from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.coverage.options import CoverageOptions, CoveredBy
+from capsule_mt.coverage.results import Coverage, Word
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import read_lines, read_parallel
 from capsule_mt.text.words import is_mark

@@ -9,7 +9,7 @@ import numpy as np
 
 from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked, own_translations
 from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
-from capsule_mt.coverage.results import MARKS
+from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.words import WORDS
 from capsule_mt.translator import Translator
@@ -76,7 +76,7 @@ def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> lis
 
 def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> dict[str, dict[str, float]]:
     """Return how many marks each operating point has, how many of them are right, and how many omissions have one."""
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for point in MARKS:
         coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
         pairs = [

@@ -7,7 +7,7 @@ import pytest
 
 from capsule_mt.calibration import verifying
 from capsule_mt.calibration.calibrating import Examples, often_marked
-from capsule_mt.coverage.results import MARKS
+from capsule_mt.coverage.options import MARKS
 
 SOURCES = ["Er hat einen alten Hut.", "Sie kauft sehr, sehr viel."]
 
