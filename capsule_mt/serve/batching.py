@@ -463,8 +463,7 @@ class Batcher:
                 self._running.remove(batch)
                 if batch.is_slow and not batch.is_shared and self._takes_long(batch):
                     batch.sentences[0].client.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
-                if not (batch.is_slow or batch.stop.is_set):
-                    self._learn(batch)
+                self._learn(batch)
                 self._changed.notify_all()
             if self.on_batch is not None:
                 self.on_batch(len(batch.sentences))
@@ -479,7 +478,7 @@ class Batcher:
                     sentence.client.waiting.appendleft(sentence)
 
     def _learn(self, batch: Batch) -> None:
-        """Keep a running mean of how fast the model is."""
+        """Keep a running mean of how fast the model is; of stopped batches too, or a slower machine stops all."""
         share = SMOOTHING if self._seconds_per_token else 1.0
         self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
 
