@@ -1,0 +1,40 @@
+"""Texts in capitals: models have read few, so they read one in small letters, and its translation is in capitals."""
+
+import re
+
+from capsule_mt.text.keeping import KEPT_PATTERNS, Item, parts_of
+from capsule_mt.text.words import WORDS
+
+LEAST_WORDS = 2  # one may be an abbreviation
+LEAST_LETTERS = 6
+BEGINS = re.compile(r"(?:^|[.!?\u2026]\s)\W*\w")  # of sentences
+
+
+def without_capitals(text: str) -> str | None:
+    """Return a text in capitals as it is else written, letter for letter; `None` for any other text.
+
+    URLs, placeholders and whatever else is kept stay as they are.
+    """
+    if not text.isupper():  # what is kept is rarely in small letters in such a text
+        return None
+    parts = parts_of(text, tuple(KEPT_PATTERNS))
+    words = [word for part in parts if not isinstance(part, Item) for word in WORDS.findall(part) if word.isalpha()]
+    if len(words) < LEAST_WORDS or sum(map(len, words)) < LEAST_LETTERS:
+        return None
+    small = "".join(part if isinstance(part, Item) else part.lower() for part in parts)
+    if len(small) != len(text):
+        return None
+    begins = {match.end() - 1 for match in BEGINS.finditer(text)}
+    return "".join(old if place in begins else new for place, (old, new) in enumerate(zip(text, small, strict=True)))
+
+
+def with_capitals(text: str) -> str:
+    """Return a translation in capitals, letter for letter, but for what is kept."""
+    parts = parts_of(text, tuple(KEPT_PATTERNS))
+    return "".join(part if isinstance(part, Item) else "".join(map(_capital, part)) for part in parts)
+
+
+def _capital(letter: str) -> str:
+    if letter == "\xdf":
+        return "\u1e9e"
+    return letter.upper() if len(letter.upper()) == 1 else letter
