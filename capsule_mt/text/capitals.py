@@ -2,11 +2,11 @@
 
 import re
 
+from capsule_mt.text.copying import may_have_no_words
 from capsule_mt.text.keeping import KEPT_PATTERNS, Item, parts_of
 from capsule_mt.text.words import WORDS
 
-LEAST_WORDS = 2  # one may be an abbreviation
-LEAST_LETTERS = 6
+LEAST_LETTERS = 7  # fewer may be an abbreviation
 BEGINS = re.compile(r"(?:^|[.!?\u2026]\s)\W*\w")  # of sentences
 
 
@@ -15,16 +15,17 @@ def without_capitals(text: str) -> str | None:
 
     URLs, placeholders and whatever else is kept stay as they are.
     """
-    if not text.isupper():  # what is kept is rarely in small letters in such a text
+    if not (text.isupper() or may_have_no_words(text)):
         return None
     parts = parts_of(text, tuple(KEPT_PATTERNS))
     words = [word for part in parts if not isinstance(part, Item) for word in WORDS.findall(part) if word.isalpha()]
-    if len(words) < LEAST_WORDS or sum(map(len, words)) < LEAST_LETTERS:
+    if sum(map(len, words)) < LEAST_LETTERS or not "".join(words).isupper():
         return None
     small = "".join(part if isinstance(part, Item) else part.lower() for part in parts)
     if len(small) != len(text):
         return None
-    begins = {match.end() - 1 for match in BEGINS.finditer(text)}
+    shadow = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
+    begins = {match.end() - 1 for match in BEGINS.finditer(shadow)}
     return "".join(old if place in begins else new for place, (old, new) in enumerate(zip(text, small, strict=True)))
 
 

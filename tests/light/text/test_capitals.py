@@ -11,8 +11,9 @@ from capsule_mt.text.capitals import with_capitals, without_capitals
         ("DER ALTE MANN SCHLÄFT. UND SIE?  JA!", "Der alte mann schläft. Und sie?  Ja!"),
         ("12 YEARS LATER", "12 years later"),
         ("NICHT {NAME} UND HTTPS://A.DE/B VON <B>FETT</B>", "Nicht {NAME} und HTTPS://A.DE/B von <B>fett</B>"),
-        ("PARKING", None),
-        ("A B C", None),
+        ("<g1>OPENING</g1> HOURS <br/>", "<g1>Opening</g1> hours <br/>"),
+        ("PARKING", "Parking"),
+        ("UNICEF", None),
         ("The END", None),
         ("IM JAHR \u0130Z\u0130N", None),  # small, its letters are more
         ("", None),
