@@ -3,7 +3,7 @@
 import re
 
 from capsule_mt.text.copying import may_have_no_words
-from capsule_mt.text.keeping import KEPT_PATTERNS, Item, parts_of
+from capsule_mt.text.keeping import COPIED, Item, parts_of
 from capsule_mt.text.words import WORDS
 
 LEAST_LETTERS = 7  # fewer may be an abbreviation
@@ -17,7 +17,7 @@ def without_capitals(text: str) -> str | None:
     """
     if not (text.isupper() or may_have_no_words(text)):
         return None
-    parts = parts_of(text, tuple(KEPT_PATTERNS))
+    parts = parts_of(text, COPIED)
     words = [word for part in parts if not isinstance(part, Item) for word in WORDS.findall(part) if word.isalpha()]
     if sum(map(len, words)) < LEAST_LETTERS or not "".join(words).isupper():
         return None
@@ -31,7 +31,7 @@ def without_capitals(text: str) -> str | None:
 
 def with_capitals(text: str) -> str:
     """Return a translation in capitals, letter for letter, but for what is kept."""
-    parts = parts_of(text, tuple(KEPT_PATTERNS))
+    parts = parts_of(text, COPIED)
     return "".join(part if isinstance(part, Item) else "".join(map(_capital, part)) for part in parts)
 
 
