@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.search import Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
 
@@ -82,6 +82,7 @@ class TranslationOptions:
     copy: bool = True
     keep: Sequence[str] = ()
     alignment: bool = False
+    most_repeated: int = 0
     generate_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -144,6 +145,7 @@ def search_options(
     prefixes: Sequence[Sequence[int]] = (),
     scores: bool = True,
     readings: Readings | None = None,
+    most_repeated: int = 0,
 ) -> SearchOptions:
     """Return how to search for translations of sources with so many tokens.
 
@@ -188,6 +190,7 @@ def search_options(
         max_time=get("max_time", None),
         scores=scores,
         readings=readings,
+        most_repeated=most_repeated,
         further=further,
     )
 

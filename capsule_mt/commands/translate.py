@@ -35,7 +35,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
 from capsule_mt.commands.files import (
@@ -49,7 +49,7 @@ from capsule_mt.commands.files import (
     translated_of,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
+from capsule_mt.coverage.options import MARKS, METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import glossary_of
@@ -254,12 +254,13 @@ def warn_of_languages(arguments: argparse.Namespace, translator: Any) -> None:
     """Warn of languages that a model of one pair does not have: they change nothing."""
     if translator.loaded.tokenizer.language_tokens:  # it has several
         return
-    for option, side in (("src_lang", "source"), ("tgt_lang", "target")):
-        given, own = getattr(arguments, option), language_of(arguments, side)
+    sides: tuple[tuple[str | None, Literal["source", "target"]], ...]
+    sides = ((arguments.src_lang, "source"), (arguments.tgt_lang, "target"))
+    for given, side in sides:
+        own = language_of(arguments, side) if given else None
         if given and own and re.split("[-_]", given)[0] != re.split("[-_]", own)[0]:
-            preposition = "from" if side == "source" else "into"
-            name = option.replace("_", "-")
-            warn(f"`--{name} {given}`: {arguments.model[0]} translates {preposition} {own} all the same")
+            option, preposition = ("--src-lang", "from") if side == "source" else ("--tgt-lang", "into")
+            warn(f"`{option} {given}`: {arguments.model[0]} translates {preposition} {own} all the same")
 
 
 def foreign_finder(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:

@@ -16,7 +16,7 @@ from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation,
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
-VERSION = 11
+VERSION = 12
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -29,7 +29,7 @@ EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
-    least_tokens, no_repeat_ngram, renormalizes, unscored, start_token, end_token, pad_token: i;
+    least_tokens, no_repeat_ngram, most_repeated, renormalizes, unscored, start_token, end_token, pad_token: i;
     length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
@@ -493,6 +493,7 @@ class Engine:
             "renormalizes": int(options.renormalize_logits),
             "unscored": int(not options.scores),
             "no_repeat_ngram": options.no_repeat_ngram_size,
+            "most_repeated": options.most_repeated,
             "length_penalty": options.length_penalty,
             "early_stopping": EARLY_STOPPING[options.early_stopping],
             "longest": longest,

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
-from capsule_mt.coverage.results import Coverage, CoverageOptions, Marks
+from capsule_mt.coverage.options import CoverageOptions, Marks
+from capsule_mt.coverage.results import Coverage
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
@@ -25,6 +26,7 @@ from capsule_mt.text.segments import Document, Piece
 
 # of what is left out, among the hypotheses of beam search: as `retry_beams` of `CoverageOptions` has it
 COVERAGE_WEIGHT = 5.0
+MOST_REPEATED = 24  # tokens; of what repeats itself for longer, nobody needs the rest
 SMOOTHING = 0.1  # of running means
 PATIENCE = 0.03  # seconds that a batch may take before the other thread begins one
 MOST_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
@@ -288,6 +290,7 @@ class Batcher:
                 batch_size=self.max_batch,
                 coverage=coverage if settings.coverage else None,
                 scores=False,
+                most_repeated=MOST_REPEATED,
                 keep=settings.keep,
                 generate_kwargs=search,
                 **self.options,

@@ -6,9 +6,11 @@ the word that is of it, or between the words around it.
 Which words are of which is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
@@ -35,9 +37,24 @@ class Alignment:
 
     def share(self, target: Span, source: Span) -> float:
         """Return how much of some characters of the translation is of some of the source."""
-        tokens = [t for t, end in enumerate(self.ends) if end > target.start and (t and self.ends[t - 1]) < target.end]
-        of_source = [s for s, place in enumerate(self.source) if place and source.start <= sum(place) / 2 < source.end]
-        return sum(self.rows[t][s] for t in tokens for s in of_source) / max(1, len(tokens))
+        first = bisect_right(self.ends, target.start)
+        end = min(bisect_left(self.ends, target.end) + 1, len(self.ends))
+        low, high = (bisect_left(self._centres, character) for character in source)
+        return sum(self._sums[t][high] - self._sums[t][low] for t in range(first, end)) / max(1, end - first)
+
+    @cached_property
+    def _order(self) -> list[tuple[float, int]]:
+        """The middle of each token of the source, and its number, from left to right."""
+        return sorted((sum(place) / 2, s) for s, place in enumerate(self.source) if place)
+
+    @cached_property
+    def _centres(self) -> list[float]:
+        return [centre for centre, _ in self._order]
+
+    @cached_property
+    def _sums(self) -> list[list[float]]:
+        """For each token of the translation, how much of it is of the first so many tokens of `_order`."""
+        return [[0.0, *accumulate(row[s] for _, s in self._order)] for row in self.rows]
 
 
 class Layout:

@@ -19,6 +19,7 @@ from capsule_mt.text.words import (
     WordLists,
     is_mark,
     moved_offsets,
+    runs_on,
     source_words,
     with_space,
     words_of,
@@ -322,13 +323,13 @@ def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None
 def join_translations(document: Document, translations: Sequence[str]) -> tuple[str, list[int]]:
     """Join the translations of the pieces with what is between them in the text, mostly a space; return where each is.
 
-    Where there is nothing, as in Chinese, there is a space in a translation that does not end as Chinese does.
+    Between sentences of Chinese and Japanese there is no space, whatever the text has, and of others there is one.
     """
     joined, place, starts = "", 0, list[int]()
     for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
         between = document.text[place : piece.span.start] if number or document.copies else ""
-        if number and not between and not joined.endswith(tuple(UNSPACED_STOPS)):
-            between = " "
+        if number and not between.strip(" "):
+            between = "" if runs_on(joined, translation) else between or " "
         joined = with_space(with_space(joined, between), translation)
         starts.append(len(joined) - len(translation))
         place = piece.span.end

@@ -43,7 +43,7 @@ const { places: PLACES, size: REQUEST_BYTES } = (() => {
 export class Engine {
   /** Pack the weights of a `ModelFile`. */
   static async create(file) {
-    const { exports } = await WebAssembly.instantiate(await compile(), {});
+    const { exports } = await WebAssembly.instantiate(await compile(), { math: Math });
     exports._initialize();
     if (exports.engine_version() !== VERSION) {
       throw new Error(`engine.wasm has version ${exports.engine_version()}, not ${VERSION}: build it again`);
@@ -185,7 +185,7 @@ export class Engine {
     }
     this.#placed(arrays.map(([, array]) => array), (...pointers) => {
       arrays.forEach(([name], number) => view.setUint32(PLACES.get(name).at, pointers[number], true));
-      const code = this.#placed([request], (pointer) => this.exports.engine_translate(this.model, pointer));
+      const code = this.#placed([request], (pointer) => this.exports.engine_translate(this.model, pointer, 0));
       const { buffer } = this.exports.memory;
       arrays.forEach(([name, array], number) => {
         if (name in results) array.set(new array.constructor(buffer, pointers[number], array.length));
@@ -246,15 +246,23 @@ function packed(operations) {
   return new Uint8Array(view.buffer);
 }
 
-/** The tokens that each source may write, as the fields of a request. */
+/** The tokens that each source may write, which `shortlist` gives ascending, as the fields of a request. */
 function listed(sources, shortlist) {
   const lists = sources.map((source) => shortlist(source));
-  const all = [...new Set(lists.flat())].sort((one, other) => one - other);
-  const place = new Map(all.map((token, number) => [token, number]));
+  const all = lists.length === 1 ? lists[0] : Int32Array.from(new Set(lists.flatMap((list) => [...list]))).sort();
+  const places = new Int32Array(lists.reduce((sum, list) => sum + list.length, 0));
+  let next = 0;
+  for (const list of lists) {
+    let place = 0;
+    for (const token of list) {
+      while (all[place] !== token) place++;
+      places[next++] = place;
+    }
+  }
   return {
-    candidates: Int32Array.from(all),
+    candidates: all,
     num_candidates: all.length,
     list_lengths: whole(lists.map((list) => list.length)),
-    list_places: Int32Array.from(lists.flat(), (token) => place.get(token)),
+    list_places: places,
   };
 }

@@ -20,6 +20,7 @@ export class TranslatorWorker {
   #worker;
   #waiting = new Map();
   #number = 0;
+  #ended = null;
 
   constructor(worker) {
     this.#worker = worker;
@@ -29,10 +30,7 @@ export class TranslatorWorker {
       if (error === undefined) resolve(value);
       else reject(new Error(error));
     };
-    const fail = (error) => {
-      for (const { reject } of this.#waiting.values()) reject(new Error(`the worker failed: ${error.message}`));
-      this.#waiting.clear();
-    };
+    const fail = (error) => this.#end(`the worker failed: ${error.message}`);
     if (worker.on) worker.on("message", settle).on("error", fail); // node
     else Object.assign(worker, { onmessage: ({ data }) => settle(data), onerror: fail });
   }
@@ -48,11 +46,17 @@ export class TranslatorWorker {
   /** End the worker, whatever it does. */
   close() {
     this.#worker.terminate();
-    for (const { reject } of this.#waiting.values()) reject(new Error("the translator was closed"));
+    this.#end("the translator was closed");
+  }
+
+  #end(reason) {
+    this.#ended = reason;
+    for (const { reject } of this.#waiting.values()) reject(new Error(reason));
     this.#waiting.clear();
   }
 
   #ask(name, asked) {
+    if (this.#ended !== null) return Promise.reject(new Error(this.#ended));
     const number = this.#number++;
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject });

@@ -86,6 +86,7 @@ class CharacterMap {
     this.trie = new Uint32Array(bytes.slice(4, 4 + size).buffer);
     this.contents = bytes.subarray(4 + size);
     this.decoder = new TextDecoder();
+    this.bytes = new Map(); // of characters
     const ascii = Array.from({ length: 95 }, (_, code) => String.fromCharCode(32 + code));
     this.keepsAscii = ascii.every((one) => ascii.every((other) => this.longest(one + other, 0) === null));
   }
@@ -118,7 +119,7 @@ class CharacterMap {
     let unit = 0;
     for (const character of text.slice(place, place + LONGEST_PART)) {
       length += character.length;
-      for (const byte of encoder.encode(character)) {
+      for (const byte of this.#bytesOf(character)) {
         node ^= byte;
         unit = trie[node];
         if ((unit & 0x800000ff) !== byte) return found && this.#content(found);
@@ -127,6 +128,15 @@ class CharacterMap {
       if ((unit >>> 8) & 1) found = { at: trie[node] & 0x7fffffff, length };
     }
     return found && this.#content(found);
+  }
+
+  #bytesOf(character) {
+    let found = this.bytes.get(character);
+    if (!found) {
+      found = encoder.encode(character);
+      if (this.bytes.size < MOST_WORDS) this.bytes.set(character, found);
+    }
+    return found;
   }
 
   #content({ at, length }) {

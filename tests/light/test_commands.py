@@ -60,6 +60,20 @@ def alone(*arguments, text=""):
     return done.stdout.splitlines(), done.stderr
 
 
+def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
+    """What a start imports is most of its time."""
+    code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
+    command = [sys.executable, "-c", code, str(word_for_word)]
+    printed = subprocess.run(
+        command, input=f"{LINES[0]}\n", capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ).stdout
+    translation, modules = printed.splitlines()
+    assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
+    of_coverage = [name for name in modules.split() if name.startswith("capsule_mt.coverage.")]
+    assert of_coverage == ["capsule_mt.coverage.options"]
+    assert not {"capsule_mt.catalog.store", "capsule_mt.text.restoring", "hashlib", "logging"} & {*modules.split()}
+
+
 def test_it_needs_no_other_package(word_for_word, tmp_path):
     model = Translator.from_pretrained(word_for_word)
     expected = model(LINES, coverage=CoverageOptions())
@@ -437,7 +451,7 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
 
 @pytest.mark.parametrize("ending", ["jsonl", "tsv"])
 def test_a_coverage_that_fails_leaves_its_line_empty(run, expected, monkeypatch, ending):
-    monkeypatch.setattr("capsule_mt.translator.cover", lambda *_: 1 / 0)
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *_: 1 / 0)
     code, printed, _ = run("--coverage", f"out.{ending}", lines=LINES)
     assert (code, printed) == (0, expected)
     first = lines_of(Path(f"out.{ending}"))[0]

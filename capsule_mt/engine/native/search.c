@@ -214,6 +214,23 @@ static void finish(const run_t *run, search_t *search, int64_t first_row, candid
     finished[place] = slot;
 }
 
+#define LONGEST_CYCLE 16
+
+/* Whether the last tokens of a hypothesis with one more, as many as the request says, repeat those before them. */
+static int repeats_itself(const request_t *request, const search_t *search, candidate_t candidate) {
+    const hypothesis_t *hypothesis = search->running + candidate.row;
+    int64_t most = request->most_repeated, last = hypothesis->length;
+    if (most <= 0 || last < search->prefix_length) return 0;
+#define TOKEN(i) ((i) == last ? candidate.token : hypothesis->tokens[i])
+    for (int64_t cycle = 1; cycle <= LONGEST_CYCLE && cycle + most <= last + 1; cycle++) {
+        int64_t i = 0;
+        while (i < most && TOKEN(last - i) == TOKEN(last - i - cycle)) i++;
+        if (i == most) return 1;
+    }
+#undef TOKEN
+    return 0;
+}
+
 /* Advances one source by a token, its last one if it `finishes`. Fills `parents`, the rows of its next hypotheses;
  * returns whether it goes on. These are the rules of transformers' beam search. */
 static int advance(run_t *run, search_t *search, int64_t first_row, const candidate_t *best, int64_t count,
@@ -225,7 +242,7 @@ static int advance(run_t *run, search_t *search, int64_t first_row, const candid
     int full = search->num_finished == num_beams && request->early_stopping == 1;
     float divisor = powf((float)length, request->length_penalty);
     for (int64_t i = 0; i < count; i++) {
-        int ends = at_limit || best[i].token == request->end_token;
+        int ends = at_limit || best[i].token == request->end_token || repeats_itself(request, search, best[i]);
         if (ends && i < num_beams && !full && best[i].score > -INFINITY)
             finish(run, search, first_row, best[i], best[i].score / divisor);
         if (!ends && kept < search->rows) {

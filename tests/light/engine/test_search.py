@@ -7,7 +7,7 @@ from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import Program, operations
 from capsule_mt.engine.search import Readings, SearchOptions
 from tests.light.engine.plain import Plain, log_probs_of, sigmoid
-from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES, TARGETS
+from tests.light.engine.programs import END, PAD, POSITIONS, PROGRAMS, SOURCES, TARGETS
 
 SEARCHES = {
     "greedy": {},
@@ -37,6 +37,31 @@ def everything(decoder: EngineDecoder, limit: int = 12):
     readings = readings_of(decoder)
     found = [decoder.translate(SOURCES, options(limit, readings=readings, **search)) for search in SEARCHES.values()]
     return found, decoder.force(SOURCES, TARGETS, readings)
+
+
+def length_until_repeated(ids, most: int) -> int:
+    """How many tokens there are until so many in a row are those that came 1 to 16 tokens before each."""
+    for length in range(1, len(ids) + 1):
+        for cycle in range(1, min(16, length - most) + 1):
+            if ids[length - most : length] == ids[length - most - cycle : length - cycle]:
+                return length
+    return len(ids)
+
+
+@pytest.mark.parametrize("name", ["attention", "recurrent"])
+def test_what_repeats_itself_ends(name):
+    decoder, never = decoder_of(PROGRAMS[name]), {"suppress_tokens": [END]}  # random models repeat themselves
+    whole = [found[0].ids for found in decoder.translate(SOURCES, options(POSITIONS, **never))]
+    found = [one[0] for one in decoder.translate(SOURCES, options(POSITIONS, most_repeated=3, **never))]
+    lengths = [length_until_repeated(ids, 3) for ids in whole]
+    assert [one.ids for one in found] == [ids[:length] for ids, length in zip(whole, lengths, strict=True)]
+    assert any(length < POSITIONS for length in lengths)
+    assert [one.was_cut for one in found] == [True] * len(SOURCES)
+    several = options(POSITIONS, num_beams=3, num_return_sequences=3, most_repeated=3)
+    for hypotheses in decoder.translate(SOURCES, several):
+        assert [len(one.ids) for one in hypotheses] == [length_until_repeated(one.ids, 3) for one in hypotheses]
+    begun = options(POSITIONS, most_repeated=2, prefixes=[[5] * 6] * len(SOURCES))  # what is given may repeat itself
+    assert all(one[0].ids[:6] == [5] * 6 for one in decoder.translate(SOURCES, begun))
 
 
 def check_plain(name: str) -> None:

@@ -1,4 +1,4 @@
-"""The configurations of nginx and Caddy on the page, loaded before a server, with our ports and certificates."""
+"""The configurations of nginx and Caddy on the page, loaded before a server; ports and certificates are ours."""
 
 import contextlib
 import re
