@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,6 +91,18 @@ def test_sigterm_finishes_what_was_accepted(serve):
 
 
 # ---- the command
+def test_a_check_translates_by_each_model_and_ends(tmp_path):
+    command = [sys.executable, "-m", "capsule_mt", "serve", "--check", "--port", "0", "--detect", "no"]
+    done = subprocess.run([*command, f"en-de={GOLDEN}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"en-de: translates, in [\d.]+ s of processor time\nlanguages are not detected\n", done.stdout)
+    broken = shutil.copytree(GOLDEN, tmp_path / "broken")
+    (broken / "tokenizer.json").write_text("{", encoding="utf-8")
+    done = subprocess.run([*command, f"en-de={broken}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {broken}" in done.stderr
+
+
 def test_a_taken_port_is_one_sentence(serve_fake):
     _, address = serve_fake()
     port = address.rsplit(":", 1)[1]
