@@ -12,9 +12,10 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.modeling.router import Router
-from lab import engine_speed, lengths, trained_engines
+from lab import engine_speed, lengths, student_engines, trained_engines
 from lab.benchmark_tables import render_lengths
 from lab.engine_speed import CELLS, CTRANSLATE2, measure_engines, render_engines
+from lab.student_engines import measure_students, render_students
 from lab.throughput import SYSTEMS, measure
 from lab.timing import (
     Timing,
@@ -23,6 +24,7 @@ from lab.timing import (
     time_in_turns,
 )
 from lab.trained_engines import measure_trained, render_trained
+from tests.fixtures.students import write_student
 from tests.fixtures.tiny import save_tiny_marian
 from tests.golden.make import EXPECTED, FOLDER
 from tests.modeling import test_capsule_marian  # the class itself, imported, would be collected here once more
@@ -213,3 +215,21 @@ def test_tables_of_engines(result):
     assert "## capsule_marian, real ends, 1 thread" in text
     assert "## capsule_marian, forced to 6 tokens, 1 thread" in text
     assert text.count(f"| {trained_engines.STOCK} |") == 4
+
+
+def test_students(tmp_path, monkeypatch):
+    """Every engine that is installed, in every cell that it has."""
+    (tmp_path / "text.en").write_text("the old man buys a red hat.\na hat\n\nthe man\n")
+    student = write_student(tmp_path / "student")
+    monkeypatch.setattr(student_engines, "OTHERS", ())
+    settings = {"students": [student], "input": tmp_path / "text.en", "sentences": 3, "repeats": 1}
+    measured = measure_students(argparse.Namespace(**settings, batch_sizes=[1, 2], num_beams=[1, 3]))
+    engines = measured["students"]["student"]
+    assert list(engines) == ["int8, shortlist", "int8, all tokens", "float32, shortlist"], "without a calibration"
+    for engine in engines.values():
+        assert list(engine["sentences_per_second"]) == ["1, 1", "2, 1", "1, 3", "2, 3"]
+        assert min(engine["sentences_per_second"].values()) > 0
+        assert 0 < engine["mib"] < 100
+    assert engines["int8, shortlist"]["same"] == 3
+    written = write_result(tmp_path / "result.json", measured)
+    assert render_students(read_result(written)).count("| int8, all tokens |") == 1
