@@ -103,11 +103,12 @@ class Translator:
     Args:
         model: what translates.
         reverse: what translates in the other direction, a `Translator` or its folder: it verifies what coverage marks.
-            By default the model that the calibration names, if that is a folder beside this one's.
+            By default the model that the calibration names, if that is a folder beside this one's or is downloaded.
     """
 
     tokenizes_in_threads = True  # at the same time
     glossary: Glossary | None = None
+    languages: tuple[str | None, str | None] = (None, None)  # of calls that name none
 
     def __init__(
         self,
@@ -132,6 +133,10 @@ class Translator:
             found = Calibration.of_config(values)
             self._calibration = (values, found)
         return found
+
+    def set_calibration(self, values: Mapping[str, Any]) -> None:
+        """Use other curves and lists of words: a `coverage_calibration` of config.json."""
+        self.loaded.calibration = values
 
     @property
     def backend(self) -> str:
@@ -202,12 +207,20 @@ class Translator:
         return {point: float(found["precision"]) for point, found in points.items()}
 
     def _reverse_folder(self) -> str | None:
-        """Return the folder that was given, or the one beside this model's that the calibration names."""
+        """Return the folder that was given, or that of the model that the calibration names: beside, or downloaded."""
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
         named = self.calibration.reverse
-        beside = None if named is None else os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
-        return beside if beside is not None and os.path.isdir(beside) else None
+        if named is None:
+            return None
+        beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
+        return beside if os.path.isdir(beside) else self._downloaded(named)
+
+    def _downloaded(self, name: str) -> str | None:
+        """Return the folder of a model by name, if it is downloaded."""
+        from capsule_mt.catalog.store import kept_folder  # late: most calibrations name none
+
+        return kept_folder(name)
 
     @property
     def _folder(self) -> str:
@@ -513,7 +526,12 @@ class Translator:
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
         return self.loaded.tokenizer
 
+    def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
+        named = (options.src_lang, options.tgt_lang)
+        return self.languages if named == (None, None) else named
+
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
+        src_lang, tgt_lang = self._languages(options)
         known = (self.loaded.longest_source, options.max_source_tokens)
         with_words: bool | Callable[[str], bool] = options.coverage is not None or options.alignment
         if not with_words and self.glossary is not None:
@@ -523,8 +541,8 @@ class Translator:
             limit=min((number for number in known if number is not None), default=None),
             split_sentences=options.split_sentences,
             truncation=options.truncation,
-            src_lang=options.src_lang,
-            tgt_lang=options.tgt_lang,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
             copies=options.copy,
             keep=options.keep,
             with_words=with_words,
@@ -656,6 +674,7 @@ class Translator:
             prefixes=[piece.prefix for piece in pieces],
             scores=asked.scores or method is not None,
             readings=self._readings(method),
+            most_repeated=asked.most_repeated,
         )
         translated = loaded.decoder.translate(sources, options)
         # the engine finds nothing among such logits

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.calibration import rank_auc, ranks
+from capsule_mt.calibration.fitting import rank_auc, ranks
+from capsule_mt.calibration.words import split_words
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.evaluation.words import split_words
 
 RIDGE = 0.3  # of 0.1, 0.3, 1 and 3, the one that predicts held-out lengths best
 STEPS = 30  # of conjugate gradients

@@ -22,7 +22,7 @@ from capsule_mt.engine.library import VERSION
 from capsule_mt.text.reading import read_lines
 
 # title -> how the engine here is loaded, and whether marks of left-out words are asked for
-OWN: dict[str, tuple[dict[str, bool], bool]] = {
+OWN: dict[str, tuple[dict[str, Any], bool]] = {
     "int8, shortlist": ({"int8": True, "shortlist": True}, False),
     "int8, shortlist, with marks": ({"int8": True, "shortlist": True}, True),
     "int8, all tokens": ({"int8": True}, False),
@@ -34,7 +34,7 @@ Texts = Sequence[str]
 Engine = Callable[[Texts, int, int], list[str]]
 
 
-def own(folder: Path, settings: dict[str, bool], with_marks: bool) -> Engine:
+def own(folder: Path, settings: dict[str, Any], with_marks: bool) -> Engine:
     """Return the engine here on the student in a folder."""
     translator = Translator.from_pretrained(folder, **settings)
     translator.loaded.decoder.engine.num_threads = 1  # type: ignore[attr-defined]

@@ -13,6 +13,8 @@ PIVOT = "en"
 CODE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
 # "en-pt", or "en-pt:tiny" for one of several sizes
 PAIR = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})(?::(?P<size>[a-z][a-z0-9-]*))?", re.IGNORECASE)
+# opus-mt-en-de, opus-mt-tc-big-en-pt, outputs/en-de
+AT_THE_END = re.compile(r"(?:^|[-_/])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$", re.IGNORECASE)
 # of caches, by platform: a variable, or a folder of the user's
 PLACES = {
     "linux": ("XDG_CACHE_HOME", ".cache"),
@@ -84,6 +86,12 @@ LICENCES = {
     "mit": "https://opensource.org/license/mit",
     "mpl-2.0": "https://www.mozilla.org/MPL/2.0/",
 }
+
+
+def languages_in(name: str) -> tuple[str, str] | None:
+    """Return the languages in the name of a model, if it has them."""
+    found = PAIR.fullmatch(name) or AT_THE_END.search(name)
+    return None if found is None else (found["source"].lower(), found["target"].lower())
 
 
 def cache_folder() -> Path:

@@ -19,6 +19,7 @@ PACKAGES = (
     "tokenizers",
     "fastapi",
     "uvicorn",
+    "numpy",
     "hf-capsule-mt",
     "torch",
     "transformers",

@@ -32,7 +32,7 @@ def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> N
         "--reverse",
         metavar="MODEL",
         help="a model of the other direction, which verifies what coverage marks (default: the one that the "
-        "calibration names, if it is beside the checkpoint)",
+        "calibration names, if it is beside the checkpoint or, as pt-en for en-pt, downloaded)",
     )
     parser.add_argument(
         "--backend",

@@ -7,7 +7,7 @@ CoveredBy = Literal["verified", "attention", "guided", "deletion"]
 CoverageMethod = Literal["auto", "verified", "attention", "guided", "deletion"]
 METHODS = ("auto", "verified", "attention", "guided", "deletion")
 Marks = Literal["sure", "likely", "all"]
-MARKS = ("sure", "likely", "all")
+MARKS: tuple[Marks, ...] = ("sure", "likely", "all")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation,
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
-VERSION = 11
+VERSION = 12
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -29,12 +29,18 @@ EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
-    least_tokens, no_repeat_ngram, renormalizes, unscored, start_token, end_token, pad_token: i;
+    least_tokens, no_repeat_ngram, most_repeated, renormalizes, unscored, start_token, end_token, pad_token: i;
     length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
     tokens, found_lengths, scores, log_probs, first_logits, received, guided, stop: p
 """
+# the fields of `request_t` of native/engine.h, in order: numbers of 64 bits, pointers, floats, numbers of 32 bits
+REQUEST_FIELDS = {
+    name.strip(): kind.strip()
+    for names, kind in (part.split(":") for part in _FIELDS.split(";"))
+    for name in names.split(",")
+}
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
     "p": ctypes.c_void_p,
@@ -46,11 +52,7 @@ _FIELD_TYPES: dict[str, Any] = {
 class Request(ctypes.Structure):
     """`request_t` of native/engine.h."""
 
-    _fields_ = [
-        (name.strip(), _FIELD_TYPES[kind.strip()])
-        for names, kind in (part.split(":") for part in _FIELDS.split(";"))
-        for name in names.split(",")
-    ]
+    _fields_ = [(name, _FIELD_TYPES[kind]) for name, kind in REQUEST_FIELDS.items()]
 
 
 class Caller(ctypes.Structure):
@@ -90,6 +92,7 @@ def load_library() -> ctypes.CDLL:
         "engine_product": (None, [pointer, pointer, pointer, number, number, number]),
         "engine_widen": (None, [pointer, small, pointer, number]),
         "engine_widen_codes": (None, [pointer, pointer, pointer, number, number]),
+        "engine_round_codes": (None, [pointer, pointer, pointer, number, number]),
         "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
@@ -178,6 +181,17 @@ def widened(tensor: Tensor | Codes) -> Tensor:
     return found
 
 
+def rounded(tensor: Tensor | Codes) -> Codes:
+    """Return the codes of a matrix [outputs, inputs], as the engine rounds it in int8."""
+    if isinstance(tensor, Codes):
+        return tensor
+    numbers, (rows, width) = widened(tensor), tensor.shape
+    codes = Tensor(bytearray(rows * width), "I8", (rows, width))
+    largest = Tensor(bytearray(4 * rows), "F32", (rows,))
+    load_library().engine_round_codes(address_of(numbers), address_of(codes), address_of(largest), rows, width)
+    return Codes(codes, largest)
+
+
 def count_infinite(tensor: Tensor) -> int:
     """Return how many numbers of a tensor of floats are infinite, or no numbers."""
     return int(load_library().engine_count_infinite(address_of(tensor), TYPES[tensor.dtype], tensor.size))
@@ -254,12 +268,7 @@ class Engine:
                 first += part.outputs
                 if len(parts) == 1 and (not int8 or isinstance(weight, Codes)):
                     exact[part] = number, weight.largest if int8 and isinstance(weight, Codes) else None
-        widths = {
-            operation.value(slot.name): program.width(int(operation.slots[0]))
-            for operation in (*program.encoder, *program.decoder)
-            for slot in operation.kind.slots
-            if slot.kind == "TABLE"
-        }
+        widths = program.table_widths
         for number, vector in enumerate(program.vectors):
             packed = exact.get(vector.packed) if isinstance(vector, Vector) and vector.packed else None
             if packed is None:
@@ -484,6 +493,7 @@ class Engine:
             "renormalizes": int(options.renormalize_logits),
             "unscored": int(not options.scores),
             "no_repeat_ngram": options.no_repeat_ngram_size,
+            "most_repeated": options.most_repeated,
             "length_penalty": options.length_penalty,
             "early_stopping": EARLY_STOPPING[options.early_stopping],
             "longest": longest,

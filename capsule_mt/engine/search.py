@@ -29,6 +29,8 @@ class SearchOptions(NamedTuple):
     forces_end: for each source, whether the end token is forced at its limit; empty for none.
     prefixes: for each source, what its translations begin with; empty for none.
     shortlist: write only these tokens.
+    most_repeated: end a translation, as at its limit, once so many tokens in a row are those that came a few (1 to 16)
+        tokens before each; 0 for never. transformers does not know it.
     max_time: after so many seconds, end with the translations found so far.
     scores: whether `Hypothesis.score` is needed: transformers takes one more pass for it, and without it a greedy
         search of the engine is a little faster.
@@ -43,6 +45,7 @@ class SearchOptions(NamedTuple):
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     no_repeat_ngram_size: int = 0
+    most_repeated: int = 0
     renormalize_logits: bool = False
     min_new_tokens: int = 0
     suppress_tokens: Ids = ()

@@ -16,12 +16,12 @@ from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.models.marian_files import OPTIONS, MarianFile, open_marian, options_of, read_matrix, read_numbers
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.piece_tokenizer import PAD, Pieces, PieceTokenizer, tokenizer_json
+from capsule_mt.models.shipped import calibration_file
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import CheckpointError, read_json
 
 # what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
 PADDING_BIAS = -100.0
-CALIBRATION_FILE = "coverage_calibration.json"  # of `capsule-mt calibrate`: there is no config.json for it
 SHARED = "Wemb"  # the table of both languages
 POSITIONS = 1024  # Marian has no limit
 MAX_LENGTH = 512  # of `generate()`, which wants one
@@ -168,7 +168,7 @@ class MarianCheckpoint:
             "eos_token_id": end,
             "forced_eos_token_id": end,
         }
-        self.calibrated_by = os.path.join(files.folder, CALIBRATION_FILE)
+        self.calibrated_by = calibration_file(files.model)
         if os.path.exists(self.calibrated_by):
             self.config["coverage_calibration"] = read_json(self.calibrated_by)
         self.generation = self._generation()
@@ -191,6 +191,10 @@ class MarianCheckpoint:
 
     def read_tokenizer(self) -> PieceTokenizer:
         return PieceTokenizer(*self.pieces, self.size)
+
+    @property
+    def has_shortlist(self) -> bool:
+        return self.files.shortlist is not None
 
     def read_shortlist(self) -> Shortlist:
         if self.files.shortlist is None:

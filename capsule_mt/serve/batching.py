@@ -2,7 +2,9 @@
 
 A client is what has asked: an API key, or an address. Costs are tokens. The next batch is begun by the client that has
 had least; one that has waited gets no credit for it. Two threads translate. The second one begins when a batch of the
-first takes long, so that a long sentence does not hold up short ones for longer than twice their own time.
+first takes long, so that a long sentence does not hold up short ones for longer than twice their own time. Whoever's
+batches take much longer than usual is slow for a while: the sentences of slow clients are translated one batch at a
+time, by one of the threads, and those of all others by the other one.
 """
 
 import threading
@@ -24,13 +26,15 @@ from capsule_mt.text.segments import Document, Piece
 
 # of what is left out, among the hypotheses of beam search: as `retry_beams` of `CoverageOptions` has it
 COVERAGE_WEIGHT = 5.0
+MOST_REPEATED = 24  # tokens; of what repeats itself for longer, nobody needs the rest
 SMOOTHING = 0.1  # of running means
 PATIENCE = 0.03  # seconds that a batch may take before the other thread begins one
 MOST_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
 SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many as there are clients
 ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
-# a batch that is being translated beside another one gives way when it takes so much longer than one of so many tokens
+# a batch takes long when it takes so much longer than is usual, of a sentence of at most so many tokens
 SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
+SECONDS_OF_SLOW_CLIENTS = 20
 MOST_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
 SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
@@ -124,7 +128,7 @@ class Sentence:
     place: int
     cost: int
     client: "Client"
-    gave_way: bool = False
+    is_alone: bool = False  # no batch has it with those of other clients
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -139,14 +143,19 @@ class Sentence:
 
 @dataclass(eq=False)
 class Client:
-    """Who has asked: the tokens that it has had, and what waits; sentences that gave way are apart."""
+    """Who has asked: the tokens that it has had, and what waits; it is slow until some time."""
 
     served: float = 0.0
-    waiting: dict[bool, deque[Sentence]] = field(default_factory=lambda: {False: deque(), True: deque()})
+    slow_until: float = 0.0
+    waiting: deque[Sentence] = field(default_factory=deque)
 
     @property
     def queued(self) -> int:
-        return sum(sentence.cost for queue in self.waiting.values() for sentence in queue)
+        return sum(sentence.cost for sentence in self.waiting)
+
+    @property
+    def is_slow(self) -> bool:
+        return time.monotonic() < self.slow_until
 
 
 @dataclass(eq=False)
@@ -175,7 +184,7 @@ class Order:
 @dataclass(eq=False)
 class Batch:
     sentences: list[Sentence]
-    is_slow: bool  # of sentences that gave way
+    is_slow: bool  # of slow clients
     stop: Stop = field(default_factory=Stop)
     started: float = field(default_factory=time.monotonic)
 
@@ -184,8 +193,17 @@ class Batch:
         return time.monotonic() - self.started
 
     @property
-    def longest(self) -> int:
-        return max(sentence.cost for sentence in self.sentences)
+    def tokens(self) -> int:
+        return sum(sentence.cost for sentence in self.sentences)
+
+    @property
+    def served(self) -> float:
+        """What those of its clients have had that have had most."""
+        return max(sentence.client.served for sentence in self.sentences)
+
+    @property
+    def is_shared(self) -> bool:
+        return any(sentence.client is not self.sentences[0].client for sentence in self.sentences)
 
 
 class Batcher:
@@ -225,8 +243,7 @@ class Batcher:
             nullcontext() if translator.tokenizes_in_threads else threading.Lock()
         )
         self._stopping = False
-        self._seconds_per_token = 0.0  # of the longest sentence of a batch
-        self._tokens_per_second = 0.0
+        self._seconds_per_token = 0.0
         self._workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
         for thread in (*self._workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
             thread.start()
@@ -277,6 +294,7 @@ class Batcher:
                 batch_size=self.max_batch,
                 coverage=coverage if settings.coverage else None,
                 scores=False,
+                most_repeated=MOST_REPEATED,
                 keep=settings.keep,
                 generate_kwargs=search,
                 **self.options,
@@ -294,11 +312,11 @@ class Batcher:
             queued, waits = sum(one.queued for one in self._clients.values()), client.queued
             # the first request of a client always fits, however long it is
             if queued + cost > self.max_queue or (waits and waits + cost > self.max_queue // SHARE_OF_QUEUE):
-                raise QueueFullError(max(1, ceil(queued / (self._tokens_per_second or queued or 1))))
+                raise QueueFullError(max(1, ceil(queued * self._seconds_per_token)))
             if not waits:
                 client.served = max(client.served, self._clock)
             self._clients[name] = client
-            client.waiting[False].extend(order.sentences)
+            client.waiting.extend(order.sentences)
             self._forget_clients()
             self._changed.notify_all()
         for text in texts:
@@ -310,9 +328,7 @@ class Batcher:
         if len(self._clients) > MOST_CLIENTS:
             at_work = {id(sentence.client) for batch in self._running for sentence in batch.sentences}
             self._clients = {
-                name: client
-                for name, client in self._clients.items()
-                if any(client.waiting.values()) or id(client) in at_work
+                name: client for name, client in self._clients.items() if client.waiting or id(client) in at_work
             }
 
     @property
@@ -322,7 +338,7 @@ class Batcher:
 
     def __len__(self) -> int:
         """How many sentences wait."""
-        return sum(len(queue) for client in list(self._clients.values()) for queue in client.waiting.values())
+        return sum(len(client.waiting) for client in list(self._clients.values()))
 
     @property
     def is_alive(self) -> bool:
@@ -342,7 +358,7 @@ class Batcher:
         """Take no more texts, stop what is being translated, and give a `StoppingError` to all who wait."""
         with self._changed:
             self._stopping = True
-            waiting = [one for client in self._clients.values() for queue in client.waiting.values() for one in queue]
+            waiting = [sentence for client in self._clients.values() for sentence in client.waiting]
             for sentence in (*waiting, *(one for batch in self._running for one in batch.sentences)):
                 sentence.of.finish(StoppingError())
             self._clients.clear()
@@ -361,10 +377,9 @@ class Batcher:
         with self._changed:
             while True:
                 for client in self._clients.values():
-                    for queue in client.waiting.values():
-                        while queue and not queue[0].is_wanted:
-                            queue.popleft()
-                waiting = [queue for client in self._clients.values() for queue in client.waiting.values() if queue]
+                    while client.waiting and not client.waiting[0].is_wanted:
+                        client.waiting.popleft()
+                waiting = [client.waiting for client in self._clients.values() if client.waiting]
                 if self._stopping and not waiting:
                     return None
                 wait = self._seconds_to_wait(waiting)
@@ -378,8 +393,6 @@ class Batcher:
         """Return for how long no batch can start, or `None` if nothing waits."""
         if not waiting:
             return None
-        if any(not batch.is_slow and batch.seconds < PATIENCE for batch in self._running):
-            return min(PATIENCE - batch.seconds for batch in self._running if not batch.is_slow)
         if self._stopping or sum(map(len, waiting)) >= self.max_batch:
             return 0.0
         return min(queue[0].arrived for queue in waiting) + self.wait_seconds - time.monotonic()
@@ -387,25 +400,28 @@ class Batcher:
     def _fill(self) -> Batch | None:
         """Return the next batch, or `None` if nothing may start beside what runs."""
         idle = self._idle_clients()
-        for gave_way in (False, True):
-            if gave_way and any(batch.is_slow or self._takes_long(batch) for batch in self._running):
-                break  # of what takes long, one batch at a time
-            clients = sorted((client for client in idle if client.waiting[gave_way]), key=lambda client: client.served)
+        has_slow = any(batch.is_slow for batch in self._running)
+        others = [batch.seconds for batch in self._running if not batch.is_slow]
+        for is_slow in (True, False) if others else (False, True):
+            if has_slow if is_slow else others and min(others) < PATIENCE:
+                continue
+            clients = [client for client in idle if client.waiting and client.is_slow == is_slow]
             if not clients:
                 continue
-            first = clients[0].waiting[gave_way][0]
+            clients.sort(key=lambda client: client.served)
+            first = clients[0].waiting[0]
             self._clock = max(self._clock, clients[0].served)
             taken: list[Sentence] = []
             most, tokens, shared = self.max_batch, 0, 0
             while clients and len(taken) < most:
-                clients = [one for one in clients if one.waiting[gave_way]]
+                clients = [one for one in clients if one.waiting]
                 for client in list(clients):
-                    sentence = client.waiting[gave_way][0]
+                    sentence = client.waiting[0]
                     too_many = len(taken) == most or (taken and tokens + sentence.cost > MOST_TOKENS)
                     if too_many or not _fit(sentence, first):
                         clients.remove(client)
                         continue
-                    client.waiting[gave_way].popleft()
+                    client.waiting.popleft()
                     if sentence.is_wanted:
                         tokens += sentence.cost
                         client.served += sentence.cost * sentence.of.settings.num_beams
@@ -413,7 +429,7 @@ class Batcher:
                 if not shared and (shared := len({id(one.client) for one in taken})) > 1:
                     most = min(most, max(SHARED_BATCH, shared))
             if taken:
-                return Batch(taken, gave_way)
+                return Batch(taken, is_slow)
         return None
 
     # ---- the threads
@@ -426,13 +442,13 @@ class Batcher:
                         batch.stop.set()
                 all_take_long = all(batch.is_slow or self._takes_long(batch) for batch in self._running)
                 may_stop = [batch for batch in self._running if not batch.is_slow]
-                others_wait = any(client.waiting[False] for client in self._idle_clients())
+                others_wait = any(client.waiting and not client.is_slow for client in self._idle_clients())
                 if len(self._running) == len(self._workers) and all_take_long and may_stop and others_wait:
-                    max(may_stop, key=lambda batch: max(one.client.served for one in batch.sentences)).stop.set()
+                    max(may_stop, key=lambda batch: batch.served).stop.set()
                 self._changed.wait(PATIENCE if self._running else None)
 
     def _takes_long(self, batch: Batch) -> bool:
-        usual = self._seconds_per_token * min(batch.longest, SLOW_TOKENS)
+        usual = self._seconds_per_token * sum(min(sentence.cost, SLOW_TOKENS) for sentence in batch.sentences)
         return batch.seconds > max(SLOW_SECONDS, SLOW * usual)
 
     def _work(self) -> None:
@@ -446,27 +462,26 @@ class Batcher:
                     sentence.of.finish(error)
             with self._changed:
                 self._running.remove(batch)
-                if not batch.stop.is_set:
-                    self._learn(batch)
+                if batch.is_slow and not batch.is_shared and self._takes_long(batch):
+                    batch.sentences[0].client.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
+                self._learn(batch)
                 self._changed.notify_all()
             if self.on_batch is not None:
                 self.on_batch(len(batch.sentences))
 
     def _put_back(self, batch: Batch) -> None:
         with self._changed:
+            if not batch.is_shared:
+                batch.sentences[0].client.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
             for sentence in reversed(batch.sentences):
+                sentence.is_alone = batch.is_shared  # then it shows which of them takes long
                 if sentence.is_wanted:
-                    sentence.gave_way = True
-                    sentence.client.waiting[True].appendleft(sentence)
+                    sentence.client.waiting.appendleft(sentence)
 
     def _learn(self, batch: Batch) -> None:
-        """Keep running means of how fast the model is."""
-        tokens = sum(sentence.cost for sentence in batch.sentences)
-        per_token, rate = batch.seconds / batch.longest, tokens / max(batch.seconds, 1e-6)
-        self._seconds_per_token += (SMOOTHING if self._seconds_per_token else 1.0) * (
-            per_token - self._seconds_per_token
-        )
-        self._tokens_per_second += (SMOOTHING if self._tokens_per_second else 1.0) * (rate - self._tokens_per_second)
+        """Keep a running mean of how fast the model is; of stopped batches too, or a slower machine stops all."""
+        share = SMOOTHING if self._seconds_per_token else 1.0
+        self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
 
     def _translate(self, batch: Batch) -> None:
         """Translate a batch, and finish the texts of which it has the last sentences."""
@@ -511,6 +526,8 @@ class Batcher:
 
 def _fit(one: Sentence, other: Sentence) -> bool:
     """Whether two sentences may go through the model together."""
+    if (one.is_alone or other.is_alone) and one.client is not other.client:
+        return False
     shorter, longer = sorted((one.cost, other.cost))
     return one.of.settings == other.of.settings and longer <= ALIKE[0] * shorter + ALIKE[1]
 

@@ -97,7 +97,7 @@ def compare_systems(
 ) -> dict[str, dict[str, Comparison]]:
     """Compare every other system with the first, the baseline: {system: {metric: Comparison}}.
 
-    A metric is one of our names, or an object like sacreBLEU's, such as `Comet`.
+    A metric is one of our names, or an object of sacreBLEU's.
     The seed of the resampling is sacreBLEU's: 12345, or the environment variable SACREBLEU_SEED.
     """
     if len(systems) < 2:

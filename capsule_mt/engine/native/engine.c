@@ -6,8 +6,10 @@
 #if defined(_WIN32)
 #include <windows.h>
 #else
-#include <sys/mman.h>
 #include <time.h>
+#endif
+#if !defined(_WIN32) && !defined(__wasm__)
+#include <sys/mman.h>
 #endif
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -241,6 +243,15 @@ void engine_widen_codes(const int8_t *codes, const float *largest, float *to, in
     for (int64_t r = 0; r < rows; r++) widen_codes(codes + r * width, largest[r], to + r * width, width);
 }
 
+void engine_round_codes(const float *from, int8_t *codes, float *largest, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, from += width, codes += width) {
+        largest[r] = 1e-30f;
+        for (int64_t i = 0; i < width; i++) largest[r] = fmaxf(largest[r], fabsf(from[i]));
+        float factor = LARGEST_CODE / largest[r];
+        for (int64_t i = 0; i < width; i++) codes[i] = (int8_t)rintf(from[i] * factor);
+    }
+}
+
 int64_t engine_count_infinite(const void *values, int type, int64_t count) {
     int64_t found = 0;
     const uint32_t *words = values;
@@ -416,6 +427,8 @@ static void keep_arena(model_t *model, chunk_t *chunks) {
 static double seconds(void) {
 #if defined(_WIN32)
     return (double)GetTickCount64() / 1e3;
+#elif defined(__wasm__)
+    return 0; /* there is no caller that looks */
 #else
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

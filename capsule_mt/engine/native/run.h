@@ -5,9 +5,16 @@
 #include "engine.h"
 #include "kernels.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__wasm__) /* a run that fails ends in a trap: the next one takes new memory */
+typedef int jmp_buf[1];
+#define setjmp(place) ((void)(place), 0)
+#define longjmp(place, value) ((void)(place), (void)(value), __builtin_trap())
+#else
+#include <setjmp.h>
+#endif
 
 typedef struct {
     void *values; /* floats, but for a table, which is kept as it is stored */
@@ -107,7 +114,7 @@ typedef struct {
     int64_t num_words, *first_word, *word_source, *word_position;
     float **values, **spare; /* of each buffer; `spare` of states, which beams reorder */
 
-    int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
+    int64_t rows, step, *row_source; /* of the hypotheses */
     int64_t *tokens;                        /* the last of each hypothesis */
     int64_t *row_position;                  /* if all positions of given targets are rows of one step, else NULL */
     int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */
@@ -128,7 +135,11 @@ typedef struct {
  * on small pages, looking up the pages takes a third of its time. */
 void *allocate_pages(int64_t bytes);
 void free_pages(void *memory);
+#if defined(__wasm__)
+#define LARGE_PAGE (64 << 10)
+#else
 #define LARGE_PAGE (2 << 20)
+#endif
 
 /* engine.c: the run fails for want of memory. */
 chunk_t *more_memory(run_t *run, int64_t bytes);

@@ -14,7 +14,7 @@ from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES
 from tests.light.engine.test_search import decoder_of
 
 LONG = 300_000  # tokens: many seconds of work
-SOON = 1.0  # seconds; 0.02 on a machine that does nothing else
+SOON = 1.0  # seconds of the processor, which no other process takes; 0.02 where it does nothing else
 
 
 def search(decoder: EngineDecoder, **further):
@@ -39,7 +39,7 @@ def decoder(num_threads):
 @threads
 @calls
 def test_ctrl_c_ends_a_call(decoder, call):
-    due = time.monotonic() + 0.3
+    began = time.process_time()
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -49,7 +49,7 @@ def test_ctrl_c_ends_a_call(decoder, call):
     try:
         with pytest.raises(KeyboardInterrupt):
             call(decoder)
-        assert time.monotonic() < due + SOON
+        assert time.process_time() < began + 3 * 0.3 + SOON
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
@@ -63,13 +63,13 @@ def test_another_thread_ends_a_call(decoder, call):
     def work():
         with stop, pytest.raises(StoppedError):
             call(decoder)
-        ended.append(time.monotonic())
+        ended.append(time.process_time())
 
     worker = threading.Thread(target=work)
     worker.start()
     time.sleep(0.1)
     assert not ended
-    due = time.monotonic()
+    due = time.process_time()
     stop.set()
     worker.join()
     assert ended[0] < due + SOON
@@ -99,9 +99,10 @@ def test_threads_share_a_model_and_wait_for_no_other():
 
 @threads
 def test_a_search_has_so_much_time(decoder):
-    began = time.monotonic()
+    began, due = time.monotonic(), time.process_time() + 3 * 0.2
     found = search(decoder, max_time=0.2, num_beams=2)
-    assert 0.2 <= time.monotonic() - began < 0.2 + SOON
+    assert time.monotonic() - began >= 0.2
+    assert time.process_time() < due + SOON
     for (best,) in found:
         assert best.was_cut
         assert 0 < len(best.ids) < LONG
