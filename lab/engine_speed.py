@@ -16,7 +16,6 @@ import torch
 from tqdm import tqdm
 from transformers import MarianConfig, MarianMTModel
 
-from capsule_mt.engine.library import VERSION
 from capsule_mt.models.shortlist import Shortlist
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.results import markdown_table
@@ -62,13 +61,7 @@ def measure_engines(arguments: argparse.Namespace) -> dict[str, Any]:
                         seconds[name].append(time.process_time() - start)
                     bar.update()
             milliseconds[cell] = {name: 1000 * statistics.median(taken) for name, taken in seconds.items()}
-    return {
-        "kind": "engines",
-        "size": arguments.size,
-        "repeats": arguments.repeats,
-        "engine_version": VERSION,
-        "milliseconds": milliseconds,
-    }
+    return {"kind": "engines", "size": arguments.size, "repeats": arguments.repeats, "milliseconds": milliseconds}
 
 
 def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
