@@ -20,7 +20,6 @@ from tqdm import tqdm
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.library import VERSION
 from capsule_mt.text.reading import read_lines
-from hf_capsule_mt.evaluation.results import markdown_table
 
 # title -> how the engine here is loaded, and whether marks of left-out words are asked for
 OWN: dict[str, tuple[dict[str, Any], bool]] = {
@@ -122,7 +121,7 @@ def measure_students(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) -> dict[str, Any]:
-    from lab.timing import time_in_turns  # late: with torch there is more memory than an engine's
+    from lab.timing import time_in_turns  # late, as what brings torch is: `memory_of` counts engines
 
     titles = titles_of(Translator.from_pretrained(folder, int8=True).calibration.head is not None)
     memory = {title: memory_of(folder, title, texts[0]) for title in titles}
@@ -159,6 +158,8 @@ def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) 
 
 def render_students(result: dict[str, Any]) -> str:
     """Return a result as Markdown: sentences a second, and how many times as many as the first engine's."""
+    from hf_capsule_mt.evaluation.results import markdown_table
+
     others = ", ".join(f"{name} {number}" for name, number in result["others"].items())
     parts = [
         f"# Engines on students of Firefox Translations\n\n`{result['command']}` on {result['hardware']['cpu']}, one "
