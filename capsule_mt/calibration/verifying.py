@@ -38,7 +38,11 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
         points["alarm"] = alarm
     found["verified"] = found["verified"] | points
     translator.set_calibration(found)
-    if translator.reverse is not None and translator.reverse.calibration.head is not None:
+    if translator.reverse is None:
+        return
+    if translator.reverse.calibration.head is None:
+        print("words that need no support are not known: calibrate the reverse model first, and this one again")
+    else:
         whole = [*examples.whole, *examples.more]
         covered = coverage_of_examples(translator, whole, "attention", marks="all", support=True)
         marked = often_marked([word for coverage in covered for word in coverage.target_words])
