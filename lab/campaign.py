@@ -4,7 +4,7 @@
     python -m lab.campaign --minutes 5 --sections kill-train damage-train
     python -m lab.campaign --sections strings --seed 17 --tries 1            # repeat a single try
 
-Trains a tiny model, translates and distils with it undisturbed. Then the sections take turns until the time is over:
+Trains a tiny model, translates, scores, calibrates and distils with it undisturbed. Then the sections take turns until the time is over:
 kills, SIGTERM and Ctrl-C at random moments, damage between them, full disks, two runs into one output, hostile strings
 and malformed checkpoints; one measures memory. A disturbed command is run again, and its files must be those of the
 undisturbed run, byte for byte. Prints a table, and writes it beside the result file; exits with 1 after a failure, and
