@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.search import Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
 

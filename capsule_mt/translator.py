@@ -9,19 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from capsule_mt.coverage.documents import coverage_of
-from capsule_mt.coverage.methods import (
-    Calibration,
-    Covers,
-    PieceCoverage,
-    Verifier,
-    choose_method,
-    cover,
-    deletion_gains_by_token,
-    readings_of,
-)
-from capsule_mt.coverage.results import Adequacy, Coverage, CoverageOptions, CoveredBy
-from capsule_mt.coverage.verified import Read, offsets_of
+from capsule_mt.coverage.options import CoverageOptions, CoveredBy
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
@@ -38,9 +26,12 @@ from capsule_mt.text.segments import (
     join_translations,
 )
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.text.words import moved_offsets, target_ends
+from capsule_mt.text.words import NO_LISTS, moved_offsets, target_ends
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
+    from capsule_mt.coverage.methods import Calibration, PieceCoverage
+    from capsule_mt.coverage.results import Adequacy, Coverage
+    from capsule_mt.coverage.verified import Read
     from capsule_mt.text.restoring import Alignment
 
 # of texts with given translations
@@ -76,7 +67,7 @@ class Translation:
 
     text: str
     score: float | None
-    coverage: Coverage | None
+    coverage: "Coverage | None"
     segments: tuple[Segment, ...]
     unknown: float = 0.0
     alignment: tuple[tuple[int, int], ...] | None = None
@@ -97,7 +88,7 @@ class Found:
     """The hypotheses of a piece, the best first, and what each covers where that was asked for."""
 
     hypotheses: list[Hypothesis]
-    coverage: list[PieceCoverage] | None = None
+    coverage: "list[PieceCoverage] | None" = None
 
 
 class Translator:
@@ -132,8 +123,10 @@ class Translator:
         self._loads_with: dict[str, Any] = {}  # how `from_pretrained` loads the reverse
 
     @property
-    def calibration(self) -> Calibration:
+    def calibration(self) -> "Calibration":
         """The curves and lists of words by which coverage is found."""
+        from capsule_mt.coverage.methods import Calibration
+
         values, found = getattr(self, "_calibration", (None, None))
         if found is None or values is not self.loaded.calibration:
             values = self.loaded.calibration
@@ -371,7 +364,7 @@ class Translator:
         *,
         coverage: CoverageOptions | None = None,
         batch_size: int = 16,
-    ) -> list[Coverage]:
+    ) -> "list[Coverage]":
         """Return what given translations cover: the `coverage` of what `score` returns."""
         found = self.score(texts, translations, coverage=coverage or CoverageOptions(), batch_size=batch_size)
         return [translation.coverage for translation in found if translation.coverage is not None]
@@ -405,6 +398,8 @@ class Translator:
                 raise TypeError(f"`{name}` must be a list of strings, got the string {given[:40]!r}")
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
+        from capsule_mt.coverage.documents import coverage_of
+
         options = TranslationOptions(
             batch_size,
             batch_tokens,
@@ -419,7 +414,7 @@ class Translator:
         documents, pieces, targets = self._given(texts, translations, options)
         found = [Found([Hypothesis(ids, 0.0, was_cut)]) for ids, was_cut in targets]
         lengths = [max(len(piece.ids), len(target[0])) for piece, target in zip(pieces, targets, strict=True)]
-        readings, loaded = readings_of(method, self.calibration) or Readings(), self.loaded
+        readings, loaded = self._readings(method) or Readings(), self.loaded
         for places in batches_of(lengths, batch_size, batch_tokens):
             hypotheses = [found[place].hypotheses[0] for place in places]
             sources = [pieces[place].ids for place in places]
@@ -449,11 +444,13 @@ class Translator:
 
     def adequacy(
         self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int = 16
-    ) -> list[Adequacy | None]:
+    ) -> "list[Adequacy | None]":
         """Return how inadequate given translations are, such as another system's; `None` for a blank text.
 
         It takes a model of the other direction, a translation of each text, and four forced passes.
         """
+        from capsule_mt.coverage.results import Adequacy
+
         if self.reverse is None:
             raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         covered = self.cover(texts, translations, batch_size=batch_size)
@@ -483,12 +480,16 @@ class Translator:
         shares = iter([max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in pairs])
         return [next(shares) if document.pieces else None for document in documents]
 
-    def read(self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False) -> list[Read | None]:
+    def read(
+        self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False
+    ) -> "list[Read | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
         A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
         of the head that aligns words.
         """
+        from capsule_mt.coverage.verified import Read, offsets_of
+
         documents, pieces, targets = self._given(texts, translations, _GIVEN)
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
@@ -532,6 +533,9 @@ class Translator:
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         src_lang, tgt_lang = self._languages(options)
         known = (self.loaded.longest_source, options.max_source_tokens)
+        with_words: bool | Callable[[str], bool] = options.coverage is not None or options.alignment
+        if not with_words and self.glossary is not None:
+            with_words = self.glossary.is_in
         return Segmenter(
             self._tokenizer(options),
             limit=min((number for number in known if number is not None), default=None),
@@ -541,15 +545,15 @@ class Translator:
             tgt_lang=tgt_lang,
             copies=options.copy,
             keep=options.keep,
-            with_words=options.coverage is not None
-            or options.alignment
-            or (self.glossary is not None and self.glossary.is_in),
-            lists=self.calibration.lists,
+            with_words=with_words,
+            lists=self.calibration.lists if with_words else NO_LISTS,
         )
 
     def _method(self, options: TranslationOptions) -> CoveredBy | None:
         if options.coverage is None:
             return None
+        from capsule_mt.coverage.methods import choose_method
+
         if options.coverage.support and not self.has_reverse:
             raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         layers, heads = self.loaded.head_shape
@@ -570,6 +574,14 @@ class Translator:
             )
         return method
 
+    def _readings(self, method: CoveredBy | None) -> Readings | None:
+        """Return what a search has to read."""
+        if method is None:
+            return None
+        from capsule_mt.coverage.methods import readings_of
+
+        return readings_of(method, self.calibration)
+
     def _threshold(self, options: TranslationOptions) -> float | None:
         """Return the coverage below which a sentence is an alarm."""
         asked, method = options.coverage, self._method(options)
@@ -589,7 +601,9 @@ class Translator:
         hypotheses: Sequence[Hypothesis],
         method: CoveredBy,
         options: TranslationOptions,
-    ) -> list[PieceCoverage]:
+    ) -> "list[PieceCoverage]":
+        from capsule_mt.coverage.methods import Covers, Verifier, cover
+
         asked, loaded, verifier = options.coverage or CoverageOptions(), self.loaded, None
         reverse = self.reverse if method == "verified" or asked.support else None
         if reverse is not None:
@@ -659,7 +673,7 @@ class Translator:
             settings,
             prefixes=[piece.prefix for piece in pieces],
             scores=asked.scores or method is not None,
-            readings=readings_of(method, self.calibration),
+            readings=self._readings(method),
             most_repeated=asked.most_repeated,
         )
         translated = loaded.decoder.translate(sources, options)
@@ -768,6 +782,8 @@ class Translator:
         by how much less probable a token becomes without the source token.
         """
         if self.calibration.head is None:
+            from capsule_mt.coverage.methods import deletion_gains_by_token
+
             return [deletion_gains_by_token(source, target, self.loaded.decoder) for source, target in pairs]
         found: list[list[list[float]]] = [[] for _ in pairs]
         lengths = [max(len(source), len(target)) for source, target in pairs]
@@ -836,6 +852,8 @@ class Translator:
             covered = [one.coverage[rank] for one in found if one.coverage]
             written = [decode(hypothesis.ids) for hypothesis in hypotheses]
             parts = list(zip(texts, starts, strict=True))
+            from capsule_mt.coverage.documents import coverage_of
+
             coverage = coverage_of(document, covered, parts, written, threshold)
         tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
         score = None

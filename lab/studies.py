@@ -7,6 +7,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
+from lab.by_hand import table as by_hand_table
 from lab.engine_speed import render_engines
 from lab.expected_length import cross_validated_markdown
 from lab.over_seeds import mean_and_spread
@@ -47,6 +48,11 @@ def word_omissions(records: Records) -> str:
         rows.append([f'`"{method}"`' if time else method, *cells, f"{time:.2f}" if time else ""])
     header = ["dropped words", "precision at recall 0.6", "own translations", "precision at recall 0.6", "time"]
     return markdown_table(["method", *header], rows)
+
+
+def read_by_hand(records: Records) -> str:
+    """Return how many marks are right on each sheet that was read by hand."""
+    return by_hand_table(_of_kind(records, "read by hand"))
 
 
 def alignment(records: Records) -> str:
@@ -97,15 +103,13 @@ def throughput(records: Records) -> str:
     return "\n\n".join(render_throughput(records.named("studies")[name]) for name in ("throughput", "throughput-256"))
 
 
-def engines(records: Records, name: str = "benchmark-engines") -> str:
-    record = records.named("studies")[name]
-    about = f"{record['hardware']['cpu']}, one thread, processor time, median of {record['repeats']} turns."
+def engines(records: Records) -> str:
+    record = records.named("studies")["benchmark-engines"]
+    about = (
+        f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, processor "
+        f"time, median of {record['repeats']} turns."
+    )
     return f"{about}\n\n{render_engines({'milliseconds': _milliseconds(record)})}"
-
-
-def engines_amx(records: Records) -> str:
-    """Return the engines on another processor."""
-    return engines(records, "benchmark-engines-amx")
 
 
 def translation_costs(records: Records) -> str:
@@ -162,8 +166,8 @@ def campaign(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
-        *(adequacy, word_omissions, alignment, comparisons, quickstart),
-        *(benchmarks, engines, engines_amx, lengths, throughput, translation_costs, training_costs, campaign),
+        *(adequacy, word_omissions, read_by_hand, alignment, comparisons, quickstart),
+        *(benchmarks, engines, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }
 

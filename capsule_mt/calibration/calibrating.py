@@ -20,9 +20,10 @@ from capsule_mt.calibration.fitting import (
 from capsule_mt.calibration.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from capsule_mt.calibration.word_alignment import WordAligner, fit_aligner
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
-from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.coverage.options import CoverageOptions, CoveredBy
+from capsule_mt.coverage.results import Coverage, Word
 from capsule_mt.text.progress import Progress
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.text.reading import read_lines, read_parallel
 from capsule_mt.text.words import is_mark
 from capsule_mt.translator import Translator
 
@@ -34,13 +35,15 @@ SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
 # words seen so often in whole references, and probably missing in more than this share of them, are optional
 SMALLEST_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
 MORE_REFERENCES = 6000  # of the aligner's further text, which tell the words that "verified" need not find
+MOST_OWN = 10_000  # lines that are translated where there are no references: they are what the aligner learns from
 WINDOW = 128
 
 
 class Examples(NamedTuple):
     """The four variants of each sentence to fit, of each to check, more whole references, and the function words.
 
-    text: all sources and references. more: references of further text.
+    text: all sources and references. more: references of further text. are_own: whether the references are the model's
+    own translations.
     """
 
     fitted: list[WithOmissions]
@@ -50,11 +53,33 @@ class Examples(NamedTuple):
     text: list[tuple[str, str]]
     more: list[WithOmissions]
     aligner: WordAligner
+    are_own: bool = False
 
 
-def examples_of(source: Path, target: Path, more: Sequence[Path] | None, num_sentences: int) -> Examples:
-    """Drop words from sentences of a parallel text; the aligner also learns from `more` of it."""
-    sources, targets = read_parallel([source, target])
+def own_translations(translator: Translator, sources: Sequence[str]) -> list[str]:
+    """Translate each line as one sentence."""
+    found: list[str] = []
+    with Progress(len(sources), "lines translated") as line:
+        for first in range(0, len(sources), WINDOW):
+            part = list(sources[first : first + WINDOW])
+            translated = translator(part, batch_size=32, scores=False, split_sentences=False, truncation=True)
+            found += [one.text for one in translated]
+            line.update(len(part))
+    return found
+
+
+def examples_of(
+    translator: Translator, source: Path, target: Path | None, more: Sequence[Path] | None, num_sentences: int
+) -> Examples:
+    """Drop words from sentences of a parallel text; the aligner also learns from `more` of it.
+
+    Without a `target`, the references are the model's own translations of the first lines of the text.
+    """
+    if target is None:
+        sources = [line for line in read_lines(source) if line.strip()][:MOST_OWN]
+        targets = own_translations(translator, sources)
+    else:
+        sources, targets = read_parallel([source, target])
     aligner = fit_aligner(sources, targets, more=more, progress=lambda step: print(f"Aligner: {step}"))
     every = list(zip(sources, targets, strict=True))
     frequent = function_words(sources, more=more)
@@ -76,7 +101,8 @@ def examples_of(source: Path, target: Path, more: Sequence[Path] | None, num_sen
     further = [] if more is None else list(zip(*read_parallel(more), strict=True))
     some = random.Random(1).sample(further, min(MORE_REFERENCES, len(further)))
     references = [WithOmissions(source, target, {}, 0) for source, target in some]
-    return Examples(fitted, checked, whole, sorted(map(str.casefold, frequent)), every, references, aligner)
+    words = sorted(map(str.casefold, frequent))
+    return Examples(fitted, checked, whole, words, every, references, aligner, are_own=target is None)
 
 
 def coverage_of_examples(

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked
+from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked, own_translations
 from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
-from capsule_mt.coverage.results import MARKS
+from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.words import WORDS
 from capsule_mt.translator import Translator
@@ -24,23 +24,23 @@ COLUMNS = ["line", "translation", "left out"]
 def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike[str] | None) -> None:
     """Add to the calibration of "verified": its points, its alarm, and the words that need no support.
 
-    sheet: own translations labelled by hand; else the aligner labels them.
+    sheet: own translations labelled by hand; else the aligner labels them, by references that are not the model's own.
     """
-    sources = [source for source, _ in examples.text]
+    sources, references = map(list, zip(*examples.text, strict=True))
     found = dict(translator.loaded.calibration)
-    own = [one.text for one in translator(sources, batch_size=32, scores=False, split_sentences=False)]
-    labelled = _labelled_by_aligner(examples, own) if sheet is None else read_sheet(sheet, sources)
-    points: dict[str, Any] = {
-        "labels": "aligner" if sheet is None else "by hand",
-        "marks": measure_marks(translator, labelled),
-    }
+    own = references if examples.are_own else own_translations(translator, sources)
+    points: dict[str, Any] = {}
+    if sheet is not None:
+        points = {"labels": "by hand", "marks": measure_marks(translator, read_sheet(sheet, sources))}
+    elif not examples.are_own:
+        points = {"labels": "aligner", "marks": measure_marks(translator, _labelled_by_aligner(examples, own))}
     if (alarm := choose_alarm(translator, sources, own)) is not None:
         points["alarm"] = alarm
     found["verified"] = found["verified"] | points
     translator.set_calibration(found)
     if translator.reverse is not None and translator.reverse.calibration.head is not None:
-        references = [*examples.whole, *examples.more]
-        covered = coverage_of_examples(translator, references, "attention", marks="all", support=True)
+        whole = [*examples.whole, *examples.more]
+        covered = coverage_of_examples(translator, whole, "attention", marks="all", support=True)
         marked = often_marked([word for coverage in covered for word in coverage.target_words])
         optional = sorted({*marked, *translator.reverse.calibration.lists.function})
         translator.set_calibration(found | {"support": {"optional_words": optional}})
@@ -76,7 +76,7 @@ def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> lis
 
 def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> dict[str, dict[str, float]]:
     """Return how many marks each operating point has, how many of them are right, and how many omissions have one."""
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for point in MARKS:
         coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
         pairs = [

@@ -4,8 +4,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT_REGISTRY"
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
@@ -35,8 +35,7 @@ class DownloadError(OSError):
     status: int | None = None
 
 
-@dataclass(frozen=True)
-class RemoteFile:
+class RemoteFile(NamedTuple):
     """A file of a model: where it is, and its name in the folder.
 
     size, sha256: of what is kept, which is unpacked where the URL ends in .gz; `None` if the catalog does not say.
@@ -50,8 +49,7 @@ class RemoteFile:
     git_sha1: str | None = None
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A model that can be downloaded.
 
     licence: as SPDX names it; "unknown" if the catalog does not say.
@@ -66,7 +64,7 @@ class Entry:
     author: str
     page: str
     files: tuple[RemoteFile, ...]
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = {}
     revision: str = ""
 
     @property

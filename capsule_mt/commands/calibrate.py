@@ -1,6 +1,7 @@
 """Calibrate the coverage of a model, so that its shares are probabilities.
 
     capsule-mt calibrate en-pt dev.en dev.pt --align-with train.en train.pt --reverse pt-en
+    capsule-mt calibrate en-pt some.en --reverse pt-en     # without a translation of it
     capsule-mt calibrate outputs/gdr dev.en dev.de --align-with train.en train.de
     capsule-mt calibrate Helsinki-NLP/opus-mt-de-en dev.de dev.en --align-with train.de train.en
     capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
@@ -18,7 +19,8 @@ the marks. Words of references that it often doubts become optional, too, and th
 without support need none. The marks of each operating point are measured on the model's own translations, labelled in
 a sheet or by the aligner (which counts mistranslated words as left out), and the score is chosen below which a
 sentence is an alarm. The coverage of another part of the same text is printed as a check. Use text that the model was
-not trained on; the aligner needs more text than that.
+not trained on; the aligner needs more text than that. Where there is no translation, words are dropped from those of
+the model itself, up to 10,000 lines, and the marks of the operating points are not measured.
 """
 
 import argparse
@@ -29,10 +31,11 @@ from typing import Any, get_args
 
 from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.commands.loading import folders_of, load_translator
-from capsule_mt.coverage.results import CoveredBy
+from capsule_mt.coverage.options import CoveredBy
 from capsule_mt.models.loading import CONFIG_FILE
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.text.outputs import check_output_folder, write_output
+from capsule_mt.text.reading import open_text
 
 STATE_OF_TRAINING = ".pt", ".pth"
 
@@ -41,7 +44,12 @@ def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     parser.add_argument("model", help="the folder of a model, or a name such as en-pt")
     parser.add_argument("source", type=Path, help="text that the model was not trained on, a sentence a line")
-    parser.add_argument("target", type=Path, help="its translation")
+    parser.add_argument(
+        "target",
+        type=Path,
+        nargs="?",
+        help="its translation (default: the model's own, which tell less: see docs/coverage.md)",
+    )
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
     )
@@ -68,6 +76,9 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.output is not None:
         check_output_folder(arguments.output)
+    for file in (arguments.source, arguments.target, *(arguments.align_with or ()), arguments.labelled):
+        if file is not None and not file.exists():
+            open_text(file)  # which complains before a model is downloaded
     from capsule_mt.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from capsule_mt.calibration.verifying import measure
 
@@ -75,7 +86,8 @@ def main() -> None:
     folder = _folder_of(arguments)
     translator.languages = (arguments.src_lang, arguments.tgt_lang)
     methods = arguments.method or methods_of(translator)
-    examples = examples_of(arguments.source, arguments.target, arguments.align_with, arguments.sentences)
+    given = (arguments.source, arguments.target, arguments.align_with, arguments.sentences)
+    examples = examples_of(translator, *given)
     if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support"}:
         translator.set_calibration({})  # every curve is fitted anew
     for method in methods:

@@ -5,7 +5,7 @@
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
 
 The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The
-second refuses, by name, what Marian cannot hold. The third takes any model, with its tokenizer and curves of coverage.
+second refuses, by name, what Marian cannot hold. The third takes any of these models, and OPUS-MT.
 hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and capsules on top of any Marian:
 `capsule-mt convert --to onnx --help`.
 """
@@ -39,11 +39,10 @@ def main() -> None:
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")
     if arguments.to == "web":
-        from capsule_mt.serve.languages import language_pairs
+        from capsule_mt.serve.languages import languages_of
         from capsule_mt.web.model_file import MODEL_FILE, write_web
 
-        named = "" if arguments.languages is None else f"{arguments.languages}="
-        ((source, target),) = language_pairs([f"{named}{arguments.model}"])
+        source, target = languages_of(arguments.model, arguments.languages)
         arguments.out.mkdir(parents=True, exist_ok=True)
         write_web(arguments.model, arguments.out / MODEL_FILE, source, target)
     elif arguments.to == "huggingface":

@@ -14,6 +14,7 @@ from capsule_mt.text.lines import coverage_json, coverage_tsv, pharaoh
 from capsule_mt.text.reading import open_text
 
 LINES = "lines"
+STDIN = "-"
 ENDS_OF_TEXTS = (".txt", ".gz", *(suffix for suffixes in FORMATS.values() for suffix in suffixes))
 MOST_SHOWN = 5  # places that are to be reviewed
 
@@ -39,7 +40,11 @@ def add_files(group: "argparse._ActionsContainer") -> None:
 
 def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Make a file among the positional arguments the input, and say what the format is."""
-    files = [text for text in arguments.model if text.lower().endswith(ENDS_OF_TEXTS) or Path(text).is_file()]
+    files = [
+        text
+        for text in arguments.model
+        if text == STDIN or text.lower().endswith(ENDS_OF_TEXTS) or Path(text).is_file()
+    ]
     if len(files) + (arguments.input is not None) > 1:
         given = [*files, *([] if arguments.input is None else [str(arguments.input)])]
         parser.error(f"one file is translated at a time, got {', '.join(given)}")
@@ -48,6 +53,8 @@ def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
         parser.error(f"a model stands before the file, got only {files[0]}")
     if files:
         arguments.input = Path(files[0])
+    if arguments.input == Path(STDIN):
+        arguments.input = None
     found = format_of(arguments.input)
     if arguments.format is None:
         is_table = found in NEEDS_COLUMN

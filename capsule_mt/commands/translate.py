@@ -28,13 +28,14 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
 from capsule_mt.commands.files import (
@@ -48,7 +49,7 @@ from capsule_mt.commands.files import (
     translated_of,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
+from capsule_mt.coverage.options import MARKS, METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import glossary_of
@@ -71,7 +72,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     add_model(parser, nargs="+")
     files = parser.add_argument_group("files")
-    files.add_argument("--input", type=Path, help="the file, also as .gz; also right after the model (default: stdin)")
+    files.add_argument(
+        "--input", type=Path, help="the file, also as .gz; also right after the model (default: stdin, as -)"
+    )
     files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
     add_files(files)
     files.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
@@ -171,7 +174,15 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
     if arguments.support and arguments.coverage is None:
         parser.error("--support finds words for the file of --coverage: name one")
+    if arguments.reverse is not None and not covers(arguments):
+        parser.error("--reverse verifies what --coverage marks: name a file for it")
     return arguments
+
+
+def covers(arguments: argparse.Namespace) -> bool:
+    """Return whether any option asks for coverage."""
+    names = ("coverage", "coverage_threshold", "coverage_weight", "coverage_retry")
+    return any(getattr(arguments, name) for name in names)
 
 
 def kinds_to_keep(text: str) -> list[str]:
@@ -200,7 +211,6 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     settings = {name: getattr(arguments, name) for name in SEARCH if getattr(arguments, name) is not None}
     if arguments.n_best > 1:
         settings["num_return_sequences"] = arguments.n_best
-    wanted = (arguments.coverage, arguments.coverage_threshold, arguments.coverage_weight, arguments.coverage_retry)
     coverage = CoverageOptions(
         arguments.coverage_threshold,
         arguments.coverage_retry,
@@ -211,7 +221,7 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     )
     return TranslationOptions(
         batch_tokens=arguments.batch_tokens,
-        coverage=coverage if any(wanted) else None,
+        coverage=coverage if covers(arguments) else None,
         scores=arguments.n_best > 1,
         split_sentences=not arguments.no_split,
         src_lang=arguments.src_lang,
@@ -238,6 +248,19 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
             record["coverage"] = coverage_record(translation.coverage)
         records.append(record)
     return records
+
+
+def warn_of_languages(arguments: argparse.Namespace, translator: Any) -> None:
+    """Warn of languages that a model of one pair does not have: they change nothing."""
+    if translator.loaded.tokenizer.language_tokens:  # it has several
+        return
+    sides: tuple[tuple[str | None, Literal["source", "target"]], ...]
+    sides = ((arguments.src_lang, "source"), (arguments.tgt_lang, "target"))
+    for given, side in sides:
+        own = language_of(arguments, side) if given else None
+        if given and own and re.split("[-_]", given)[0] != re.split("[-_]", own)[0]:
+            option, preposition = ("--src-lang", "from") if side == "source" else ("--tgt-lang", "into")
+            warn(f"`{option} {given}`: {arguments.model[0]} translates {preposition} {own} all the same")
 
 
 def foreign_finder(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
@@ -422,6 +445,7 @@ def main() -> int:
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]
         aligns = arguments.alignments is not None
+        warn_of_languages(arguments, translator)
         finder = foreign_finder(arguments)
         form = LineFormat(arguments.n_best, ending, aligns) if places is None else UnitFormat(places, ending, aligns)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
-from capsule_mt.coverage.results import METHODS, CoveredBy, Marks
+from capsule_mt.coverage.options import METHODS, CoveredBy, Marks
 from capsule_mt.coverage.verified import (
     POINTS,
     SUPPORT_POINTS,

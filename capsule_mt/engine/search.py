@@ -1,8 +1,8 @@
 """What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 Ids = Sequence[int]
 
@@ -15,16 +15,14 @@ class Candidates(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Readings:
+class Readings(NamedTuple):
     """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
 
     head: tuple[int, int] | None = None
     guided: bool = False
 
 
-@dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(NamedTuple):
     """How to search for translations, with transformers' names and meanings.
 
     limits: the most tokens after the start token, for each source.
@@ -56,11 +54,10 @@ class SearchOptions:
     max_time: float | None = None
     scores: bool = True
     readings: Readings | None = None
-    further: Mapping[str, object] = field(default_factory=dict)
+    further: Mapping[str, object] = {}
 
 
-@dataclass
-class GuidedReading:
+class GuidedReading(NamedTuple):
     """What PAST and FUTURE tell of each source token [S].
 
     The shares of `past` and `future` when the translation has been read, by how much FUTURE fell on the way (`fall`),
@@ -98,8 +95,7 @@ class Hypothesis:
             self.received = [0.0 if is_empty else max(column) for column in zip(*forced.received, strict=True)]
 
 
-@dataclass
-class Forced:
+class Forced(NamedTuple):
     """A given translation, scored.
 
     log_probs: of each of its tokens [T].

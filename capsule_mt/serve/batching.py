@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
-from capsule_mt.coverage.results import Coverage, CoverageOptions, Marks
+from capsule_mt.coverage.options import CoverageOptions, Marks
+from capsule_mt.coverage.results import Coverage
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines

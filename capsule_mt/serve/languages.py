@@ -51,6 +51,17 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
     return found
 
 
+def languages_of(folder: Path, named: str | None) -> LanguagePair:
+    """Return the languages that `--languages` names, or else those of the model in a folder."""
+    given = GIVEN.fullmatch(f"{named}={folder}")
+    if named is not None and given is None:
+        raise ValueError(f"`--languages` must be like en-de, got {named!r}")
+    pair = LanguagePair(given["source"], given["target"]) if given else pair_of(os.fspath(folder))
+    if pair is None:
+        raise ValueError(f"{folder}: its languages are not known; name them, as in --languages en-de")
+    return pair
+
+
 def pair_of(path: str) -> LanguagePair | None:
     """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in a name."""
     recipe = _read(path, "train_result.json").get("recipe") or {}

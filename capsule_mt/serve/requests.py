@@ -15,7 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from capsule_mt.coverage.results import Marks
+from capsule_mt.coverage.options import Marks
 from capsule_mt.text.segments import LONE_SURROGATES
 
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer

@@ -12,13 +12,16 @@ import tempfile
 from pathlib import Path
 
 from capsule_mt.engine.build import SOURCES, run_side_by_side
-from capsule_mt.engine.library import REQUEST_FIELDS, TYPES, VERSION
+from capsule_mt.engine.library import EARLY_STOPPING, MOST_SLOTS, REQUEST_FIELDS, TYPES, VERSION
 from capsule_mt.engine.program import operations
 
 FOLDER = Path(__file__).parent
 MODULE, INTERFACE = "engine.wasm", "interface.js"
 TARGET = ("-target", "wasm32-wasi")
-FLAGS = ("-DNDEBUG", "-std=gnu11", "-fno-math-errno", "-fvisibility=hidden", "-msimd128", f"-I{SOURCES}")
+FLAGS = (
+    *("-Os", "-DNDEBUG", "-std=gnu11", "-fno-math-errno", "-fvisibility=hidden", "-msimd128"),
+    *(f"-I{SOURCES}", "-include", str(FOLDER / "native" / "library.h")),
+)
 # what JavaScript calls
 EXPORTS = (
     *("malloc", "free", "engine_version", "engine_error", "engine_new", "engine_add_linear", "engine_pack"),
@@ -31,18 +34,15 @@ STACK = 1 << 20
 def build(output: Path) -> Path:
     """Compile the engine into a folder, with what JavaScript has to know of its interface; return the module."""
     compiler = [sys.executable, "-m", "ziglang", "cc", *TARGET]
-    sources = [FOLDER / "native" / "team.c", *(path for path in sorted(SOURCES.glob("*.c")) if path.stem != "team")]
+    sources = {path.name: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        objects = [folder / f"{source.stem}.o" for source in sources]
-        # the products are what takes time; small code is quick to load
-        options = [
-            ["-O3", "-DTIER=simd128", "-DTIER_SIMD128"] if source.stem == "kernels" else ["-Os"] for source in sources
-        ]
+        objects = [folder / f"{name}.o" for name in sources]
+        tier = ["-O3", "-DTIER=simd128", "-DTIER_SIMD128"]  # of the products; other code is small, and quick to load
         run_side_by_side(
             [
-                [*compiler, *FLAGS, *own, "-c", str(source), "-o", str(compiled)]
-                for source, own, compiled in zip(sources, options, objects, strict=True)
+                [*compiler, *FLAGS, *(tier if name == "kernels.c" else []), "-c", str(source), "-o", str(compiled)]
+                for (name, source), compiled in zip(sources.items(), objects, strict=True)
             ],
             folder,
         )
@@ -64,7 +64,16 @@ def interface() -> str:
         name: "".join("r" if slot.kind == "REAL" else "i" for slot in kind.slots)
         for name, kind in operations().items()
     }
-    constants = {"VERSION": VERSION, "OPERATIONS": slots, "FIELDS": REQUEST_FIELDS, "TYPES": TYPES}
+    constants = {
+        "VERSION": VERSION,
+        "OPERATIONS": slots,
+        "MOST_SLOTS": MOST_SLOTS,
+        "FIELDS": REQUEST_FIELDS,
+        "TYPES": TYPES,
+        "EARLY_STOPPING": {
+            str(value).lower(): number for value, number in EARLY_STOPPING.items() if value is not None
+        },
+    }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "// Written by `python -m capsule_mt.web.build`.\n" + "".join(lines)
 

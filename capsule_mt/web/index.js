@@ -6,11 +6,11 @@ export { Translator } from "./translator.js";
 export class TranslatorWorker {
   static async load(model) {
     const translator = new TranslatorWorker(await newWorker());
+    let address = model instanceof URL ? model.href : model;
     // a worker has another base for addresses
-    const isRelative = typeof model === "string" && typeof document === "object";
+    if (typeof address === "string" && typeof document === "object") address = new URL(address, document.baseURI).href;
     try {
-      const known = await translator.#ask("load", { model: isRelative ? new URL(model, document.baseURI).href : model });
-      return Object.assign(translator, known);
+      return Object.assign(translator, await translator.#ask("load", { model: address }));
     } catch (error) {
       translator.close();
       throw error;
@@ -20,6 +20,7 @@ export class TranslatorWorker {
   #worker;
   #waiting = new Map();
   #number = 0;
+  #ended = null;
 
   constructor(worker) {
     this.#worker = worker;
@@ -29,10 +30,7 @@ export class TranslatorWorker {
       if (error === undefined) resolve(value);
       else reject(new Error(error));
     };
-    const fail = (error) => {
-      for (const { reject } of this.#waiting.values()) reject(new Error(`the worker failed: ${error.message}`));
-      this.#waiting.clear();
-    };
+    const fail = (error) => this.#end(`the worker failed: ${error.message}`);
     if (worker.on) worker.on("message", settle).on("error", fail); // node
     else Object.assign(worker, { onmessage: ({ data }) => settle(data), onerror: fail });
   }
@@ -48,15 +46,21 @@ export class TranslatorWorker {
   /** End the worker, whatever it does. */
   close() {
     this.#worker.terminate();
-    for (const { reject } of this.#waiting.values()) reject(new Error("the translator was closed"));
+    this.#end("the translator was closed");
+  }
+
+  #end(reason) {
+    this.#ended = reason;
+    for (const { reject } of this.#waiting.values()) reject(new Error(reason));
     this.#waiting.clear();
   }
 
   #ask(name, asked) {
+    if (this.#ended !== null) return Promise.reject(new Error(this.#ended));
     const number = this.#number++;
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject });
-      this.#worker.postMessage({ number, name, id: 0, ...asked });
+      this.#worker.postMessage({ number, name, ...asked });
     });
   }
 }

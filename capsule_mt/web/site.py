@@ -22,8 +22,9 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
     files = {_languages(model): model for model in models}
     scripts = out / "capsule"
     scripts.mkdir(parents=True, exist_ok=True)
-    for source in (*PAGE.iterdir(), *(FOLDER / "page").iterdir()):  # the second has a service of its own
-        shutil.copyfile(source, out / source.name)
+    for folder in (PAGE, FOLDER / "page"):  # the second has a service.js in place of the first's
+        for source in folder.iterdir():
+            shutil.copyfile(source, out / source.name)
     for source in FOLDER.glob("*.js"):
         shutil.copyfile(source, scripts / source.name)
     if all((FOLDER / name).exists() for name in (MODULE, INTERFACE)):

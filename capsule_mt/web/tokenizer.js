@@ -86,6 +86,7 @@ class CharacterMap {
     this.trie = new Uint32Array(bytes.slice(4, 4 + size).buffer);
     this.contents = bytes.subarray(4 + size);
     this.decoder = new TextDecoder();
+    this.bytes = new Map(); // of characters
     const ascii = Array.from({ length: 95 }, (_, code) => String.fromCharCode(32 + code));
     this.keepsAscii = ascii.every((one) => ascii.every((other) => this.longest(one + other, 0) === null));
   }
@@ -118,7 +119,7 @@ class CharacterMap {
     let unit = 0;
     for (const character of text.slice(place, place + LONGEST_PART)) {
       length += character.length;
-      for (const byte of encoder.encode(character)) {
+      for (const byte of this.#bytesOf(character)) {
         node ^= byte;
         unit = trie[node];
         if ((unit & 0x800000ff) !== byte) return found && this.#content(found);
@@ -127,6 +128,15 @@ class CharacterMap {
       if ((unit >>> 8) & 1) found = { at: trie[node] & 0x7fffffff, length };
     }
     return found && this.#content(found);
+  }
+
+  #bytesOf(character) {
+    let found = this.bytes.get(character);
+    if (!found) {
+      found = encoder.encode(character);
+      if (this.bytes.size < MOST_WORDS) this.bytes.set(character, found);
+    }
+    return found;
   }
 
   #content({ at, length }) {
@@ -280,6 +290,15 @@ const DECODERS = {
   }),
 };
 
+/** Return what gives the number of a piece by its place in the vocabulary: OPUS-MT has numbers of its own. */
+function numbersOf({ vocabulary, model }, pieces) {
+  if (!vocabulary) return (place) => place;
+  const known = new Map(Object.entries(vocabulary));
+  const texts = new Map(Array.from(pieces, ([text, place]) => [place, text]));
+  const unknown = known.get(model.unk_token ?? texts.get(model.unk_id));
+  return (place) => known.get(texts.get(place)) ?? unknown;
+}
+
 export class Tokenizer {
   /** source, target: what their tokenizer.json say; `cleanUp`: pairs of what is joined in a translation. */
   constructor(source, target = source, cleanUp = []) {
@@ -288,14 +307,17 @@ export class Tokenizer {
     this.cut = cutter ? build(PRE_TOKENIZERS, cutter, "pre-tokenizer") : (parts) => parts;
     this.model = build(MODELS, model, "model");
     this.words = new Map();
+    this.numbers = numbersOf(source, this.model.tokens);
     const single = frame?.single ?? [{ Sequence: {} }];
     const place = single.findIndex((part) => part.Sequence);
-    const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids);
+    const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids).map(this.numbers);
     [this.before, this.after] = [special(single.slice(0, place)), special(single.slice(place + 1))];
     this.forTarget = target === source ? this : new Tokenizer(target);
-    const { tokens } = this.forTarget.model;
-    this.texts = new Map(Array.from(tokens, ([text, token]) => [token, text]));
-    this.hidden = new Set(target.added_tokens.filter((token) => token.special).map((token) => token.id));
+    const { model: { tokens }, numbers } = this.forTarget;
+    this.texts = new Map(target.vocabulary
+      ? Object.entries(target.vocabulary).map(([text, number]) => [number, text])
+      : Array.from(tokens, ([text, number]) => [number, text]));
+    this.hidden = new Set(target.added_tokens.filter((token) => token.special).map((token) => numbers(token.id)));
     this.decoder = build(DECODERS, target.decoder, "decoder");
     this.cleanUp = cleanUp;
   }
@@ -331,7 +353,7 @@ export class Tokenizer {
   #pieces(word) {
     let found = this.words.get(word);
     if (!found) {
-      found = this.model.cut(word);
+      found = this.model.cut(word).map(([place, start, end]) => [this.numbers(place), start, end]);
       if (this.words.size >= MOST_WORDS) this.words.clear();
       this.words.set(word, found);
     }

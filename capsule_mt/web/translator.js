@@ -158,12 +158,20 @@ function shortlistOf(file, multiple) {
   const { vocabulary } = file.model.program;
   const { end } = file.model.tokens;
   return (source) => {
-    const found = new Set(frequent);
+    const found = new Uint8Array(vocabulary);
+    let count = 0;
+    const add = (token) => {
+      count += 1 - found[token];
+      found[token] = 1;
+    };
+    frequent.forEach(add);
     for (const token of new Set(source)) {
-      for (let place = starts[token]; place < starts[token + 1]; place++) found.add(tokens[place]);
+      for (let place = starts[token]; place < starts[token + 1]; place++) add(tokens[place]);
     }
-    for (let token = frequent.length; found.size % multiple && token < vocabulary; token++) found.add(token);
-    if (end >= 0) found.add(end);
-    return [...found].sort((one, other) => one - other);
+    for (let token = frequent.length; count % multiple && token < vocabulary; token++) add(token);
+    if (end >= 0) add(end);
+    const list = new Int32Array(count);
+    for (let token = 0, place = 0; place < count; token++) if (found[token]) list[place++] = token;
+    return list;
   };
 }

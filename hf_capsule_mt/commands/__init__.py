@@ -5,6 +5,7 @@ A command parses its arguments before it imports what takes seconds: its help co
 
 import importlib
 import os
+import sys
 
 COMMANDS = {
     "Train": {
@@ -47,4 +48,6 @@ def start(name: str) -> None:
     from hf_capsule_mt.extras import explain
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if sys.stderr is None or not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # bars are for a terminal
     run(lambda: importlib.import_module(f"{__name__}.{name}").main(), lambda error: explain(error, name))

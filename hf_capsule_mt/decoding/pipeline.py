@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator

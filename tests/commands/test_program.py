@@ -98,6 +98,21 @@ for name in {tuple(PLACES)}:
     assert python(code).count("usage: capsule-mt") == 1 + len(PLACES)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["--version", "--help", *(f"{name} --help" for name in PLACES)])
+def test_help_comes_at_once(words):
+    """Counted in modules, which a busy machine does not stretch: 200 of them take less than a tenth of a second."""
+    code = f"""
+import atexit, sys
+from capsule_mt.commands import main
+sys.argv = ["capsule-mt", *{words.split()}]
+atexit.register(lambda: print(len(sys.modules), file=sys.stderr))
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stderr) < (200 if words.split()[0] in capsule_mt.commands.COMMANDS else 250)
+
+
 def test_the_package_registers_its_models():
     """At once where a user imports it; in the program, which imports it to list commands, with the first model."""
     registered = """

@@ -60,6 +60,20 @@ def alone(*arguments, text=""):
     return done.stdout.splitlines(), done.stderr
 
 
+def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
+    """What a start imports is most of its time."""
+    code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
+    command = [sys.executable, "-c", code, str(word_for_word)]
+    printed = subprocess.run(
+        command, input=f"{LINES[0]}\n", capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ).stdout
+    translation, modules = printed.splitlines()
+    assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
+    of_coverage = [name for name in modules.split() if name.startswith("capsule_mt.coverage.")]
+    assert of_coverage == ["capsule_mt.coverage.options"]
+    assert not {"capsule_mt.catalog.store", "capsule_mt.text.restoring", "hashlib", "logging"} & {*modules.split()}
+
+
 def test_it_needs_no_other_package(word_for_word, tmp_path):
     model = Translator.from_pretrained(word_for_word)
     expected = model(LINES, coverage=CoverageOptions())
@@ -381,6 +395,20 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert "1 texts could not be translated: they are as they were in the output" in complaints
 
 
+def test_a_dash_is_stdin(run, expected):
+    assert run("-", lines=LINES)[1] == expected
+    assert run("--input", "-", lines=LINES)[1] == expected
+
+
+def test_languages_that_change_nothing_are_warned_of(run, caplog, word_for_word, tmp_path):
+    model = tmp_path / "model-xa-xb"
+    model.symlink_to(word_for_word)
+    run("--src-lang", "xa_Latn", "--tgt-lang", "xb", lines=SOURCES, model=model)
+    assert caplog.messages == []
+    run("--tgt-lang", "fr", lines=SOURCES, model=model)
+    assert caplog.messages == [f"`--tgt-lang fr`: {model} translates into xb all the same"]
+
+
 def test_a_column_and_an_encoding(run, expected, tmp_path):
     rows = "".join(f"schön\t{line}\n" for line in LINES)
     (tmp_path / "t.tsv").write_bytes(rows.encode("cp1252"))
@@ -403,6 +431,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
         (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
+        (("--reverse", "other"), "--reverse verifies what --coverage marks: name a file for it"),
     ],
 )
 def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments, message):
@@ -422,7 +451,7 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
 
 @pytest.mark.parametrize("ending", ["jsonl", "tsv"])
 def test_a_coverage_that_fails_leaves_its_line_empty(run, expected, monkeypatch, ending):
-    monkeypatch.setattr("capsule_mt.translator.cover", lambda *_: 1 / 0)
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *_: 1 / 0)
     code, printed, _ = run("--coverage", f"out.{ending}", lines=LINES)
     assert (code, printed) == (0, expected)
     first = lines_of(Path(f"out.{ending}"))[0]

@@ -408,7 +408,7 @@ def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch
     def fail(*_):
         raise ZeroDivisionError("curves")
 
-    monkeypatch.setattr("capsule_mt.translator.cover", fail)
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", fail)
     for coverage, search in ((CoverageOptions(), {}), (CoverageOptions(weight=5.0), {"num_beams": 2})):
         found = translator()(["one two", "three"], coverage=coverage, **search)
         assert [(one.text, one.coverage) for one in found] == [("one two", None), ("three", None)]

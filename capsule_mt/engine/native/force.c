@@ -90,7 +90,6 @@ void force(run_t *run, int64_t most_positions) {
     int64_t count = list_positions(run, positions), rows = 0;
     float *curves = run->curves ? take(run, count * curve_width(request) * 4) : NULL;
     scores_t scores = {run, positions, at, 0};
-    run->beams = 1;
     run->step = 0;
     for (int64_t i = 0; i < count; i++) {
         if (!run->row_position && positions[i].step) continue;

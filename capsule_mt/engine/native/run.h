@@ -114,7 +114,7 @@ typedef struct {
     int64_t num_words, *first_word, *word_source, *word_position;
     float **values, **spare; /* of each buffer; `spare` of states, which beams reorder */
 
-    int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
+    int64_t rows, step, *row_source; /* of the hypotheses */
     int64_t *tokens;                        /* the last of each hypothesis */
     int64_t *row_position;                  /* if all positions of given targets are rows of one step, else NULL */
     int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */

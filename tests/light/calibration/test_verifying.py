@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from capsule_mt.calibration import verifying
-from capsule_mt.calibration.calibrating import often_marked
-from capsule_mt.coverage.results import MARKS
+from capsule_mt.calibration.calibrating import Examples, often_marked
+from capsule_mt.coverage.options import MARKS
 
 SOURCES = ["Er hat einen alten Hut.", "Sie kauft sehr, sehr viel."]
 
@@ -60,6 +60,19 @@ def test_points_are_measured(monkeypatch, tmp_path, capsys):
     }
     assert list(found) == list(MARKS)
     assert "marks='likely': 2 of 3 are right, and 2 of 3 omissions are marked" in capsys.readouterr().out
+
+
+def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch):
+    loaded = SimpleNamespace(calibration={"verified": {"reverse": "de-en"}})
+    translator = SimpleNamespace(
+        loaded=loaded, reverse=None, set_calibration=lambda values: vars(loaded).update(calibration=values)
+    )
+    examples = Examples([], [], [], [], [("Er hat.", "He has.")], [], None, are_own=True)
+    monkeypatch.setattr(
+        verifying, "choose_alarm", lambda translator, sources, own: {"score": float(own == ["He has."])}
+    )
+    verifying.measure(translator, examples, None)
+    assert loaded.calibration == {"verified": {"reverse": "de-en", "alarm": {"score": 1.0}}}
 
 
 def test_an_alarm_flags_few_whole_translations(monkeypatch):

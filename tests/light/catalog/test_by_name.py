@@ -16,14 +16,19 @@ from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import calibrate, models, serve, translate
 from capsule_mt.coverage.verified import Read
 from capsule_mt.engine.search import Forced
+from capsule_mt.models.to_huggingface import write_huggingface
+from capsule_mt.models.to_marian import write_marian_folder
 from capsule_mt.pivot import PivotTranslator
 from capsule_mt.serve.batching import COVERAGE_WEIGHT, Batcher, Settings
+from tests.fixtures.students import OPTIONS, write_student
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
+PATTERNS = {"model": "model*", "srcVocab": "srcvocab*", "trgVocab": "trgvocab*", "lexicalShortlist": "lex*"}
 FIELD = "`coverage_calibration`"
-# what the second model makes of the words that the first one writes
-LAST = [f"{word.lower()}x" for word in TARGET]
+# what the first of two models writes, since a text in capitals would be read in small letters, and the second of that
+MIDDLE = [word.lower() for word in TARGET]
+LAST = [f"{word}x" for word in MIDDLE]
 
 
 @pytest.fixture
@@ -48,7 +53,10 @@ def keep(registry, word_for_word):
 @pytest.fixture
 def both(keep):
     """Both legs of de-pt, and what they are when loaded alone."""
-    return [Translator.from_pretrained(keep("de-en")), Translator.from_pretrained(keep("en-pt", TARGET, LAST))]
+    return [
+        Translator.from_pretrained(keep("de-en", SOURCE, MIDDLE)),
+        Translator.from_pretrained(keep("en-pt", MIDDLE, LAST)),
+    ]
 
 
 def test_a_name_is_as_good_as_a_folder(keep):
@@ -58,6 +66,25 @@ def test_a_name_is_as_good_as_a_folder(keep):
     ]
     with pytest.raises(CatalogError, match="en-xx: no such folder, and no model of Mozilla's registry"):
         Translator.from_pretrained("en-xx")
+
+
+def test_a_vocabulary_for_each_language(registry, tmp_path):
+    """As models of Chinese, Japanese and Korean have: from the registry to a translation, to transformers and back."""
+    pieces = ["</s>", "<unk>", "\u2581", *"一二三四五六七八九十百千万你我他好。\uff0c\uff01\uff1f"]
+    options = OPTIONS | {"tied-embeddings-all": False, "tied-embeddings": True}
+    student = write_student(tmp_path / "student", options=options, targets=pieces)
+    content = {kind: next(student.glob(pattern)).read_bytes() for kind, pattern in PATTERNS.items()}
+    registry.add("en-zh", content=content)
+    registry.publish()
+    by_name = Translator.from_pretrained("en-zh", shortlist=True)
+    write_huggingface(by_name.loaded.name, tmp_path / "hub")
+    write_marian_folder(tmp_path / "hub", tmp_path / "back")
+    found = by_name("the old man buys a red hat.", max_new_tokens=6)
+    assert set(found.text) <= {*"".join(pieces[3:]), " "}
+    for folder in (student, tmp_path / "hub", tmp_path / "back"):
+        translator = Translator.from_pretrained(folder, shortlist=True)
+        assert translator("the old man buys a red hat.", max_new_tokens=6) == found
+        assert translator.loaded.tokenizer.encode_target("你好。") == [2, 16, 19, 20, 0]
 
 
 # ---- through English
@@ -93,7 +120,7 @@ def test_what_either_leaves_out_is_left_out(both, scored):
         given = [" ".join(one.text.split()[1:]) for one in ends]
         found = translator.score(texts, given, coverage=options)
         ends = second.score([one.text for one in middles], given, coverage=options)
-    english, in_second = dict(zip(TARGET, SOURCE, strict=True)), 0
+    english, in_second = dict(zip(MIDDLE, SOURCE, strict=True)), 0
     for one, middle, end in zip(found, middles, ends, strict=True):
         lost = {english[word.text] for word in end.coverage.untranslated}
         in_second += len(lost)
@@ -119,10 +146,10 @@ def doubting(leg, *words):
 
 def test_what_either_makes_up_is_made_up(both):
     first, second = both
-    doubting(first, *TARGET[:4])
+    doubting(first, *MIDDLE[:4])
     doubting(second, *LAST[3:6])
     translator, options = PivotTranslator(first, second), CoverageOptions(method="guided", support=True)
-    last, in_first, in_second = dict(zip(TARGET, LAST, strict=True)), 0, 0
+    last, in_first, in_second = dict(zip(MIDDLE, LAST, strict=True)), 0, 0
     for text in TEXTS[:20]:
         found = translator(text, coverage=options)
         middle = first(text, coverage=options)
@@ -249,7 +276,7 @@ def test_calibrating_by_name(keep, run, monkeypatch, tmp_path):
     )
     monkeypatch.setattr(calibrating, "SMALLEST_AREA", 0.0)
     options = ("--method", "attention", "verified", "--sentences", "20")
-    run(calibrate, "pt-en", tmp_path / "pt", tmp_path / "en", *options[:2], *options[3:])
+    run(calibrate, "pt-en", tmp_path / "pt", *options[:2], *options[3:])  # its own translations are the references
     _, printed = run(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
     assert printed.out.splitlines()[-1] == f"{cache_folder() / 'mozilla' / 'en-pt' / 'config.json'}: {FIELD}"
     listed = [re.split(" {2,}", line)[4] for line in run(models)[1].out.splitlines()[1:-1]]

@@ -32,7 +32,7 @@ def batcher(upper):
 
 def until(condition):
     """Wait for what another thread does."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)

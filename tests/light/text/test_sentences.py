@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from capsule_mt.text.segments import Segmenter, join_translations
 from capsule_mt.text.sentences import Span, language_code, split_sentences, split_to_fit
+from tests.light.text.words import Words
 
 
 def sentences(text, language=None):
@@ -121,3 +123,23 @@ def test_a_long_run_of_spaces_takes_no_quadratic_time():
     text = "a, b" + " " * 100_000 + "c"
     pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= 10)
     assert [text[piece.start : piece.end] for piece in pieces] == ["a, b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "translations", "expected"),
+    [
+        ("One. Two!  Three", ["一。", "二！", "三"], "一。二！三"),
+        ("One. Two.", ["他说：“好。”", "「はい。」"], "他说：“好。”「はい。」"),
+        ("One. NASA.", ["一。", "NASA。"], "一。NASA。"),
+        ("One.\nTwo.", ["一。", "二。"], "一。\n二。"),
+        ("One. Two.", ["안녕하세요.", "네."], "안녕하세요. 네."),  # Korean has spaces
+        ("One. Two.", ["He said “yes.”", "No."], "He said “yes.” No."),
+        ("一。二。", ["One.", "Two."], "One. Two."),
+        ("一。二。", ["ichi", "ni"], "ichi ni"),
+        ("One. Two.", ["一", "二"], "一二"),
+    ],
+)
+def test_sentences_of_chinese_and_japanese_have_no_space_between_them(text, translations, expected):
+    joined, starts = join_translations(Segmenter(Words(), None).document(text), translations)
+    assert joined == expected
+    assert all(joined.startswith(one, start) for start, one in zip(starts, translations, strict=True))

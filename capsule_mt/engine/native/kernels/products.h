@@ -33,14 +33,17 @@ static char *weights_of(const linear_t *l, long output) {
 }
 
 static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
-    long size = from->int8 ? DEPTH : 4, steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
+    long steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
     to->inputs = from->inputs;
     to->int8 = from->int8;
     lay_out(to, memory);
     for (long o = 0; o < to->outputs; o++) {
         const char *source = weights_of(from, outputs[o]);
         char *target = weights_of(to, o);
-        for (long i = 0; i < steps; i++) memcpy(target + i * size * BLOCK, source + i * size * BLOCK, (size_t)size);
+        if (from->int8)
+            for (long i = 0; i < steps; i++) memcpy(target + i * DEPTH * BLOCK, source + i * DEPTH * BLOCK, DEPTH);
+        else
+            for (long i = 0; i < steps; i++) memcpy(target + i * 4 * BLOCK, source + i * 4 * BLOCK, 4);
         to->bias[o] = from->bias[outputs[o]];
         to->scales[o] = from->scales[outputs[o]];
         to->sums[o] = from->sums[outputs[o]];
