@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
-from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.text.line_failures import PROBE
 
 if TYPE_CHECKING:
