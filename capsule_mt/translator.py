@@ -26,6 +26,7 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
+from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength, completeness
 from capsule_mt.text.line_failures import describe
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
@@ -442,22 +443,23 @@ class Translator:
     ) -> list[Adequacy | None]:
         """Return how inadequate given translations are, such as another system's; `None` for a blank text.
 
-        It takes a model of the other direction, a translation of each text, and four forced passes.
+        It takes a model of the other direction and four forced passes. The length to expect is the calibration's, or
+        without one that of the text.
         """
         if self.reverse is None:
             raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         covered = self.cover(texts, translations, batch_size=batch_size)
-        own = self.translate(texts, TranslationOptions(batch_size, split_sentences=False, truncation=True, copy=False))
+        length = self.calibration.length or ExpectedLength()
         shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
         found: list[Adequacy | None] = []
-        for coverage, (mine, *_), given, (there, back) in zip(covered, own, translations, shares, strict=True):
+        for coverage, text, given, (there, back) in zip(covered, texts, translations, shares, strict=True):
             if there is None:
                 found.append(None)
                 continue
             words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
-            missing = 1 - sum(words) / max(len(words), 1)
-            shorter = 1 - min(len(given) / max(len(mine.text), 1), 1.0)
-            found.append(Adequacy((missing + shorter) / 2, 1 - (there + (back or 0.0)) / 2))
+            mean = sum(words) / max(len(words), 1)
+            complete = completeness(mean, length.shortness(text, given), OMISSION_WEIGHT)
+            found.append(Adequacy(1 - complete, 1 - (there + (back or 0.0)) / 2))
         return found
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:

@@ -22,6 +22,7 @@ from capsule_mt.coverage.verified import (
     without_tokens,
 )
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
+from capsule_mt.text.lengths import ExpectedLength, completeness
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists, is_mark
 
@@ -85,18 +86,23 @@ class Verifier(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """`coverage_calibration` of a checkpoint: curves and thresholds by method, and words that count less."""
+    """`coverage_calibration` of a checkpoint: curves and thresholds by method, and words that count less.
+
+    length: how long a translation should be, where that was learnt.
+    """
 
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     lists: WordLists = NO_LISTS
     support: Mapping[str, Any] = field(default_factory=dict)
+    length: ExpectedLength | None = None
 
     @classmethod
     def of_config(cls, values: Mapping[str, Any] | None) -> "Calibration":
         values = values or {}
         lists = (frozenset(values.get(name, ())) for name in ("optional_words", "function_words"))
         methods = {name: values[name] for name in METHODS if name in values}
-        return cls(methods, WordLists(*lists), values.get("support", {}))
+        length = ExpectedLength.of_calibration(values["length"]) if "length" in values else None
+        return cls(methods, WordLists(*lists), values.get("support", {}), length)
 
     @property
     def head(self) -> tuple[int, int] | None:
@@ -168,7 +174,7 @@ def cover(
     elif method == "guided":
         found = [guided_coverage(piece, one.guided, curves) for piece, one in zip(pieces, hypotheses, strict=True)]
     elif method == "verified" and verifier is not None:
-        found = _verified(pieces, hypotheses, decoder, curves, verifier)
+        found = _verified(pieces, hypotheses, decoder, calibration, verifier)
     if verifier is not None and verifier.support:
         supports = _supports(pieces, hypotheses, decoder, calibration.support, verifier)
         found = [one._replace(support=support) for one, support in zip(found, supports, strict=True)]
@@ -242,12 +248,12 @@ def _verified(
     pieces: Sequence[Covers],
     hypotheses: Sequence[Hypothesis],
     decoder: Decoder,
-    fitted: Mapping[str, Any] | None,
+    calibration: Calibration,
     verifier: Verifier,
 ) -> list[PieceCoverage]:
-    """Cover a word the more, the smaller its doubt (see `verified`)."""
-    rule, curves = Rule(), fitted if fitted and "words" in fitted else None
-    threshold = POINTS[verifier.marks]
+    """Cover a word the more, the smaller its doubt (see `verified`), and a piece the less, the shorter it is."""
+    rule, fitted, length = Rule(), calibration.methods.get("verified", {}), calibration.length
+    curves, threshold = fitted if "words" in fitted else None, POINTS[verifier.marks]
     candidates = [
         Candidate(
             piece.text,
@@ -267,7 +273,8 @@ def _verified(
     for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
         covered = [1.0 if word.is_mark else rule.share(one) for word, one in zip(piece.words, of_words, strict=True)]
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
-        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False))
+        short = 0.0 if length is None else length.shortness(candidate.text, candidate.translation)
+        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False, short=short))
     return found
 
 
@@ -339,6 +346,7 @@ def _finished(
     curves: Mapping[str, Any] | None,
     *,
     by_curve: bool = True,
+    short: float = 0.0,
 ) -> PieceCoverage:
     """Calibrate, count unknown words as missing, and average over the words that count.
 
@@ -347,6 +355,7 @@ def _finished(
 
     by_curve: words are marked by what the curve has of them, and their mean is that of the curve; else `marked` says
     which are, and the mean is that of the shares as they are, which tells whole translations apart better.
+    short: the share of its expected length that the translation lacks.
     """
     words, shares = piece.words, covered
     if curves is not None:
@@ -373,6 +382,7 @@ def _finished(
     if counted:
         score = sum(value for value, _ in counted) / len(counted)
         if curves is not None:
+            score = completeness(score, short, curves.get("shortness", 0.0))
             missing = sum(mark for _, mark in counted) / len(counted) if by_curve else 0.0
             score = min(on_curve(curves["sentences"], score), 1 - missing)
     return PieceCoverage(covered, marked, score, left)

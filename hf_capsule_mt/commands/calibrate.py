@@ -83,7 +83,7 @@ def _calibrate(arguments: argparse.Namespace, model: str, reverse: str | None) -
     methods = arguments.method or methods_of(translator)
     examples = examples_of(arguments.source, arguments.target, arguments.align_with, arguments.sentences)
     old = getattr(translator.model.config, "coverage_calibration", None) or {}
-    if set(old) <= {*methods, "optional_words", "function_words", "support"}:  # every curve is fitted anew
+    if set(old) <= {*methods, "optional_words", "function_words", "support", "length"}:  # every curve is fitted anew
         translator.model.config.coverage_calibration = None
     for method in methods:
         try:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from tqdm import tqdm
 
-from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
+from capsule_mt.coverage.curves import evidence_of
+from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
 from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
 from capsule_mt.text.reading import read_parallel
 from capsule_mt.text.words import is_mark
@@ -23,6 +24,7 @@ from hf_capsule_mt.evaluation.calibration import (
     rank_auc,
     read_curve,
 )
+from hf_capsule_mt.evaluation.lengths import calibrated, fit_length
 from hf_capsule_mt.evaluation.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from hf_capsule_mt.evaluation.word_alignment import WordAligner, fit_aligner
 
@@ -40,7 +42,8 @@ WINDOW = 128
 class Examples(NamedTuple):
     """The four variants of each sentence to fit, of each to check, more whole references, and the function words.
 
-    text: all sources and references. more: references of further text.
+    text: all sources and references. more: some references of further text. length: of translations, by all text, as
+    a calibration keeps it.
     """
 
     fitted: list[WithOmissions]
@@ -50,6 +53,7 @@ class Examples(NamedTuple):
     text: list[tuple[str, str]]
     more: list[WithOmissions]
     aligner: WordAligner
+    length: dict[str, Any]
 
 
 def examples_of(source: Path, target: Path, more: Sequence[Path] | None, num_sentences: int) -> Examples:
@@ -76,7 +80,11 @@ def examples_of(source: Path, target: Path, more: Sequence[Path] | None, num_sen
     further = [] if more is None else list(zip(*read_parallel(more), strict=True))
     some = random.Random(1).sample(further, min(MORE_REFERENCES, len(further)))
     references = [WithOmissions(source, target, {}, 0) for source, target in some]
-    return Examples(fitted, checked, whole, sorted(map(str.casefold, frequent)), every, references, aligner)
+    learnt = [pair for pair in [*every, *further] if pair[0] not in held_out]
+    all_sources, all_targets = map(list, zip(*learnt, strict=True))
+    length = calibrated(fit_length(all_sources, all_targets), all_sources)
+    function = sorted(map(str.casefold, frequent))
+    return Examples(fitted, checked, whole, function, every, references, aligner, length)
 
 
 def coverage_of_examples(
@@ -171,18 +179,21 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
         print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
     if method == "verified":
-        config.coverage_calibration = others
+        config.coverage_calibration = others = others | {"length": examples.length}
         of_references = coverage_of_examples(translator, [*examples.whole, *examples.more], method, marks="all")
         further = often_marked([word for coverage in of_references for word in coverage.words])
         others["optional_words"] = sorted({*others["optional_words"], *further})
         print(f"optional words: also {', '.join(further) or 'none'}")
     config.coverage_calibration = others
-    lists = Calibration.of_config(others).lists
+    calibration = Calibration.of_config(others)
+    lists, length = calibration.lists, calibration.length
     known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
     words = _fit_words(known)
     probabilities = read_curve(words, _evidence([word for word, _ in known]))
     threshold = fit_threshold(probabilities.tolist(), [is_translated for _, is_translated in known])
-    means, most = [], []
+    means, most, short = [], [], None
+    if length is not None and method == "verified":
+        short = [length.shortness(example.source, example.translation) for example in examples.fitted]
     for coverage in coverages:
         found = [
             word for word in coverage.words if not is_mark(word.text) and word.text.casefold() not in lists.optional
@@ -197,10 +208,11 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         means.append(float(values[counted].mean()) if counted.any() else 1.0)
         most.append(float(1 - marked[counted].mean()) if counted.any() and method != "verified" else 1.0)
     shares = [example.translated_share for example in examples.fitted]
-    sentences = fit_sentences(means, shares, [example.amount for example in examples.fitted], most)
+    amounts = [example.amount for example in examples.fitted]
+    sentences, weight = fit_sentences(means, shares, amounts, most, short)
     fitted = {**head, "words": words, "sentences": sentences}
     if method == "verified":
-        fitted["reverse"] = Path(cast(Any, translator.reverse)._folder).name
+        fitted |= {"shortness": weight, "reverse": Path(cast(Any, translator.reverse)._folder).name}
     else:
         fitted["threshold"] = threshold
     config.coverage_calibration = others | {method: fitted}

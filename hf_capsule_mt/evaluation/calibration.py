@@ -8,6 +8,8 @@ from itertools import product
 
 import numpy as np
 
+from capsule_mt.text.lengths import completeness
+
 Curve = list[list[float]]
 WORD_BINS = 20
 # the most that the sigmoid of a sentence curve gives; above it there is room to rank
@@ -15,6 +17,7 @@ WHOLE = 0.97
 # the grid of its parameters, and how much the error of single sentences counts beside that of groups
 LOW_SLOPES, HIGH_SLOPES, OFFSETS = np.geomspace(0.25, 4, 13), np.geomspace(0.25, 8, 16), np.linspace(-3, 5, 33)
 OF_SENTENCES = 0.3
+SHORTNESS_WEIGHTS = [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]
 SENTENCE_POINTS = np.array([0.0, *(1 / (1 + np.exp(-np.linspace(-7, 7, 36)))), 1.0])
 # a marked word is one that is missing: recall counts half of precision
 BETA = 0.5
@@ -81,9 +84,16 @@ def fit_threshold(probabilities: Sequence[float], is_translated: Sequence[bool])
 
 
 def fit_sentences(
-    means: Sequence[float], shares: Sequence[float], groups: Sequence[float], most: Sequence[float]
-) -> Curve:
-    """Return the curve from the mean probability of a sentence's words to its score.
+    means: Sequence[float],
+    shares: Sequence[float],
+    groups: Sequence[float],
+    most: Sequence[float],
+    short: Sequence[float] | None = None,
+) -> tuple[Curve, float]:
+    """Return the curve from how complete a sentence is to its score, and the weight of what is `short`.
+
+    Complete is the mean probability of its words or, where `short` has the shares of its expected length that it
+    lacks, `completeness` of both.
 
     It is f(x) = 0.97 sigmoid(a log(x) - b log(1 - x) + c) + 0.03 x, with a, b > 0: beta calibration (Kull et al. 2017)
     that never ties. Of a grid, it has the smallest sum of squares between the mean score of each group of sentences,
@@ -91,16 +101,17 @@ def fit_sentences(
     alone, a regression over sentences would draw every score towards the middle. A score is bounded by `most`.
     """
     values, truth, of, bound = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups, most))
+    lacks, weights = (np.zeros(1), [0.0]) if short is None else (np.asarray(short, dtype=float), SHORTNESS_WEIGHTS)
     members = [of == kind for kind in np.unique(of)]
 
-    def error(parameters: tuple[float, ...]) -> float:
-        wrong = np.minimum(_score(values, *parameters), bound) - truth
+    def error(weight: float, *parameters: float) -> float:
+        wrong = np.minimum(_score(completeness(values, lacks, weight), *parameters), bound) - truth
         of_groups = sum(float(wrong[rows].mean()) ** 2 for rows in members)
         return of_groups + OF_SENTENCES * float((wrong**2).mean())
 
-    best = min(product(LOW_SLOPES, HIGH_SLOPES, OFFSETS), key=error)
+    weight, *best = min(product(weights, LOW_SLOPES, HIGH_SLOPES, OFFSETS), key=lambda found: error(*found))
     curve = zip(SENTENCE_POINTS, _score(SENTENCE_POINTS, *best), strict=True)
-    return [[round(float(x), 6), round(float(y), 6)] for x, y in curve]
+    return [[round(float(x), 6), round(float(y), 6)] for x, y in curve], weight
 
 
 def _score(values: np.ndarray, low_slope: float, high_slope: float, offset: float) -> np.ndarray:

@@ -20,7 +20,7 @@ from lab.area_under_curve import (
     measures,
     precision_at_recall,
 )
-from lab.expected_length import cross_validated, cross_validated_markdown, expected_lengths, shortness
+from lab.expected_length import cross_validated, cross_validated_markdown, shortness
 from lab.records import Records
 from lab.report import LAB
 from tests.conftest import GOLDEN
@@ -46,18 +46,6 @@ def test_gold_links() -> None:
 
 def test_french_is_written_out() -> None:
     assert expand_french(split_words("qu\u2019il va au lac")) == ["que", "il", "va", "à", "le", "lac"]
-
-
-def test_the_words_of_a_source_say_how_long_its_translation_is():
-    sources = [" ".join(["abcde", "vwxyz"][(n >> k) % 2] for k in range(n % 3 + 1)) for n in range(4000)]
-    targets = [line.replace("abcde", "no").replace("vwxyz", "yes or yes") for line in sources]
-    found = expected_lengths(
-        [*sources, "", "a"], [*targets, "b", "long " * 9], ["Abcde abcde", "vwxyz vwxyz", "ggggg ggggg"]
-    )
-    assert found[:2] == pytest.approx([5, 21], abs=0.6)
-    assert found[0] < found[2] < found[1]
-    with pytest.raises(ValueError, match="none of the 1 pairs"):
-        expected_lengths([""], ["b"], ["a"])
 
 
 def test_shortness_by_hand():
