@@ -138,9 +138,8 @@ def test_a_made_up_word_by_hand():
     """The words have the tokens 0, 1 to 2 and 3 of the translation, the end token apart."""
     spans = [Span(0, 3), Span(4, 9), Span(10, 15)]
     offsets = [(0, 3), (4, 6), (6, 9), (10, 15), None]
-    one = Written(
-        "one threy fiver", [5, 1], [2, 3, 4, 5, 1], offsets, list(zip(spans, [0.5, 0.1, 0.5], strict=True)), [True] * 3
-    )
+    words = list(zip(spans, [0.5, 0.1, 0.5], strict=True))
+    one = Written("one threy fiver", [5, 1], [2, 3, 4, 5, 1], offsets, words, [True] * 3)
     decoder = SimpleNamespace(force=lambda *_: [Forced([-1.0, -2.0, -4.0, -20.0, 0.0])])
     own = [0.4, math.log(9) + 0.4 * 3, 0.4 * 8]
     expected = [own[0] + 0.5 * own[1], own[1] + 0.5 * (own[0] + own[2]) / 2, own[2] + 0.5 * own[1]]
@@ -148,8 +147,7 @@ def test_a_made_up_word_by_hand():
     bounds = [3.2, math.log(9) + 3.2, 3.2]
     decoder.force = None  # the most that a word may have is the middle one's
     above = bounds[1] + 0.5 * 3.2
-    assert support_doubts([one], decoder, above)[0] == pytest.approx(
-        [0.5 * math.log(9), math.log(9), 0.5 * math.log(9)]
-    )
+    unread = [0.5 * math.log(9), math.log(9), 0.5 * math.log(9)]
+    assert support_doubts([one], decoder, above)[0] == pytest.approx(unread)
     closed = one._replace(is_open=[True, False, True])
     assert support_doubts([closed], decoder, above=bounds[0] + 0.5 * bounds[1])[0][0] < 2
