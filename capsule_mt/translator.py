@@ -26,7 +26,7 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
-from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength, completeness
+from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
 from capsule_mt.text.line_failures import describe
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
@@ -457,9 +457,9 @@ class Translator:
                 found.append(None)
                 continue
             words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
-            mean = sum(words) / max(len(words), 1)
-            complete = completeness(mean, length.shortness(text, given), OMISSION_WEIGHT)
-            found.append(Adequacy(1 - complete, 1 - (there + (back or 0.0)) / 2))
+            missing, short = 1 - sum(words) / max(len(words), 1), length.shortness(text, given)
+            omission = (missing + OMISSION_WEIGHT * short) / (1 + OMISSION_WEIGHT)
+            found.append(Adequacy(omission, 1 - (there + (back or 0.0)) / 2))
         return found
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:

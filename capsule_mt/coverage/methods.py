@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.results import METHODS, CoveredBy, Marks
 from capsule_mt.coverage.supported import SUPPORT_POINTS, Written, attended, support_doubts, support_share
 from capsule_mt.coverage.verified import POINTS, Candidate, Read, Reverse, Rule, doubts, offsets_of, without_tokens
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
-from capsule_mt.text.lengths import ExpectedLength, completeness
+from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists, is_mark
 
@@ -246,7 +247,7 @@ def _verified(
     verifier: Verifier,
     reads: Sequence[Read | None] | None,
 ) -> list[PieceCoverage]:
-    """Cover a word the more, the smaller its doubt (see `verified`), and a piece the less, the shorter it is."""
+    """Cover a word the more, the smaller its doubt (see `verified`), and score a piece by its `completeness`."""
     rule, fitted, length = Rule(), calibration.methods.get("verified", {}), calibration.length
     curves, threshold = fitted if "words" in fitted else None, POINTS[verifier.marks]
     candidates = [
@@ -268,8 +269,13 @@ def _verified(
     for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
         covered = [1.0 if word.is_mark else rule.share(one) for word, one in zip(piece.words, of_words, strict=True)]
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
-        short = 0.0 if length is None else length.shortness(candidate.text, candidate.translation)
-        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False, short=short))
+        result = _finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False)
+        if curves is not None:
+            short = 0.0 if length is None else length.shortness(candidate.text, candidate.translation)
+            counted = [share for word, share in zip(piece.words, candidate.attention, strict=True) if word.counts]
+            whole = completeness(result.score, short, gap_of(counted), curves["shortness"])
+            result = result._replace(score=on_curve(curves["sentences"], whole))
+        found.append(result)
     return found
 
 
@@ -340,7 +346,6 @@ def _finished(
     curves: Mapping[str, Any] | None,
     *,
     by_curve: bool = True,
-    short: float = 0.0,
 ) -> PieceCoverage:
     """Calibrate, count unknown words as missing, and average over the words that count.
 
@@ -348,8 +353,7 @@ def _finished(
     the share of these words that is not marked.
 
     by_curve: words are marked by what the curve has of them, and their mean is that of the curve; else `marked` says
-    which are, and the mean is that of the shares as they are, which tells whole translations apart better.
-    short: the share of its expected length that the translation lacks.
+    which are, and the score is the mean of the shares as they are.
     """
     words, shares = piece.words, covered
     if curves is not None:
@@ -370,14 +374,13 @@ def _finished(
     counted = [
         (value, mark)
         for word, value, mark in zip(words, shares, marked, strict=True)
-        if not word.is_mark and not word.is_optional and (mark or not word.is_function)
+        if word.counts and (mark or not word.is_function)
     ]
     score = 1.0
     if counted:
         score = sum(value for value, _ in counted) / len(counted)
-        if curves is not None:
-            score = completeness(score, short, curves.get("shortness", 0.0))
-            missing = sum(mark for _, mark in counted) / len(counted) if by_curve else 0.0
+        if curves is not None and by_curve:
+            missing = sum(mark for _, mark in counted) / len(counted)
             score = min(on_curve(curves["sentences"], score), 1 - missing)
     return PieceCoverage(covered, marked, score, left)
 

@@ -8,6 +8,7 @@ from capsule_mt.text.words import WORDS
 # of the share of its length that a translation lacks, beside the share of words that it leaves out: by translations of
 # other systems that people have labelled
 OMISSION_WEIGHT = 2.0
+RELIABLE_LENGTH = 40
 
 
 class ExpectedLength(NamedTuple):
@@ -32,13 +33,9 @@ class ExpectedLength(NamedTuple):
         return max(2.0, self.start + self.slope * len(source) + more)
 
     def shortness(self, source: str, translation: str) -> float:
-        """Return the share of the expected characters that a translation lacks, at least 0."""
-        return max(0.0, 1 - len(translation) / self.of(source))
+        """Return the share of the expected characters that a translation lacks, at least 0.
 
-
-def completeness(covered: Any, short: Any, weight: float) -> Any:
-    """Return between 0 and 1 how complete translations are; all may be numbers or arrays.
-
-    covered: the mean share of the words. short: the share of the expected length that lacks, and its weight.
-    """
-    return 1 - (1 - covered + weight * short) / (1 + weight)
+        It is less by the factor x / 40 where x characters are expected: little can be said of a short one.
+        """
+        expected = self.of(source)
+        return max(0.0, 1 - len(translation) / expected) * min(1.0, expected / RELIABLE_LENGTH)

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from tqdm import tqdm
 
+from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
 from capsule_mt.coverage.results import Coverage, CoverageOptions, CoveredBy, Word
+from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.reading import read_parallel
 from capsule_mt.text.words import is_mark
 from hf_capsule_mt.decoding.translator import Translator
@@ -36,6 +38,7 @@ SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
 # words seen so often in whole references, and probably missing in more than this share of them, are optional
 SMALLEST_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
 MORE_REFERENCES = 6000  # of the aligner's further text, which tell the words that "verified" need not find
+SHORTNESS_WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # of what is short in `completeness`
 WINDOW = 128
 
 
@@ -185,15 +188,12 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         others["optional_words"] = sorted({*others["optional_words"], *further})
         print(f"optional words: also {', '.join(further) or 'none'}")
     config.coverage_calibration = others
-    calibration = Calibration.of_config(others)
-    lists, length = calibration.lists, calibration.length
+    lists = Calibration.of_config(others).lists
     known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
     words = _fit_words(known)
     probabilities = read_curve(words, _evidence([word for word, _ in known]))
     threshold = fit_threshold(probabilities.tolist(), [is_translated for _, is_translated in known])
-    means, most, short = [], [], None
-    if length is not None and method == "verified":
-        short = [length.shortness(example.source, example.translation) for example in examples.fitted]
+    means, most = [], []
     for coverage in coverages:
         found = [
             word for word in coverage.words if not is_mark(word.text) and word.text.casefold() not in lists.optional
@@ -209,13 +209,33 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         most.append(float(1 - marked[counted].mean()) if counted.any() and method != "verified" else 1.0)
     shares = [example.translated_share for example in examples.fitted]
     amounts = [example.amount for example in examples.fitted]
-    sentences, weight = fit_sentences(means, shares, amounts, most, short)
+    candidates = _complete(translator, examples.fitted, means) if method == "verified" else {0.0: means}
+    weight, sentences = fit_sentences(candidates, shares, amounts, most)
     fitted = {**head, "words": words, "sentences": sentences}
     if method == "verified":
         fitted |= {"shortness": weight, "reverse": Path(cast(Any, translator.reverse)._folder).name}
     else:
         fitted["threshold"] = threshold
     config.coverage_calibration = others | {method: fitted}
+
+
+def _complete(
+    translator: Translator, examples: list[WithOmissions], means: Sequence[float]
+) -> dict[float, list[float]]:
+    """Return how complete each example is by `completeness`, for each weight of what is short."""
+    config, calibration = translator.model.config, translator.calibration
+    fitted = config.coverage_calibration
+    config.coverage_calibration = {**fitted, "attention": {"head": fitted["attention"]["head"]}}  # as it is received
+    received = coverage_of_examples(translator, examples, "attention")
+    config.coverage_calibration = fitted
+    length, optional = calibration.length or ExpectedLength(), calibration.lists.optional
+    short = [length.shortness(one.source, one.translation) for one in examples]
+    gaps = [
+        gap_of([word.covered for word in one.words if not is_mark(word.text) and word.text.casefold() not in optional])
+        for one in received
+    ]
+    rows = list(zip(means, short, gaps, strict=True))
+    return {weight: [completeness(*row, weight) for row in rows] for weight in SHORTNESS_WEIGHTS}
 
 
 def _fit_words(pairs: list[tuple[Word, bool]]) -> Curve:

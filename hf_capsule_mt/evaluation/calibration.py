@@ -3,12 +3,10 @@
 A curve is a list of points (x, y) with rising x and y that never falls, read by linear interpolation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
-
-from capsule_mt.text.lengths import completeness
 
 Curve = list[list[float]]
 WORD_BINS = 20
@@ -17,7 +15,6 @@ WHOLE = 0.97
 # the grid of its parameters, and how much the error of single sentences counts beside that of groups
 LOW_SLOPES, HIGH_SLOPES, OFFSETS = np.geomspace(0.25, 4, 13), np.geomspace(0.25, 8, 16), np.linspace(-3, 5, 33)
 OF_SENTENCES = 0.3
-SHORTNESS_WEIGHTS = [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]
 SENTENCE_POINTS = np.array([0.0, *(1 / (1 + np.exp(-np.linspace(-7, 7, 36)))), 1.0])
 # a marked word is one that is missing: recall counts half of precision
 BETA = 0.5
@@ -84,34 +81,34 @@ def fit_threshold(probabilities: Sequence[float], is_translated: Sequence[bool])
 
 
 def fit_sentences(
-    means: Sequence[float],
+    candidates: Mapping[float, Sequence[float]],
     shares: Sequence[float],
     groups: Sequence[float],
     most: Sequence[float],
-    short: Sequence[float] | None = None,
-) -> tuple[Curve, float]:
-    """Return the curve from how complete a sentence is to its score, and the weight of what is `short`.
+) -> tuple[float, Curve]:
+    """Return which candidate tells best how complete sentences are, and the curve from it to their score.
 
-    Complete is the mean probability of its words or, where `short` has the shares of its expected length that it
-    lacks, `completeness` of both.
+    candidates: of each, how complete it finds every sentence, such as the mean probability of its words.
 
     It is f(x) = 0.97 sigmoid(a log(x) - b log(1 - x) + c) + 0.03 x, with a, b > 0: beta calibration (Kull et al. 2017)
     that never ties. Of a grid, it has the smallest sum of squares between the mean score of each group of sentences,
     such as those with one omission, and the mean of its true `shares`, plus 0.3 times the mean square over sentences:
     alone, a regression over sentences would draw every score towards the middle. A score is bounded by `most`.
     """
-    values, truth, of, bound = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups, most))
-    lacks, weights = (np.zeros(1), [0.0]) if short is None else (np.asarray(short, dtype=float), SHORTNESS_WEIGHTS)
-    members = [of == kind for kind in np.unique(of)]
+    truth, of, bound = (np.asarray(numbers, dtype=float) for numbers in (shares, groups, most))
+    members, values = (
+        [of == kind for kind in np.unique(of)],
+        {name: np.asarray(one) for name, one in candidates.items()},
+    )
 
-    def error(weight: float, *parameters: float) -> float:
-        wrong = np.minimum(_score(completeness(values, lacks, weight), *parameters), bound) - truth
+    def error(name: float, *parameters: float) -> float:
+        wrong = np.minimum(_score(values[name], *parameters), bound) - truth
         of_groups = sum(float(wrong[rows].mean()) ** 2 for rows in members)
         return of_groups + OF_SENTENCES * float((wrong**2).mean())
 
-    weight, *best = min(product(weights, LOW_SLOPES, HIGH_SLOPES, OFFSETS), key=lambda found: error(*found))
+    name, *best = min(product(candidates, LOW_SLOPES, HIGH_SLOPES, OFFSETS), key=lambda found: error(*found))
     curve = zip(SENTENCE_POINTS, _score(SENTENCE_POINTS, *best), strict=True)
-    return [[round(float(x), 6), round(float(y), 6)] for x, y in curve], weight
+    return name, [[round(float(x), 6), round(float(y), 6)] for x, y in curve]
 
 
 def _score(values: np.ndarray, low_slope: float, high_slope: float, offset: float) -> np.ndarray:

@@ -13,7 +13,6 @@ from hf_capsule_mt.evaluation.adequacy import (
     repeated_ngrams,
 )
 from hf_capsule_mt.evaluation.calibration import (
-    SHORTNESS_WEIGHTS,
     fit_sentences,
     fit_threshold,
     fit_words,
@@ -150,26 +149,15 @@ def test_the_mean_score_of_each_group_is_its_true_share():
     groups = np.repeat([0, 1, 2, 0.5], 500)
     shares = np.repeat([1.0, 0.85, 0.7, 0.5], 500)
     means = np.clip(0.5 + 0.4 * (shares - 0.3) + chance.normal(0, 0.06, 2000), 0, 1)
-    curve, weight = fit_sentences(means, shares, groups, np.ones(2000))
-    assert weight == 0
+    noise = chance.uniform(size=2000)
+    name, curve = fit_sentences({2.0: noise, 1.0: means}, shares, groups, np.ones(2000))
+    assert name == 1.0
     for share in (1.0, 0.85, 0.7, 0.5):
         found = read_curve(curve, means[shares == share]).mean()
         assert found == pytest.approx(share, abs=0.06)
     assert (curve[0], curve[-1]) == ([0, 0], [1, 1])
     for column in zip(*curve, strict=True):  # better words never lower a score, nor leave it
         assert list(column) == sorted(set(column))
-
-
-def test_a_length_that_tells_more_weighs_more():
-    chance = np.random.default_rng(1)
-    groups, shares = np.repeat([0, 1, 2, 0.5], 200), np.repeat([1.0, 0.85, 0.7, 0.5], 200)
-    fine, rough = (np.clip(shares + chance.normal(0, noise, 800), 0, 1) for noise in (0.02, 0.2))
-    weights = [
-        fit_sentences(means, shares, groups, np.ones(800), 1 - lengths)[1]
-        for means, lengths in ((fine, rough), (rough, fine))
-    ]
-    assert weights[0] == min(SHORTNESS_WEIGHTS)
-    assert weights[1] == max(SHORTNESS_WEIGHTS)
 
 
 def test_the_words_of_a_source_say_how_long_its_translation_is():

@@ -224,6 +224,9 @@ RISING = [[0.0, 0.0], [1.0, 1.0]]
         ({"attention": {"head": 1}}, "has `head`, which .* got 1"),
         ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
         ({"optional_words": [1]}, "`coverage_calibration.optional_words` must be a list"),
+        ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must have numbers as"),
+        ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and words by their number of characters"),
+        ({"verified": {"words": [[0, 0]]}}, "`coverage_calibration.verified` must have `shortness`, a number from 0"),
     ],
 )
 def test_a_calibration_that_is_none(calibration, message, tmp_path):
