@@ -12,7 +12,8 @@ marked. For the method "attention", the head of the decoder that tells the missi
 tells them at all. Words that are often missing in whole references, such as the German "sich", are optional: coverage
 does not count them; the 50 most frequent words count only where they are marked. The checkpoint's config.json keeps
 all of it, or coverage_calibration.json in a folder of Marian's, and coverage uses it wherever the checkpoint is
-loaded. With --reverse, a model of the other direction verifies the marks. Words of references that it often doubts
+loaded. With --reverse, a model of the other direction verifies the marks, and the score also counts how short a
+translation is, by what the text teaches of the length of each word's translation. Words of references that it often doubts
 become optional, too, and those of translations that it finds without support need none. The marks of each operating
 point are measured on the model's own translations, labelled in a sheet or by the aligner (which counts mistranslated
 words as left out), and the score is chosen below which a sentence is an alarm. The coverage of another part of the
