@@ -1,7 +1,7 @@
 # demo       set up the light distribution, translate with a released checkpoint, and show what was left out
 # demo-training  set everything up, and train a plain and a capsule model in minutes
 # test       set everything up, and run the suite of five minutes
-# test-all   the rest: what takes longer, older processors, the lowest versions, the wheels, the newest of all
+# test-all   the rest: the wheels with the newest of all, what takes longer, older processors, the lowest versions
 # docs       build the site into build/site, and check its links
 # check      lint, format, types, and whether the installed versions fit each other
 # clean      remove what these made
@@ -27,12 +27,18 @@ demo-training: $(VENV)/ready
 test: $(VENV)/ready
 	$(VENV)/bin/python $(QUICK)
 
-test-all: $(VENV)/ready $(FLOOR_VENV)/ready
-	$(VENV)/bin/python $(PYTEST) -m "slow and not gpu"
-	tests/processors.sh --first $(VENV)/bin/python $(QUICK) tests/golden tests/decoding
-	tests/processors.sh --first $(FLOOR_VENV)/bin/python $(QUICK) tests/configuration tests/routing tests/modeling
+test-all: $(VENV)/ready
+	@echo "== the wheels, with the newest of all"
 	tests/dist.sh $(PYTHON)
-	tests/newest.sh $(PYTHON)
+	@echo "== what takes longer"
+	$(VENV)/bin/python $(PYTEST) --dist worksteal --durations 20 -m "slow and not gpu"
+	@echo "== an accelerator's way through the models, on the CPU"
+	$(VENV)/bin/python $(PYTEST) tests/gpu --tiny
+	@echo "== an older processor"
+	tests/processors.sh --first $(VENV)/bin/python $(QUICK) tests/golden tests/decoding
+	@echo "== the lowest versions"
+	$(MAKE) $(FLOOR_VENV)/ready
+	$(FLOOR_VENV)/bin/python $(QUICK) tests/configuration tests/routing tests/modeling
 
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.3.0.dev0"
 
 if TYPE_CHECKING:
-    from capsule_mt.coverage.results import Coverage, CoverageOptions, Word
+    from capsule_mt.coverage.options import CoverageOptions
+    from capsule_mt.coverage.results import Coverage, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.options import TranslationOptions
     from capsule_mt.text.segments import PrefixedText
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # where each public name is; imported at its first use, so that importing the package takes no time
 _HOMES = {
     "Coverage": "coverage.results",
-    "CoverageOptions": "coverage.results",
+    "CoverageOptions": "coverage.options",
     "PrefixedText": "text.segments",
     "Translation": "translator",
     "TranslationOptions": "options",

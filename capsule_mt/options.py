@@ -1,10 +1,11 @@
-"""What a call of a `Translator` is asked, and how its options become those of a search."""
+"""What a call of a `Translator` is asked, and how its options become options of a search."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.search import Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
 
@@ -33,6 +34,20 @@ IGNORED = frozenset(
         *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"),
     }
 )
+COUNTS = {  # and the least of each
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "max_new_tokens": 1,
+    "max_length": 1,
+    "min_new_tokens": 0,
+    "min_length": 0,
+    "no_repeat_ngram_size": 0,
+}
+TOKENS = (
+    *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+    *("forced_bos_token_id", "suppress_tokens", "bad_words_ids"),
+)
+MOST_TOKEN = 2**31 - 1
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 SEARCHED = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
@@ -40,6 +55,15 @@ SEARCHED = (
     *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
     "max_time",
 )
+
+
+def _is_whole(value: object, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _flat(value: object) -> list[object]:
+    """Return a token, those of a list, or those of a list of lists."""
+    return [one for part in value for one in _flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 
 @dataclass(frozen=True)
@@ -58,6 +82,7 @@ class TranslationOptions:
     copy: bool = True
     keep: Sequence[str] = ()
     alignment: bool = False
+    most_repeated: int = 0
     generate_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -65,10 +90,18 @@ class TranslationOptions:
             number = getattr(self, name)
             if number is not None and number < smallest:
                 raise ValueError(f"`{name}` must be at least {smallest}, got {number}")
-        for name in ("num_beams", "num_return_sequences", "max_new_tokens"):
+        for name, smallest in COUNTS.items():
             number = self.generate_kwargs.get(name)
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-                raise ValueError(f"`{name}` must be at least 1, got {number!r}")
+            if number is not None and not _is_whole(number, smallest):
+                raise ValueError(f"`{name}` must be a whole number of at least {smallest}, got {number!r}")
+        for name in TOKENS:
+            given = self.generate_kwargs.get(name)
+            wrong = [token for token in _flat(given) if not _is_whole(token, 0, MOST_TOKEN)]
+            if given is not None and wrong:
+                raise ValueError(
+                    f"`{name}` takes token ids, whole numbers from 0 to {MOST_TOKEN} that the vocabulary has, "
+                    f"got {wrong[0]!r}"
+                )
         seconds = self.generate_kwargs.get("max_time")
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and seconds > 0):
@@ -112,6 +145,7 @@ def search_options(
     prefixes: Sequence[Sequence[int]] = (),
     scores: bool = True,
     readings: Readings | None = None,
+    most_repeated: int = 0,
 ) -> SearchOptions:
     """Return how to search for translations of sources with so many tokens.
 
@@ -156,6 +190,7 @@ def search_options(
         max_time=get("max_time", None),
         scores=scores,
         readings=readings,
+        most_repeated=most_repeated,
         further=further,
     )
 
@@ -169,13 +204,13 @@ def _limits(model: Searched, lengths: Sequence[int], given: Mapping[str, Any]) -
         new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **given}["max_new_tokens"]
         longest = int(given["max_length"]) - 1 if new_tokens is None else int(new_tokens)
         return [longest] * len(lengths), [forced] * len(lengths)
-    allowed = _limit_of_checkpoint(model)
+    allowed = limit_of_checkpoint(model)
     by_source = [3 * length + 30 for length in lengths]
     limits = by_source if allowed is None else [min(limit, allowed) for limit in by_source]
     return limits, [ends and (forced or allowed is None or limit < allowed) for limit in by_source]
 
 
-def _limit_of_checkpoint(model: Searched) -> int | None:
+def limit_of_checkpoint(model: Searched) -> int | None:
     """Return how many tokens a translation may have by the checkpoint's settings and its positions."""
     limits = [] if model.longest_target is None else [model.longest_target - 1]
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from capsule_mt.coverage.results import Coverage, CoverageOptions, SentenceCoverage, TargetWord, Word
+from capsule_mt.coverage.options import CoverageOptions
+from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Document, Piece, PrefixedText, join_translations

@@ -9,19 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from capsule_mt.coverage.documents import coverage_of
-from capsule_mt.coverage.methods import (
-    Calibration,
-    Covers,
-    PieceCoverage,
-    Verifier,
-    choose_method,
-    cover,
-    deletion_gains_by_token,
-    readings_of,
-)
-from capsule_mt.coverage.results import Adequacy, Coverage, CoverageOptions, CoveredBy
-from capsule_mt.coverage.verified import Read, offsets_of
+from capsule_mt.coverage.options import CoverageOptions, CoveredBy
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
@@ -39,9 +27,12 @@ from capsule_mt.text.segments import (
     join_translations,
 )
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.text.words import moved_offsets, target_ends
+from capsule_mt.text.words import NO_LISTS, moved_offsets, target_ends
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
+    from capsule_mt.coverage.methods import Calibration, PieceCoverage
+    from capsule_mt.coverage.results import Adequacy, Coverage
+    from capsule_mt.coverage.verified import Read
     from capsule_mt.text.restoring import Alignment
 
 # of texts with given translations
@@ -77,7 +68,7 @@ class Translation:
 
     text: str
     score: float | None
-    coverage: Coverage | None
+    coverage: "Coverage | None"
     segments: tuple[Segment, ...]
     unknown: float = 0.0
     alignment: tuple[tuple[int, int], ...] | None = None
@@ -98,7 +89,7 @@ class Found:
     """The hypotheses of a piece, the best first, and what each covers where that was asked for."""
 
     hypotheses: list[Hypothesis]
-    coverage: list[PieceCoverage] | None = None
+    coverage: "list[PieceCoverage] | None" = None
 
 
 class Translator:
@@ -113,11 +104,12 @@ class Translator:
     Args:
         model: what translates.
         reverse: what translates in the other direction, a `Translator` or its folder: it verifies what coverage marks.
-            By default the model that the calibration names, if that is a folder beside this one's.
+            By default the model that the calibration names, if that is a folder beside this one's or is downloaded.
     """
 
     tokenizes_in_threads = True  # at the same time
     glossary: Glossary | None = None
+    languages: tuple[str | None, str | None] = (None, None)  # of calls that name none
 
     def __init__(
         self,
@@ -132,14 +124,20 @@ class Translator:
         self._loads_with: dict[str, Any] = {}  # how `from_pretrained` loads the reverse
 
     @property
-    def calibration(self) -> Calibration:
+    def calibration(self) -> "Calibration":
         """The curves and lists of words by which coverage is found."""
+        from capsule_mt.coverage.methods import Calibration
+
         values, found = getattr(self, "_calibration", (None, None))
         if found is None or values is not self.loaded.calibration:
             values = self.loaded.calibration
             found = Calibration.of_config(values)
             self._calibration = (values, found)
         return found
+
+    def set_calibration(self, values: Mapping[str, Any]) -> None:
+        """Use other curves and lists of words: a `coverage_calibration` of config.json."""
+        self.loaded.calibration = values
 
     @property
     def backend(self) -> str:
@@ -210,12 +208,20 @@ class Translator:
         return {point: float(found["precision"]) for point, found in points.items()}
 
     def _reverse_folder(self) -> str | None:
-        """Return the folder that was given, or the one beside this model's that the calibration names."""
+        """Return the folder that was given, or that of the model that the calibration names: beside, or downloaded."""
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
         named = self.calibration.reverse
-        beside = None if named is None else os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
-        return beside if beside is not None and os.path.isdir(beside) else None
+        if named is None:
+            return None
+        beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
+        return beside if os.path.isdir(beside) else self._downloaded(named)
+
+    def _downloaded(self, name: str) -> str | None:
+        """Return the folder of a model by name, if it is downloaded."""
+        from capsule_mt.catalog.store import kept_folder  # late: most calibrations name none
+
+        return kept_folder(name)
 
     @property
     def _folder(self) -> str:
@@ -338,20 +344,17 @@ class Translator:
         self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
     ) -> list[list[Translation]]:
         """Return the best translations of each text, from what was found for its pieces."""
-        segmenter = self._segmenter(options)
         if any(piece.masked is not None for document in documents for piece in document.pieces):
-            self._with_stand_ins(segmenter, documents, found, options, self._method(options))
+            self._with_stand_ins(self._segmenter(options), documents, found, options, self._method(options))
         if self.glossary is not None:
-            self._with_terms(segmenter, documents, found, options, self._method(options))
+            self._with_terms(self._segmenter(options), documents, found, options, self._method(options))
         threshold = self._threshold(options)
         self._warn_of(found, threshold)  # of the last pass
         of_piece = iter(found)
         returned = int(setting(self.loaded, options.generate_kwargs, "num_return_sequences") or 1)
-        results = []
+        results, decode, ranks = [], self._tokenizer(options).decode, range(returned)
         for document in documents:
             own = [next(of_piece) for _ in document.pieces]
-            decode = segmenter.tokenizer.decode
-            ranks = range(returned)
             results.append([self._translation(document, own, rank, options, decode, threshold) for rank in ranks])
         return results
 
@@ -362,7 +365,7 @@ class Translator:
         *,
         coverage: CoverageOptions | None = None,
         batch_size: int = 16,
-    ) -> list[Coverage]:
+    ) -> "list[Coverage]":
         """Return what given translations cover: the `coverage` of what `score` returns."""
         found = self.score(texts, translations, coverage=coverage or CoverageOptions(), batch_size=batch_size)
         return [translation.coverage for translation in found if translation.coverage is not None]
@@ -396,6 +399,8 @@ class Translator:
                 raise TypeError(f"`{name}` must be a list of strings, got the string {given[:40]!r}")
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
+        from capsule_mt.coverage.documents import coverage_of
+
         options = TranslationOptions(
             batch_size,
             batch_tokens,
@@ -410,7 +415,7 @@ class Translator:
         documents, pieces, targets = self._given(texts, translations, options)
         found = [Found([Hypothesis(ids, 0.0, was_cut)]) for ids, was_cut in targets]
         lengths = [max(len(piece.ids), len(target[0])) for piece, target in zip(pieces, targets, strict=True)]
-        readings, loaded = readings_of(method, self.calibration) or Readings(), self.loaded
+        readings, loaded = self._readings(method) or Readings(), self.loaded
         for places in batches_of(lengths, batch_size, batch_tokens):
             hypotheses = [found[place].hypotheses[0] for place in places]
             sources = [pieces[place].ids for place in places]
@@ -440,12 +445,14 @@ class Translator:
 
     def adequacy(
         self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int = 16
-    ) -> list[Adequacy | None]:
+    ) -> "list[Adequacy | None]":
         """Return how inadequate given translations are, such as another system's; `None` for a blank text.
 
         It takes a model of the other direction and four forced passes. The length to expect is the calibration's, or
         without one that of the text.
         """
+        from capsule_mt.coverage.results import Adequacy
+
         if self.reverse is None:
             raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         covered = self.cover(texts, translations, batch_size=batch_size)
@@ -475,12 +482,16 @@ class Translator:
         shares = iter([max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in pairs])
         return [next(shares) if document.pieces else None for document in documents]
 
-    def read(self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False) -> list[Read | None]:
+    def read(
+        self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False
+    ) -> "list[Read | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
         A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
         of the head that aligns words.
         """
+        from capsule_mt.coverage.verified import Read, offsets_of
+
         documents, pieces, targets = self._given(texts, translations, _GIVEN)
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
@@ -517,26 +528,34 @@ class Translator:
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
         return self.loaded.tokenizer
 
+    def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
+        named = (options.src_lang, options.tgt_lang)
+        return self.languages if named == (None, None) else named
+
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
+        src_lang, tgt_lang = self._languages(options)
         known = (self.loaded.longest_source, options.max_source_tokens)
+        with_words: bool | Callable[[str], bool] = options.coverage is not None or options.alignment
+        if not with_words and self.glossary is not None:
+            with_words = self.glossary.is_in
         return Segmenter(
             self._tokenizer(options),
             limit=min((number for number in known if number is not None), default=None),
             split_sentences=options.split_sentences,
             truncation=options.truncation,
-            src_lang=options.src_lang,
-            tgt_lang=options.tgt_lang,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
             copies=options.copy,
             keep=options.keep,
-            with_words=options.coverage is not None
-            or options.alignment
-            or (self.glossary is not None and self.glossary.is_in),
-            lists=self.calibration.lists,
+            with_words=with_words,
+            lists=self.calibration.lists if with_words else NO_LISTS,
         )
 
     def _method(self, options: TranslationOptions) -> CoveredBy | None:
         if options.coverage is None:
             return None
+        from capsule_mt.coverage.methods import choose_method
+
         if options.coverage.support and not self.has_reverse:
             raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         layers, heads = self.loaded.head_shape
@@ -557,6 +576,14 @@ class Translator:
             )
         return method
 
+    def _readings(self, method: CoveredBy | None) -> Readings | None:
+        """Return what a search has to read."""
+        if method is None:
+            return None
+        from capsule_mt.coverage.methods import readings_of
+
+        return readings_of(method, self.calibration)
+
     def _threshold(self, options: TranslationOptions) -> float | None:
         """Return the coverage below which a sentence is an alarm."""
         asked, method = options.coverage, self._method(options)
@@ -576,7 +603,9 @@ class Translator:
         hypotheses: Sequence[Hypothesis],
         method: CoveredBy,
         options: TranslationOptions,
-    ) -> list[PieceCoverage]:
+    ) -> "list[PieceCoverage]":
+        from capsule_mt.coverage.methods import Covers, Verifier, cover
+
         asked, loaded, verifier = options.coverage or CoverageOptions(), self.loaded, None
         reverse = self.reverse if method == "verified" or asked.support else None
         if reverse is not None:
@@ -646,7 +675,8 @@ class Translator:
             settings,
             prefixes=[piece.prefix for piece in pieces],
             scores=asked.scores or method is not None,
-            readings=readings_of(method, self.calibration),
+            readings=self._readings(method),
+            most_repeated=asked.most_repeated,
         )
         translated = loaded.decoder.translate(sources, options)
         # the engine finds nothing among such logits
@@ -754,6 +784,8 @@ class Translator:
         by how much less probable a token becomes without the source token.
         """
         if self.calibration.head is None:
+            from capsule_mt.coverage.methods import deletion_gains_by_token
+
             return [deletion_gains_by_token(source, target, self.loaded.decoder) for source, target in pairs]
         found: list[list[list[float]]] = [[] for _ in pairs]
         lengths = [max(len(source), len(target)) for source, target in pairs]
@@ -822,6 +854,8 @@ class Translator:
             covered = [one.coverage[rank] for one in found if one.coverage]
             written = [decode(hypothesis.ids) for hypothesis in hypotheses]
             parts = list(zip(texts, starts, strict=True))
+            from capsule_mt.coverage.documents import coverage_of
+
             coverage = coverage_of(document, covered, parts, written, threshold)
         tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
         score = None

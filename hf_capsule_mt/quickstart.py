@@ -111,7 +111,7 @@ def draw(recipe: Recipe) -> None:
 
 
 def quickstart(method: str, output: Path, seeds: Sequence[int], epochs: float | None) -> None:
-    """Translate with the released model, then train the plain model and that of a method, and compare them."""
+    """Translate with the released model, then train the plain model and a method's, and compare them."""
     released = released_checkpoint()
     if released is None:
         print("No released model here: in a clone of the repository this begins with German text.")

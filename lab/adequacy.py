@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from capsule_mt.calibration.lengths import fit_length
+from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
-from hf_capsule_mt.evaluation.lengths import fit_length
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from lab.area_under_curve import auc_markdown, auc_table
 from lab.expected_length import POWERS, cross_validated, cross_validated_markdown, shortness
 from lab.records import read_table

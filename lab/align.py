@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
+from capsule_mt.calibration.words import Links, split_words, word_stem
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
-from hf_capsule_mt.evaluation.words import Links, split_words, word_stem
 
 # French contractions and elisions as the gold alignments of the Canadian Hansards write them
 FRENCH_CONTRACTIONS: dict[str, tuple[str, ...]] = {

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -28,6 +28,7 @@ PRELOADED = [
     *("datasets", "transformers.models.marian.modeling_marian", "sacrebleu"),
 ]
 CONTEXT = multiprocessing.get_context("forkserver")
+Content = dict[str, bytes]
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # threads do not survive a fork
     "TOKENIZERS_PARALLELISM": "false",
@@ -43,16 +44,24 @@ class Command:
     Args:
         folder: the working folder.
         file_size: the bytes after which no file grows, which looks to the command like a full disk.
+        environment: variables that it has beside those of the server.
 
     Attributes:
         peak: the most memory that it had, in MiB, once it has ended by itself; before, 0.
     """
 
-    def __init__(self, words: Sequence[str], folder: Path, file_size: int | None = None) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        file_size: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.words, self.killed, self.peak = list(words), False, 0.0
         self._said: list[bytes] = []
         receiver, sender = CONTEXT.Pipe(duplex=False)
-        self._process = CONTEXT.Process(target=_run, args=(self.words, str(folder), file_size, sender), daemon=True)
+        arguments = (self.words, str(folder), file_size, dict(environment or {}), sender)
+        self._process = CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         sender.close()
         os.read(receiver.fileno(), 1)  # the program begins
@@ -62,6 +71,11 @@ class Command:
     @property
     def is_running(self) -> bool:
         return self._process.is_alive()
+
+    @property
+    def said(self) -> str:
+        """What it has printed until now."""
+        return b"".join(self._said).decode("utf-8", "replace")
 
     def send(self, number: signal.Signals) -> bool:
         """Send a signal; return whether the command was still running."""
@@ -81,7 +95,7 @@ class Command:
             self._process.kill()
             self._process.join()
         self._reader.join(LONGEST)
-        said = b"".join(self._said).decode("utf-8", "replace")
+        said = self.said
         stated = re.search("\\0peak ([0-9]+)$", said)
         if stated is not None:
             said, self.peak = said[: stated.start()], int(stated[1]) / 1024
@@ -104,6 +118,17 @@ def start_server(folder: Path) -> None:
 def run(words: Sequence[str], folder: Path, file_size: int | None = None) -> tuple[int, str]:
     """Run a command to its end; return its exit code and everything that it printed."""
     return Command(words, folder, file_size).end()
+
+
+def contents(folder: Path, patterns: tuple[str, ...]) -> Content:
+    return {file.name: file.read_bytes() for pattern in patterns for file in sorted(folder.glob(pattern))}
+
+
+def check_refusal(code: int, said: str) -> None:
+    """Check that a command ended with an error in one sentence."""
+    assert code > 0, f"exit code {code}: {said[-1000:]}"
+    assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
+    assert "error: " in said, f"no sentence: {said[-1000:]}"
 
 
 @contextlib.contextmanager
@@ -142,13 +167,16 @@ def timed(words: Sequence[str], folder: Path) -> float:
     return time.perf_counter() - started
 
 
-def _run(words: list[str], folder: str, file_size: int | None, output: Connection) -> None:
+def _run(
+    words: list[str], folder: str, file_size: int | None, environment: dict[str, str], output: Connection
+) -> None:
     """Become `python -m capsule_mt`, with both streams in one pipe."""
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     output.close()
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, encoding="utf-8") for number in (1, 2))
     os.chdir(folder)
+    os.environ.update(environment)
     if file_size is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
     sys.argv = ["capsule-mt", *words]

@@ -17,7 +17,18 @@ import yaml
 from capsule_mt.commands.console import CODE_OF_SIGINT
 from hf_capsule_mt.data import sentence_pairs
 from lab.campaign_inputs import damage_file, hostile_lines, malformed_copy
-from lab.campaign_processes import LONGEST, Command, enlarge_disk, run, small_disk, timed
+from lab.campaign_processes import (
+    LONGEST,
+    Command,
+    Content,
+    check_refusal,
+    contents,
+    enlarge_disk,
+    run,
+    small_disk,
+    timed,
+)
+from lab.campaign_services import broken_downloads, changed_model, served
 
 RECIPE = yaml.safe_load("""
 languages: {source: en, target: de}
@@ -56,7 +67,6 @@ generation: {num_beams: 2, max_new_tokens: 12}
 LINES = 60
 LINES_FOR_MEMORY = (2_000, 20_000)
 MOST_GROWTH = 16  # MiB; 1 KiB a line would be 18
-Content = dict[str, bytes]
 
 
 class Job(NamedTuple):
@@ -101,6 +111,11 @@ class Bench:
             ("distill", lambda output: ["distill", "recipe.yaml", str(output), "--teacher", model, "--cpu",
                                         "--lines-per-file", "8", "--num-beams", "2", "--max-new-tokens", "12"],
              "part-*", ("part-*.jsonl",)),
+            ("score", lambda output: ["score", model, "--sources", "text", "--translations", "text.targets", "--cpu",
+                                      "--output", str(output / "scores.jsonl"), "--coverage", "--window", "4"],
+             "scores.jsonl.parts/*", ("scores.jsonl",)),
+            ("calibrate", lambda output: ["calibrate", model, "text", "text.targets", "--output", str(output)],
+             "nothing", ("config.json", "model.safetensors", "tokenizer.json")),
         ):  # fmt: skip
             progress(f"undisturbed {name}")
             output = folder / f"undisturbed-{name}"
@@ -120,10 +135,6 @@ class Bench:
         return path
 
 
-def contents(folder: Path, patterns: tuple[str, ...]) -> Content:
-    return {file.name: file.read_bytes() for pattern in patterns for file in sorted(folder.glob(pattern))}
-
-
 def finish(bench: Bench, job: Job, output: Path) -> str:
     """Run a disturbed command to its end, compare what it gives, and return what it printed."""
     code, said = bench.start(job, output).end()
@@ -138,13 +149,6 @@ def finish(bench: Bench, job: Job, output: Path) -> str:
     left = [str(path.relative_to(output)) for path in output.rglob("*") if "partial" in path.name]
     assert not left, f"left behind: {left}"
     return said
-
-
-def check_refusal(code: int, said: str) -> None:
-    """Check that a command ended with an error in one sentence."""
-    assert code > 0, f"exit code {code}: {said[-1000:]}"
-    assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
-    assert "error: " in said, f"no sentence: {said[-1000:]}"
 
 
 def interrupt(bench: Bench, job: Job, output: Path, number: signal.Signals, seconds: float) -> bool:
@@ -363,8 +367,14 @@ def _sections() -> dict[str, Section]:
     sections = {
         f"{kind}-{job}": Section(title.format(job), counted, _of(job, attempt))
         for kind, (title, counted, attempt) in kinds.items()
-        for job in ("train", "translate", "distill")
+        for job in ("train", "translate", "distill", "score", "calibrate")
+        if job != "calibrate" or kind not in ("damage", "twice")  # it saves nothing on the way
     }
+    sections["serve"] = Section("`serve` under load, beside slow clients, killed or stopped", "ends", served)
+    title = "`translate` while its weights are replaced, overwritten or removed"
+    sections["changed"] = Section(title, "changes", changed_model)
+    title = "`models download` over connections that break off, killed"
+    sections["downloads"] = Section(title, "kills", broken_downloads)
     sections["full"] = Section("`translate` to /dev/full", "failed writes", full_device)
     sections["strings"] = Section("hostile strings through `translate`", "hostile lines", hostile_strings)
     title = f"malformed checkpoints through {', '.join(f'`{name}`' for name in LOADING)}"

@@ -212,7 +212,7 @@ def length_ratio(lines: Sequence[str], references: Sequence[str]) -> float:
 
 
 class Fairly(Reproduction):
-    """Runs on distilled text: the validation set judges those of the tuning seed, the test set all others."""
+    """Runs on distilled text: the validation set judges the tuning seed's runs, the test set all others."""
 
     def overrides(self, run: Run, seed: int) -> dict[str, Any]:
         return super().overrides(run, seed) | (OF_TEACHER if run == RUNS["plain"] else self.steps(seed))

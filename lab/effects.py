@@ -132,7 +132,7 @@ def by_plan(
 ) -> dict[str, Gains]:
     """Add the estimates by the spread of a plan to complete gains, corrected for its tests.
 
-    A test without one, such as that of an unstable arm, counts with the p of its own seeds.
+    A test without one, as of an unstable arm, counts with the p of its own seeds.
     """
     p_values = dict.fromkeys(tests, 1.0)
     for title in tests:

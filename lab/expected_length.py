@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.calibration import rank_auc, ranks
+from capsule_mt.calibration.fitting import rank_auc, ranks
 from hf_capsule_mt.evaluation.results import markdown_table
 
 POWERS = (0.3, 0.5, 0.7, 1.0)  # the forms of `shortness` among which labels choose

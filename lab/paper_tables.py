@@ -71,7 +71,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns are those of the paper; ours are always the same."""
+    """A table with the paper's columns; ours are always the same."""
 
     title: str
     columns: tuple[str, ...]

@@ -8,12 +8,11 @@ machine, the software and the commit. Numbers have six digits.
 of them. Git ignores it: only the machine that trained a run has its translations."""
 
 import csv
-import gzip
 import itertools
 import json
 import lzma
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -122,14 +121,6 @@ def _replace(path: Path, content: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)
     partial.replace(path)
-
-
-def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Write what `read_lines` reads. The same lines always make the same bytes, gzipped or not."""
-    file = Path(path)
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
 
 
 def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:

@@ -45,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
         "--corpus", choices=list(CORPORA), help="what it was trained on, where file names do not say it"
     )
     parser.add_argument(
-        "--hours", type=float, help="that training took, with that of the model it started from; for the card"
+        "--hours", type=float, help="that training took, the model it started from included; for the card"
     )
     parser.add_argument("--results", type=Path, nargs="*", default=[], help="more result files for the card")
     parser.add_argument("--license", help="of the weights, by its name on the hub (default: by the training data)")
@@ -53,7 +53,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def results_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the result files for the card, that of the training first, with what the arguments add to it."""
+    """Return the result files for the card, the training's first, with what the arguments add to it."""
     results = [read_result(path) for path in arguments.results]
     path = arguments.run / TRAINING_RESULT
     if path.is_file():

@@ -124,7 +124,7 @@ PLANS = {
         shared_start=True,
     ),
     # Does EM routing help (against plain), is it routing (against linear), is it parameters (against the control)?
-    # The recipes are those of `from_plain`. The control starts from the same plain model, too: `lab.widening` adds
+    # The recipes are `from_plain`'s. The control starts from the same plain model, too: `lab.widening` adds
     # hidden units without effect until it has as many parameters as EM routing has.
     # Each model translates the test set once, after its training, and nothing is chosen by that. Seeds are trained in
     # order, and the answer is that of all eight: a block each, the residual variance of these four arms in all blocks,

@@ -34,6 +34,7 @@ from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
+from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, positive, run
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.lines import one_line
@@ -44,7 +45,6 @@ from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.distillation import SUMMARY_FILE
 from hf_capsule_mt.training.models import build_model

@@ -7,6 +7,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
+from lab.by_hand import table as by_hand_table
 from lab.engine_speed import render_engines
 from lab.expected_length import cross_validated_markdown
 from lab.over_seeds import mean_and_spread
@@ -14,7 +15,7 @@ from lab.records import Records
 
 Record = Mapping[str, Any]
 CORE_HOUR = 0.04  # an example of a price
-COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour", "on a GPU")
+COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour")
 
 
 def adequacy(records: Records) -> str:
@@ -47,6 +48,11 @@ def word_omissions(records: Records) -> str:
         rows.append([f'`"{method}"`' if time else method, *cells, f"{time:.2f}" if time else ""])
     header = ["dropped words", "precision at recall 0.6", "own translations", "precision at recall 0.6", "time"]
     return markdown_table(["method", *header], rows)
+
+
+def read_by_hand(records: Records) -> str:
+    """Return how many marks are right on each sheet that was read by hand."""
+    return by_hand_table(_of_kind(records, "read by hand"))
 
 
 def alignment(records: Records) -> str:
@@ -117,7 +123,7 @@ def translation_costs(records: Records) -> str:
         if int(batch) > 1:
             for engine, milliseconds in taken.items():
                 rate = 1000 * int(batch) / milliseconds
-                rows.append([engine, beams, f"{rate:.1f}", *_core_hours(1e9 / rate), "-"])
+                rows.append([engine, beams, f"{rate:.1f}", *_core_hours(1e9 / rate)])
     return markdown_table(["engine", "search", "sentences per second and core", *COSTS], rows)
 
 
@@ -131,7 +137,7 @@ def training_costs(records: Records) -> str:
             if system.startswith("our Trainer, token batches"):
                 precision = system.removeprefix("our Trainer, token batches").removeprefix(", ") or "float32"
                 cells = [f"{rates['median']:,.0f}", *_core_hours(1e9 / rates["median"])]
-                rows.append([size, precision, *cells, "-"])
+                rows.append([size, precision, *cells])
     return markdown_table(["layers and width", "precision", "tokens per second and core", *COSTS], rows)
 
 
@@ -162,7 +168,7 @@ def campaign(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
-        *(adequacy, word_omissions, alignment, comparisons, quickstart),
+        *(adequacy, word_omissions, read_by_hand, alignment, comparisons, quickstart),
         *(benchmarks, engines, engines_amx, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }

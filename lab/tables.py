@@ -87,7 +87,7 @@ def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> l
 
 
 def _p_values(comparisons: list[dict[str, Any]]) -> str:
-    """Format the p-value of all seeds together; if it is not known, those of each."""
+    """Format the p-value of all seeds together; if it is not known, of each seed."""
     together = _p_of_all(comparisons)
     each = [entry["p_bootstrap"] for entry in comparisons]
     return " / ".join(f"{p:.3f}" for p in (each if together is None else [together]))

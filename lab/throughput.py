@@ -1,6 +1,6 @@
 """Training in tokens per second, in turns in one process: a bare Trainer and this package's, in several precisions.
 
-All train the same plain model on the same data. Tokens are those of source and target without padding.
+All train the same plain model on the same data. Tokens count source and target without padding.
 """
 
 import contextlib

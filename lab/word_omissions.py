@@ -22,13 +22,13 @@ from typing import Any
 from tqdm import tqdm
 
 from capsule_mt import Coverage, CoverageOptions
+from capsule_mt.calibration.omissions import drop_words, function_words, omissions_of
+from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.omissions import drop_words, function_words, omissions_of
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
 from lab.area_under_curve import Judged, judge, measures
 
 WINDOW = 128

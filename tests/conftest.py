@@ -22,6 +22,7 @@ except ImportError:  # tests/light runs without it
 else:
     torch.set_num_threads(1)
 GOLDEN = Path(__file__).parent / "golden"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]  # of a browser
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -122,3 +123,13 @@ def screenshots(tmp_path):
     folder = Path(os.environ.get("PAGE_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture
+def browser(chromium):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()

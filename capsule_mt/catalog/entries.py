@@ -4,8 +4,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT_REGISTRY"
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
@@ -13,6 +13,8 @@ PIVOT = "en"
 CODE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
 # "en-pt", or "en-pt:tiny" for one of several sizes
 PAIR = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})(?::(?P<size>[a-z][a-z0-9-]*))?", re.IGNORECASE)
+# opus-mt-en-de, opus-mt-tc-big-en-pt, outputs/en-de
+AT_THE_END = re.compile(r"(?:^|[-_/])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$", re.IGNORECASE)
 # of caches, by platform: a variable, or a folder of the user's
 PLACES = {
     "linux": ("XDG_CACHE_HOME", ".cache"),
@@ -33,8 +35,7 @@ class DownloadError(OSError):
     status: int | None = None
 
 
-@dataclass(frozen=True)
-class RemoteFile:
+class RemoteFile(NamedTuple):
     """A file of a model: where it is, and its name in the folder.
 
     size, sha256: of what is kept, which is unpacked where the URL ends in .gz; `None` if the catalog does not say.
@@ -48,13 +49,12 @@ class RemoteFile:
     git_sha1: str | None = None
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A model that can be downloaded.
 
     licence: as SPDX names it; "unknown" if the catalog does not say.
     author, page: whom to attribute it to, and where it is described.
-    texts: files that are written beside those of the catalog.
+    texts: files that are written beside the catalog's.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Entry:
     author: str
     page: str
     files: tuple[RemoteFile, ...]
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = {}
     revision: str = ""
 
     @property
@@ -86,6 +86,12 @@ LICENCES = {
     "mit": "https://opensource.org/license/mit",
     "mpl-2.0": "https://www.mozilla.org/MPL/2.0/",
 }
+
+
+def languages_in(name: str) -> tuple[str, str] | None:
+    """Return the languages in the name of a model, if it has them."""
+    found = PAIR.fullmatch(name) or AT_THE_END.search(name)
+    return None if found is None else (found["source"].lower(), found["target"].lower())
 
 
 def cache_folder() -> Path:

@@ -6,13 +6,11 @@ import re
 import urllib.parse
 from typing import Any
 
-from capsule_mt.catalog.entries import HUB, CatalogError, DownloadError, Entry, RemoteFile, safe_name
+from capsule_mt.catalog.entries import HUB, CatalogError, DownloadError, Entry, RemoteFile, languages_in, safe_name
 
 SITE = "https://huggingface.co"
 OPUS = "Helsinki-NLP"
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-# opus-mt-en-de, opus-mt-tc-big-en-pt
-LANGUAGES = re.compile(r"[-_](?P<source>[A-Za-z]{2,3})[-_](?P<target>[A-Za-z]{2,3})$")
 WANTED = re.compile(
     r"config\.json|generation_config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|int8\.(safetensors|json)"
     r"|shortlist\.safetensors|(target_)?tokenizer\.json|tokenizer_config\.json|(target_)?vocab\.json|(source|target)\.spm"
@@ -38,11 +36,9 @@ def entry_of(name: str) -> Entry:
         files += _converted(name, listed)
     card = facts.get("cardData")
     licence = card.get("license") if isinstance(card, dict) else None
-    languages = LANGUAGES.search(name)
     return Entry(
         name,
-        languages["source"].lower() if languages else "",
-        languages["target"].lower() if languages else "",
+        *(languages_in(name) or ("", "")),
         licence if isinstance(licence, str) else "unknown",
         name.partition("/")[0],
         f"{site()}/{name}",
@@ -84,8 +80,7 @@ def search_hub(query: str) -> list[Entry]:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             continue
         licences = [tag.removeprefix("license:") for tag in tags or () if str(tag).startswith("license:")]
-        languages = LANGUAGES.search(name)
-        pair = (languages["source"], languages["target"]) if languages else ("", "")
+        pair = languages_in(name) or ("", "")
         found.append(Entry(name, *pair, (licences or ["unknown"])[0], OPUS, f"{site()}/{name}", ()))
     return found
 

@@ -27,26 +27,24 @@ class Kept(NamedTuple):
     size: int
 
 
-def pair_of(name: str) -> tuple[str, str] | None:
-    """Return the languages in the name of a model."""
-    found = PAIR.fullmatch(name) or hub.LANGUAGES.search(name)
-    return (found["source"].lower(), found["target"].lower()) if found else None
-
-
 def resolve(name_or_folder: str | os.PathLike[str]) -> str:
-    """Return the folder of a model: a folder as it is, that of a name, which is downloaded first if it is not there.
+    """Return the folder of a model. A folder is returned as it is; a name is downloaded first if it is not there.
 
     A name is a pair of languages such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub such as
     "Helsinki-NLP/opus-mt-de-en", or "opus-mt-de-en" for short.
     """
     if os.path.exists(name_or_folder):
         return os.fspath(name_or_folder)
-    name, text = _name_of(name_or_folder), os.fspath(name_or_folder)
-    if _is_kept(name):
-        return os.fspath(_folder_of(name))
-    if os.path.isdir(beside := os.path.dirname(text)):
-        raise CatalogError(f"{text}: no such folder (the hub is not asked, as there is a folder {beside})")
-    return os.fspath(download_model(name))
+    name = name_of(name_or_folder)
+    return os.fspath(_folder_of(name) if _is_kept(name) else download_model(name))
+
+
+def name_of(text: str | os.PathLike[str]) -> str:
+    """Return a name as catalogs have it; refuse what is none, and what is rather a folder that is mistyped."""
+    name = _name_of(text)
+    if not _is_kept(name) and os.path.isdir(beside := os.path.dirname(text)):
+        raise CatalogError(f"{os.fspath(text)}: no such folder (the hub is not asked, as there is a folder {beside})")
+    return name
 
 
 def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -83,6 +81,11 @@ def kept_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
         if legs and all(map(_is_kept, legs)):
             return [os.fspath(_folder_of(leg)) for leg in legs]
     return []
+
+
+def kept_folder(name: str) -> str | None:
+    """Return the folder of a single model of the registry, if it is downloaded."""
+    return os.fspath(_folder_of(name)) if PAIR.fullmatch(name) and _is_kept(name) else None
 
 
 def kept_models() -> list[Kept]:

@@ -13,6 +13,7 @@ COMMANDS = {
     "score": "score given translations by a model: log-probabilities and coverage",
     "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
     "models": "find, download and remove models by name",
+    "calibrate": "make coverage a probability, by text with words dropped: marks for any model",
     "convert": "between Marian's files, such as Firefox', and others'; ONNX; capsules on Marian",
     "doctor": "print versions and processor features, and what runs here",
 }
@@ -66,9 +67,8 @@ def start(name: str) -> None:
 
 def _explain(error: ImportError) -> "str | None":
     name = (error.name or "").partition(".")[0]
-    if name in ("fastapi", "uvicorn"):
-        return f'{name} is not installed: pip install "./capsule_mt[serve]" in a clone'
-    return None
+    extra = {"fastapi": "serve", "uvicorn": "serve", "numpy": "calibrate"}.get(name)
+    return extra and f'{name} is not installed: pip install "./capsule_mt[{extra}]" in a clone'
 
 
 def main() -> int:

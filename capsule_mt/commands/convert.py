@@ -1,23 +1,23 @@
-"""Convert between the files of Marian, such as Firefox Translations' students, and those of transformers.
+"""Convert a model: between files of Marian, as Firefox Translations has them, and of transformers; for the browser.
 
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
-    capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, for Firefox, translateLocally and Marian
+    capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
+    capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
 
-The one writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The other
-refuses, by name, what Marian cannot hold; vocabularies are files of their own. hf-capsule-mt adds ONNX, int8,
-CTranslate2, transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to onnx --help`.
+The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The
+second refuses, by name, what Marian cannot hold. The third takes any model, with its tokenizer and curves of coverage.
+hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and capsules on top of any Marian:
+`capsule-mt convert --to onnx --help`.
 """
 
 import argparse
 import importlib
-import os
 from pathlib import Path
 
 from capsule_mt.commands import further_commands
-from capsule_mt.commands.console import HelpFormatter, folder
+from capsule_mt.commands.console import CommandParser, folder
 
-MARIAN_FILE = "model.npz"
-TARGETS = ("huggingface", "marian")
+TARGETS = ("huggingface", "marian", "web")
 
 
 def main() -> None:
@@ -30,21 +30,28 @@ def main() -> None:
         if further:
             importlib.import_module(further[0]).start("convert")
             return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("model", type=folder, help="the folder of a model")
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
     parser.add_argument("--to", choices=TARGETS, required=True, help="whose files to write")
+    parser.add_argument("--languages", metavar="SRC-TGT", help="of --to web, where the folder does not say them")
     arguments = parser.parse_args()
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")
-    if arguments.to == "huggingface":
+    if arguments.to == "web":
+        from capsule_mt.serve.languages import languages_of
+        from capsule_mt.web.model_file import MODEL_FILE, write_web
+
+        source, target = languages_of(arguments.model, arguments.languages)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        write_web(arguments.model, arguments.out / MODEL_FILE, source, target)
+    elif arguments.to == "huggingface":
         from capsule_mt.models.to_huggingface import write_huggingface
 
         write_huggingface(arguments.model, arguments.out)
     else:
-        from capsule_mt.models.to_marian import write_marian
+        from capsule_mt.models.to_marian import write_marian_folder
 
-        os.makedirs(arguments.out, exist_ok=True)
-        write_marian(arguments.model, arguments.out / MARIAN_FILE)
+        write_marian_folder(arguments.model, arguments.out)
     for file in sorted(arguments.out.iterdir()):
         print(file)

@@ -19,6 +19,7 @@ PACKAGES = (
     "tokenizers",
     "fastapi",
     "uvicorn",
+    "numpy",
     "hf-capsule-mt",
     "torch",
     "transformers",
@@ -41,7 +42,7 @@ def package_version(name: str) -> str:
 
 
 def processor() -> tuple[str, str]:
-    """Return the name of the processor and those of `FLAGS` that it has, as far as Linux says."""
+    """Return the name of the processor and which of `FLAGS` it has, as far as Linux says."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
 from capsule_mt.formats.units import Parsed, Translated
@@ -14,6 +14,7 @@ from capsule_mt.text.lines import coverage_json, coverage_tsv, pharaoh
 from capsule_mt.text.reading import open_text
 
 LINES = "lines"
+STDIN = "-"
 ENDS_OF_TEXTS = (".txt", ".gz", *(suffix for suffixes in FORMATS.values() for suffix in suffixes))
 MOST_SHOWN = 5  # places that are to be reviewed
 
@@ -39,7 +40,11 @@ def add_files(group: "argparse._ActionsContainer") -> None:
 
 def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Make a file among the positional arguments the input, and say what the format is."""
-    files = [text for text in arguments.model if text.lower().endswith(ENDS_OF_TEXTS) or Path(text).is_file()]
+    files = [
+        text
+        for text in arguments.model
+        if text == STDIN or text.lower().endswith(ENDS_OF_TEXTS) or Path(text).is_file()
+    ]
     if len(files) + (arguments.input is not None) > 1:
         given = [*files, *([] if arguments.input is None else [str(arguments.input)])]
         parser.error(f"one file is translated at a time, got {', '.join(given)}")
@@ -48,6 +53,8 @@ def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
         parser.error(f"a model stands before the file, got only {files[0]}")
     if files:
         arguments.input = Path(files[0])
+    if arguments.input == Path(STDIN):
+        arguments.input = None
     found = format_of(arguments.input)
     if arguments.format is None:
         is_table = found in NEEDS_COLUMN
@@ -80,15 +87,16 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
         name=arguments.input or "stdin",
         encoding=arguments.encoding,
         column=arguments.column,
-        language=arguments.tgt_lang or _language_of(arguments.model[0]),
+        language=arguments.tgt_lang or language_of(arguments, "target"),
     )
 
 
-def _language_of(model: str) -> str | None:
-    from capsule_mt.serve.languages import pair_of  # late: lines of text do without
+def language_of(arguments: argparse.Namespace, side: Literal["source", "target"]) -> str | None:
+    """Return the code of the language of a side of the model, if that is known."""
+    from capsule_mt.serve.languages import pair_of  # late: a pipe does without
 
-    pair = pair_of(model)
-    return None if pair is None else pair.target
+    pair = pair_of(arguments.model[0])
+    return None if pair is None else getattr(pair, side)
 
 
 class UnitFormat(NamedTuple):
@@ -119,7 +127,7 @@ def needs_review(record: dict[str, Any]) -> bool:
     coverage = record.get("coverage", {"words": (), "repetitions": ()})
     left_out = any(word["untranslated"] for word in coverage["words"])
     made_up = any(word["unsupported"] for word in coverage.get("target_words", ()))
-    return "unknown" in record or left_out or made_up or bool(coverage["repetitions"])
+    return "unknown" in record or "language" in record or left_out or made_up or bool(coverage["repetitions"])
 
 
 def translated_of(lines: bytes) -> list[Translated]:

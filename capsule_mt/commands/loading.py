@@ -32,7 +32,7 @@ def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> N
         "--reverse",
         metavar="MODEL",
         help="a model of the other direction, which verifies what coverage marks (default: the one that the "
-        "calibration names, if it is beside the checkpoint)",
+        "calibration names, if it is beside the checkpoint or, as pt-en for en-pt, downloaded)",
     )
     parser.add_argument(
         "--backend",
@@ -51,7 +51,7 @@ def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> N
 
 
 def folders_of(model: str) -> list[str]:
-    """Return the folders that hold a model: its own, or those of a name; the name itself if none does."""
+    """Return the folders of a model or of what a name stands for; the name itself if there is none."""
     if Path(model).exists():
         return [model]
     from capsule_mt.catalog.store import kept_folders

@@ -11,6 +11,10 @@
 A name is a pair of languages of Mozilla's registry (Firefox Translations), with `:tiny`, `:base` for other sizes, or a
 name on the Hugging Face hub. Pairs without a model go through English: `capsule-mt translate de-pt`.
 
+Marks of what was left out need a calibration: `capsule-mt calibrate en-pt ...` keeps one with the model, and those of
+the pairs that were measured here come with the program. The marks of en-pt are verified where the other direction,
+pt-en, is downloaded, and made by attention alone where it is not.
+
 CAPSULE_MT_CACHE is where models are kept, CAPSULE_MT_OFFLINE=1 forbids the network, CAPSULE_MT_REGISTRY and
 HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.txt repeats: credit its author.
 """
@@ -18,10 +22,12 @@ HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.
 import argparse
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, resumable
 
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
+KEPT_ROW = "{:<34} {:<24} {:>8}  {:<14} {:<18} {}"  # with what marks the words that were left out
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -51,10 +57,10 @@ def print_rows(rows: Iterable[tuple[str, str, int, str, str]]) -> None:
 
 
 def languages_of(name: str) -> str:
-    from capsule_mt.catalog.store import pair_of
+    from capsule_mt.catalog.entries import languages_in
     from capsule_mt.text.languages import LANGUAGES
 
-    return " to ".join(LANGUAGES.get(code, code) for code in pair_of(name) or ())
+    return " to ".join(LANGUAGES.get(code, code) for code in languages_in(name) or ())
 
 
 def list_kept() -> None:
@@ -65,8 +71,26 @@ def list_kept() -> None:
     if not kept:
         print(f"no models in {cache_folder()}; `capsule-mt models search` lists those that there are")
         return
-    print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in kept)
+    print(KEPT_ROW.format("name", "languages", "MB", "licence", "marks", "author"))
+    for one in kept:
+        facts = (one.name, languages_of(one.name), f"{one.size / 1e6:.1f}", one.licence)
+        print(KEPT_ROW.format(*facts, marks_of(one.folder), one.author))
     print(f"in {cache_folder()}")
+
+
+def marks_of(folder: Path) -> str:
+    """Return what finds the words that a model leaves out: as `method="auto"` chooses, "-" if it is not calibrated."""
+    from capsule_mt.catalog.store import kept_folder
+    from capsule_mt.coverage.methods import Calibration
+    from capsule_mt.models.loading import read_calibration
+
+    try:
+        calibration = Calibration.of_config(read_calibration(folder))
+    except ValueError as error:
+        return f"damaged: {error}"
+    if calibration.reverse is not None and kept_folder(calibration.reverse) is not None:
+        return f"verified by {calibration.reverse}"
+    return "attention" if calibration.head is not None else "-"
 
 
 def search(words: list[str]) -> int:
@@ -113,6 +137,7 @@ def show(name: str) -> None:
     for one in kept_models():
         if str(one.folder) in folders:
             print(f"{one.name}, in {one.folder}\nLicence: {one.licence}\nAuthor: {one.author}, {one.page}")
+            print(f"Marks: {marks_of(one.folder)}")
             for file in sorted(one.folder.iterdir()):
                 print(f"  {file.name}, {file.stat().st_size:,} bytes")
     if folders:

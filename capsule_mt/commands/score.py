@@ -25,7 +25,8 @@ from typing import Any
 from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.commands.translate import count_lines
-from capsule_mt.coverage.results import METHODS, Adequacy, CoverageOptions
+from capsule_mt.coverage.options import METHODS, CoverageOptions
+from capsule_mt.coverage.results import Adequacy
 from capsule_mt.text.digests import checkpoint_digests
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
 from capsule_mt.text.lines import WindowLines, coverage_record, scored_json, scored_tsv

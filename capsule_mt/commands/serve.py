@@ -22,7 +22,7 @@ from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
 
 if TYPE_CHECKING:
-    from capsule_mt.serve.detecting import Detector
+    from capsule_mt.text.detecting import Detector
 
 API_KEY = "CAPSULE_API_KEY"
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -133,7 +133,7 @@ def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
 
 def detector_of(languages: set[str], wanted: str) -> "Detector | None":
     """Return what detects these languages; `None` if nobody wants it, or if it is not installed."""
-    from capsule_mt.serve.detecting import Detector
+    from capsule_mt.text.detecting import Detector
 
     try:
         return None if wanted == "no" else Detector(languages)

@@ -28,23 +28,35 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
-from capsule_mt.commands.files import UnitFormat, add_files, read_file, report, take_file, translated_of
+from capsule_mt.commands.files import (
+    LINES,
+    UnitFormat,
+    add_files,
+    language_of,
+    read_file,
+    report,
+    take_file,
+    translated_of,
+)
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.coverage.results import MARKS, METHODS, CoverageOptions
+from capsule_mt.coverage.options import MARKS, METHODS, CoverageOptions
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import glossary_of
 from capsule_mt.text.keeping import KEPT
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
+from capsule_mt.text.messages import warn
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, open_text
@@ -52,6 +64,7 @@ from capsule_mt.text.segments import MOST_UNKNOWN, PrefixedText
 from capsule_mt.text.windows import Window, WindowedOutput, windows_of
 
 WINDOW = 2048
+MOST_LANGUAGES = 3  # in a warning
 SEARCH = ("num_beams", "max_new_tokens", "length_penalty", "no_repeat_ngram_size")
 
 
@@ -59,7 +72,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     add_model(parser, nargs="+")
     files = parser.add_argument_group("files")
-    files.add_argument("--input", type=Path, help="the file, also as .gz; also right after the model (default: stdin)")
+    files.add_argument(
+        "--input", type=Path, help="the file, also as .gz; also right after the model (default: stdin, as -)"
+    )
     files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
     add_files(files)
     files.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
@@ -78,6 +93,13 @@ def parse_arguments() -> argparse.Namespace:
     text.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
     text.add_argument(
         "--no-copy", action="store_true", help="translate what is no sentence, too: emoji, URLs, numbers, code"
+    )
+    text.add_argument(
+        "--detect",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="warn of texts in another language than the source's, by py3langid (the extra `auto`); auto: if that is "
+        "installed, and --output or a file of a format is given",
     )
     text.add_argument(
         "--glossary",
@@ -152,7 +174,15 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
     if arguments.support and arguments.coverage is None:
         parser.error("--support finds words for the file of --coverage: name one")
+    if arguments.reverse is not None and not covers(arguments):
+        parser.error("--reverse verifies what --coverage marks: name a file for it")
     return arguments
+
+
+def covers(arguments: argparse.Namespace) -> bool:
+    """Return whether any option asks for coverage."""
+    names = ("coverage", "coverage_threshold", "coverage_weight", "coverage_retry")
+    return any(getattr(arguments, name) for name in names)
 
 
 def kinds_to_keep(text: str) -> list[str]:
@@ -181,7 +211,6 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     settings = {name: getattr(arguments, name) for name in SEARCH if getattr(arguments, name) is not None}
     if arguments.n_best > 1:
         settings["num_return_sequences"] = arguments.n_best
-    wanted = (arguments.coverage, arguments.coverage_threshold, arguments.coverage_weight, arguments.coverage_retry)
     coverage = CoverageOptions(
         arguments.coverage_threshold,
         arguments.coverage_retry,
@@ -192,7 +221,7 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     )
     return TranslationOptions(
         batch_tokens=arguments.batch_tokens,
-        coverage=coverage if any(wanted) else None,
+        coverage=coverage if covers(arguments) else None,
         scores=arguments.n_best > 1,
         split_sentences=not arguments.no_split,
         src_lang=arguments.src_lang,
@@ -219,6 +248,58 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
             record["coverage"] = coverage_record(translation.coverage)
         records.append(record)
     return records
+
+
+def warn_of_languages(arguments: argparse.Namespace, translator: Any) -> None:
+    """Warn of languages that a model of one pair does not have: they change nothing."""
+    if translator.loaded.tokenizer.language_tokens:  # it has several
+        return
+    sides: tuple[tuple[str | None, Literal["source", "target"]], ...]
+    sides = ((arguments.src_lang, "source"), (arguments.tgt_lang, "target"))
+    for given, side in sides:
+        own = language_of(arguments, side) if given else None
+        if given and own and re.split("[-_]", given)[0] != re.split("[-_]", own)[0]:
+            option, preposition = ("--src-lang", "from") if side == "source" else ("--tgt-lang", "into")
+            warn(f"`{option} {given}`: {arguments.model[0]} translates {preposition} {own} all the same")
+
+
+def foreign_finder(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
+    """Return what finds that a text is in another language than the source's; `None` if nobody wants it, or can."""
+    if arguments.detect == "no" or (
+        arguments.detect == "auto" and arguments.output is None and arguments.format == LINES
+    ):
+        return None
+    from capsule_mt.text.detecting import Detector  # late: most lines do without
+
+    language = arguments.src_lang or language_of(arguments, "source")
+    try:
+        detector = Detector()
+    except ModuleNotFoundError:
+        if arguments.detect == "yes":
+            raise ValueError('`--detect yes` needs py3langid: pip install "./capsule_mt[auto]" in a clone') from None
+        return None
+    if language is None or not detector.knows(language):
+        if arguments.detect == "yes":
+            raise ValueError(
+                f"`--detect yes` needs a language of the source that py3langid knows, got {language}: name it, as in "
+                "`--src-lang en`"
+            )
+        return None
+    return lambda text: detector.other_language(text, language)
+
+
+def note_foreign(texts: list[str], found: list[list[dict[str, Any]]], finder: Callable[[str], str | None]) -> None:
+    """Add to the records of texts in another language which it is, and warn of them."""
+    languages = Counter[str]()
+    for text, records in zip(texts, found, strict=True):
+        language = finder(text)
+        if language is not None:
+            languages[language] += 1
+            for record in records:
+                record["language"] = language
+    if languages:
+        shown = ", ".join(f"{number} {language}" for language, number in languages.most_common(MOST_LANGUAGES))
+        warn(f"{languages.total()} of {len(texts)} texts seem to be in another language than the source's: {shown}")
 
 
 def prefixed(line: str) -> str:
@@ -322,7 +403,18 @@ def described(
         digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
     if arguments.glossary is not None:
         digests["glossary"] = file_digest(arguments.glossary)
-    names = ("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep")
+    names = (
+        "dtype",
+        "int8",
+        "backend",
+        "target_prefix",
+        "window",
+        "batch_tokens",
+        "no_split",
+        "no_copy",
+        "keep",
+        "detect",
+    )
     coverage = None if options.coverage is None else vars(options.coverage)
     languages = {name: getattr(arguments, name) for name in ("src_lang", "tgt_lang")}
     own = {name: getattr(arguments, name) for name in (*names, "format", "column", "encoding")}
@@ -353,11 +445,16 @@ def main() -> int:
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]
         aligns = arguments.alignments is not None
+        warn_of_languages(arguments, translator)
+        finder = foreign_finder(arguments)
         form = LineFormat(arguments.n_best, ending, aligns) if places is None else UnitFormat(places, ending, aligns)
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
             texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines
-            return [records_of(found) for found in translator.translate(texts, options)]
+            found = [records_of(some) for some in translator.translate(texts, options)]
+            if finder is not None:
+                note_foreign(texts, found, finder)
+            return found
 
         lines = WindowLines(
             translate,

@@ -18,7 +18,7 @@ def coverage_of(
     written: Sequence[str],
     threshold: float | None = None,
 ) -> Coverage:
-    """Return the coverage of a text from that of its pieces.
+    """Join the coverages of a text's pieces.
 
     Args:
         translations: of each piece, and where it begins in the translation of the text.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
-from capsule_mt.coverage.results import METHODS, CoveredBy, Marks
+from capsule_mt.coverage.options import METHODS, CoveredBy, Marks
 from capsule_mt.coverage.supported import SUPPORT_POINTS, Written, attended, support_doubts, support_share
 from capsule_mt.coverage.verified import POINTS, Candidate, Read, Reverse, Rule, doubts, offsets_of, without_tokens
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
@@ -65,7 +65,7 @@ class Verifier(NamedTuple):
     """What verifies marks: a model of the other direction, and the text of a translation's tokens.
 
     support: whether words of the translation that the source does not support are wanted, too.
-    by_shortlist: whether the score of a hypothesis is that among a shortlist, and not that of a forced pass.
+    by_shortlist: whether a hypothesis was scored among a shortlist's tokens, and not by a forced pass.
     """
 
     reverse: Reverse

@@ -53,7 +53,7 @@ class Rule:
         return sigmoid(self.even - doubt)
 
     def doubt(self, attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS) -> float:
-        """Return the doubt of a word; the defaults are those of a word that is not doubted."""
+        """Return the doubt of a word; the defaults stand for a word that is not doubted."""
         kept = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
         return -evidence_of(attention) - self.log_prob * max(log_prob, SMALLEST_LOG_PROB) - self.loss * kept
 

@@ -83,7 +83,7 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
         library = Path(folder, target.library)
         options = [f"-fsanitize={sanitize}"] if sanitize else ["-s"]
         options += [] if "windows" in name else ["-lm", "-lpthread"]
-        _run([[*compiler(name), "-shared", *objects, "-o", str(library), *options]], Path(folder))
+        run_side_by_side([[*compiler(name), "-shared", *objects, "-o", str(library), *options]], Path(folder))
         output.mkdir(parents=True, exist_ok=True)
         path = output / target.library
         # a new file, and not the old one written over: a process may have it loaded
@@ -102,7 +102,7 @@ def compile_objects(name: str, command: list[str], folder: Path, sanitize: str =
     jobs = [(path.name, path.stem, "") for path in sorted(SOURCES.glob("*.c")) if path.stem != "kernels"]
     jobs += [("kernels.c", tier, f"-DTIER={tier} {options}") for tier, options in TARGETS[name].tiers.items()]
     objects = [str(folder / f"{stem}.o") for _, stem, _ in jobs]
-    _run(
+    run_side_by_side(
         [
             [*command, *flags, *shlex.split(options), "-c", str(SOURCES / source), "-o", out]
             for (source, _, options), out in zip(jobs, objects, strict=True)
@@ -112,7 +112,7 @@ def compile_objects(name: str, command: list[str], folder: Path, sanitize: str =
     return objects
 
 
-def _run(commands: list[list[str]], folder: Path) -> None:
+def run_side_by_side(commands: list[list[str]], folder: Path) -> None:
     """Run compilers side by side."""
     environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
     running = [

@@ -9,13 +9,14 @@ from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
-from capsule_mt.engine.stopping import StoppedError, run_all, stoppable
+from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
-VERSION = 10
+VERSION = 12
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -28,12 +29,18 @@ EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
-    least_tokens, no_repeat_ngram, renormalizes, unscored, start_token, end_token, pad_token: i;
+    least_tokens, no_repeat_ngram, most_repeated, renormalizes, unscored, start_token, end_token, pad_token: i;
     length_penalty: f; early_stopping: h;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
     tokens, found_lengths, scores, log_probs, first_logits, received, guided, stop: p
 """
+# the fields of `request_t` of native/engine.h, in order: numbers of 64 bits, pointers, floats, numbers of 32 bits
+REQUEST_FIELDS = {
+    name.strip(): kind.strip()
+    for names, kind in (part.split(":") for part in _FIELDS.split(";"))
+    for name in names.split(",")
+}
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
     "p": ctypes.c_void_p,
@@ -45,11 +52,20 @@ _FIELD_TYPES: dict[str, Any] = {
 class Request(ctypes.Structure):
     """`request_t` of native/engine.h."""
 
-    _fields_ = [
-        (name.strip(), _FIELD_TYPES[kind.strip()])
-        for names, kind in (part.split(":") for part in _FIELDS.split(";"))
-        for name in names.split(",")
-    ]
+    _fields_ = [(name, _FIELD_TYPES[kind]) for name, kind in REQUEST_FIELDS.items()]
+
+
+class Caller(ctypes.Structure):
+    """`caller_t` of native/engine.h: Python's lock, and how to look for signals, which only the main thread does."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("release", "regain", "look")]
+
+    def __init__(self, *functions: str) -> None:
+        super().__init__(*(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in functions))
+
+
+ANY_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread")
+MAIN_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
 
 
 class NativeUnavailableError(RuntimeError):
@@ -76,6 +92,7 @@ def load_library() -> ctypes.CDLL:
         "engine_product": (None, [pointer, pointer, pointer, number, number, number]),
         "engine_widen": (None, [pointer, small, pointer, number]),
         "engine_widen_codes": (None, [pointer, pointer, pointer, number, number]),
+        "engine_round_codes": (None, [pointer, pointer, pointer, number, number]),
         "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
@@ -87,8 +104,10 @@ def load_library() -> ctypes.CDLL:
         "engine_add_positions": (small, [pointer, number, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
-        "engine_translate": (small, [pointer, pointer]),
+        "engine_translate": (small, [pointer, pointer, pointer]),
     }
+    # it releases Python's lock itself, and raises what a signal's handler raises
+    vars(library)["engine_translate"] = getattr(ctypes.PyDLL(str(LIBRARY)), "engine_translate", None)
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name, None)
         if function is not None:  # an older library is found out below
@@ -160,6 +179,17 @@ def widened(tensor: Tensor | Codes) -> Tensor:
     found = Tensor(bytearray(4 * tensor.size), "F32", tensor.shape)
     load_library().engine_widen(address_of(tensor), TYPES[tensor.dtype], address_of(found), tensor.size)
     return found
+
+
+def rounded(tensor: Tensor | Codes) -> Codes:
+    """Return the codes of a matrix [outputs, inputs], as the engine rounds it in int8."""
+    if isinstance(tensor, Codes):
+        return tensor
+    numbers, (rows, width) = widened(tensor), tensor.shape
+    codes = Tensor(bytearray(rows * width), "I8", (rows, width))
+    largest = Tensor(bytearray(4 * rows), "F32", (rows,))
+    load_library().engine_round_codes(address_of(numbers), address_of(codes), address_of(largest), rows, width)
+    return Codes(codes, largest)
 
 
 def count_infinite(tensor: Tensor) -> int:
@@ -238,12 +268,7 @@ class Engine:
                 first += part.outputs
                 if len(parts) == 1 and (not int8 or isinstance(weight, Codes)):
                     exact[part] = number, weight.largest if int8 and isinstance(weight, Codes) else None
-        widths = {
-            operation.value(slot.name): program.width(int(operation.slots[0]))
-            for operation in (*program.encoder, *program.decoder)
-            for slot in operation.kind.slots
-            if slot.kind == "TABLE"
-        }
+        widths = program.table_widths
         for number, vector in enumerate(program.vectors):
             packed = exact.get(vector.packed) if isinstance(vector, Vector) and vector.packed else None
             if packed is None:
@@ -375,7 +400,7 @@ class Engine:
         found: list[Any] = [None] * sum(map(len, parts))
         workers = min(self.num_threads, len(parts))
 
-        with stoppable() as flag:
+        with stoppable() as flag, finished_after(seconds, flag):
 
             def work(number: int) -> None:
                 shared = {"num_threads": len(range(number, self.num_threads, workers)), "stop": flag.buffer_info()[0]}
@@ -383,7 +408,7 @@ class Engine:
                     for row, one in zip(rows, run(rows, shared), strict=True):
                         found[row] = one
 
-            run_all(work, workers, flag, seconds)
+            run_all(work, workers, flag)
         return found
 
     def _force(
@@ -468,6 +493,7 @@ class Engine:
             "renormalizes": int(options.renormalize_logits),
             "unscored": int(not options.scores),
             "no_repeat_ngram": options.no_repeat_ngram_size,
+            "most_repeated": options.most_repeated,
             "length_penalty": options.length_penalty,
             "early_stopping": EARLY_STOPPING[options.early_stopping],
             "longest": longest,
@@ -517,7 +543,8 @@ class Engine:
         for name, values in arrays.items():
             if values is not None:
                 setattr(request, name, values.buffer_info()[0])
-        self._check(self._library.engine_translate(self._model, ctypes.byref(request)))
+        caller = MAIN_THREAD if current_thread() is main_thread() else ANY_THREAD
+        self._check(self._library.engine_translate(self._model, ctypes.byref(request), ctypes.byref(caller)))
         return (
             None
             if received is None

@@ -196,6 +196,16 @@ class Program:
         return self.buffers[buffer][1]
 
     @property
+    def table_widths(self) -> dict[int, int]:
+        """The width of the rows of each vector that EMBED reads."""
+        return {
+            int(operation.value(slot.name)): self.width(int(operation.slots[0]))
+            for operation in (*self.encoder, *self.decoder)
+            for slot in operation.kind.slots
+            if slot.kind == "TABLE"
+        }
+
+    @property
     def follows_past_and_future(self) -> bool:
         return any(operation.kind.name == "GUIDED_ROUTING" for operation in self.decoder)
 

@@ -1,8 +1,8 @@
 """What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 Ids = Sequence[int]
 
@@ -15,22 +15,22 @@ class Candidates(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Readings:
+class Readings(NamedTuple):
     """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
 
     head: tuple[int, int] | None = None
     guided: bool = False
 
 
-@dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(NamedTuple):
     """How to search for translations, with transformers' names and meanings.
 
     limits: the most tokens after the start token, for each source.
     forces_end: for each source, whether the end token is forced at its limit; empty for none.
     prefixes: for each source, what its translations begin with; empty for none.
     shortlist: write only these tokens.
+    most_repeated: end a translation, as at its limit, once so many tokens in a row are those that came a few (1 to 16)
+        tokens before each; 0 for never. transformers does not know it.
     max_time: after so many seconds, end with the translations found so far.
     scores: whether `Hypothesis.score` is needed: transformers takes one more pass for it, and without it a greedy
         search of the engine is a little faster.
@@ -45,6 +45,7 @@ class SearchOptions:
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     no_repeat_ngram_size: int = 0
+    most_repeated: int = 0
     renormalize_logits: bool = False
     min_new_tokens: int = 0
     suppress_tokens: Ids = ()
@@ -53,11 +54,10 @@ class SearchOptions:
     max_time: float | None = None
     scores: bool = True
     readings: Readings | None = None
-    further: Mapping[str, object] = field(default_factory=dict)
+    further: Mapping[str, object] = {}
 
 
-@dataclass
-class GuidedReading:
+class GuidedReading(NamedTuple):
     """What PAST and FUTURE tell of each source token [S].
 
     The shares of `past` and `future` when the translation has been read, by how much FUTURE fell on the way (`fall`),
@@ -95,8 +95,7 @@ class Hypothesis:
             self.received = [0.0 if is_empty else max(column) for column in zip(*forced.received, strict=True)]
 
 
-@dataclass
-class Forced:
+class Forced(NamedTuple):
     """A given translation, scored.
 
     log_probs: of each of its tokens [T].

@@ -1,12 +1,10 @@
 """Stop calls of the engine: from another thread, at Ctrl-C, and when their time is over."""
 
-import math
-import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from threading import Event, Thread, current_thread, main_thread
+from threading import TIMEOUT_MAX, Event, Thread, Timer
 
 GO_ON, FINISH, GIVE_UP = 0, 1, 2  # `enum stop` of native/engine.h
 LOOK_SECONDS = 0.1  # waiting for a thread: no signal ends a longer wait on Windows
@@ -70,12 +68,34 @@ def stoppable() -> Iterator["array[int]"]:
         stop._flags.remove(flag)
 
 
-def run_all(work: Callable[[int], None], count: int, flag: "array[int]", seconds: float | None = None) -> None:
-    """Call `work` with 0 to `count` - 1, each in a thread of its own, and wait for all.
+@contextmanager
+def finished_after(seconds: float | None, flag: "array[int]") -> Iterator[None]:
+    """Let the calls with this flag finish after so many seconds."""
+    if seconds is None:
+        yield
+        return
 
-    An exception of a signal's handler, such as Ctrl-C, makes them give up; after `seconds` they finish.
+    def finish() -> None:
+        flag[0] = flag[0] or FINISH
+
+    timer = Timer(min(seconds, TIMEOUT_MAX), finish)
+    timer.daemon = True
+    if seconds > 0:
+        timer.start()
+    else:
+        finish()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def run_all(work: Callable[[int], None], count: int, flag: "array[int]") -> None:
+    """Call `work` with 0 here, and with 1 to `count` - 1 each in a thread of its own, and wait for all.
+
+    An exception here, such as that of Ctrl-C, makes the others give up.
     """
-    if count == 1 and seconds is None and current_thread() is not main_thread():
+    if count == 1:
         work(0)
         return
     ended: list[BaseException | None] = []
@@ -90,20 +110,18 @@ def run_all(work: Callable[[int], None], count: int, flag: "array[int]", seconds
         ended.append(error)
         changed.set()
 
-    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    others: list[Thread] = []
 
     def wait() -> None:
-        while len(ended) < count:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                flag[0] = flag[0] or FINISH
-            changed.wait(LOOK_SECONDS if left <= 0 else min(left, LOOK_SECONDS))
+        while len(ended) < len(others):
+            changed.wait(LOOK_SECONDS)
             changed.clear()
 
-    flag[0] = FINISH if seconds is not None and seconds <= 0 else flag[0]
-    for number in range(count):
-        Thread(target=run, args=(number,), daemon=True).start()
     try:
+        for number in range(1, count):
+            others.append(Thread(target=run, args=(number,), daemon=True))
+            others[-1].start()
+        work(0)
         wait()
     except BaseException:
         flag[0] = GIVE_UP

@@ -16,7 +16,7 @@ BREAKS = frozenset({"tab", "br", "cr"})
 DROPPED = frozenset({"proofErr", "lastRenderedPageBreak"})
 NO_FORMAT = re.compile(rb"<w:(?:lang|noProof)\b[^>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>")
 ACTION = re.compile("\ue000(\\d+)\ue001")
-MARKS = re.compile("[\ue000\ue001]")  # of private use: those of actions
+MARKS = re.compile("[\ue000\ue001]")  # of private use: they stand for actions
 CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": "\u00ad"}
 
 

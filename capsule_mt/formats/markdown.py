@@ -13,14 +13,16 @@ from capsule_mt.formats.units import Translated, Unit
 FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 # what stands before the text of a line: quotes, bullets, numbers, boxes, the marks of a heading, notes
 PREFIX = re.compile(
-    r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:#{1,6}[ \t]+)?"
+    r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:\[\^[^\]\s]+\]:[ \t]+)?"
+    r"(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:#{1,6}[ \t]+)?"
 )
 QUOTES = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*")
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
 HEADING = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*#{1,6}[ \t]")
 RULE = re.compile(r"[ \t]{0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*)$")
 TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
-DEFINITION = re.compile(r"[ \t]{0,3}\[[^\]]+\]:[ \t]*\S")
+DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)[^\]]+\]:[ \t]*\S")
+NOTE = re.compile(r"[ \t]{0,3}\[\^[^\]\s]+\]:[ \t]+")
 HTML_BLOCK = re.compile(r"[ \t]{0,3}<(?:!|\?|/?[A-Za-z][\w-]*(?:[\s/>]|$))")
 INDENTED = re.compile(r"(?: {4}|\t)")
 INLINE = re.compile(
@@ -134,7 +136,9 @@ class MarkdownFile:
             line = self._lines[last]
             quotes = QUOTES.match(line)
             inner = line[quotes.end() :] if quotes else line
-            ends = not inner.strip() or ITEM.match(inner) or HEADING.match(line) or RULE.match(inner)
+            ends = (
+                not inner.strip() or ITEM.match(inner) or NOTE.match(inner) or HEADING.match(line) or RULE.match(inner)
+            )
             if ends or FENCE.match(inner) or (HTML_BLOCK.match(inner) and _is_block(inner)) or inner.count("|") > 1:
                 break
             texts.append(inner.strip(" \t") if not inner.endswith("  ") else inner.lstrip(" \t"))

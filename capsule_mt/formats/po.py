@@ -13,6 +13,8 @@ from capsule_mt.text.languages import PLURAL_FORMS
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
 MORE = re.compile(r"\s*(\"(?:[^\"\\]|\\.)*\")\s*")
+# "_File" of GTK, "&File" and "E&xit" of Qt: the key that chooses a menu's entry; no "R&D" and no "&amp;"
+KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 
@@ -60,7 +62,7 @@ class PoFile:
             if all(is_no_sentence(entry.fields[name]) for name in sources):
                 continue
             self._todo.append((entry, sources))
-            self.units += [Unit(entry.fields[name], f"line {entry.line}") for name in sources]
+            self.units += [Unit(_without_key(entry.fields[name]), f"line {entry.line}") for name in sources]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         waiting = iter(translations)
@@ -147,9 +149,26 @@ def _flags(line: str) -> list[str]:
     return [flag.strip() for flag in line[2:].split(",") if flag.strip()]
 
 
+def _without_key(text: str) -> str:
+    """Return an entry of a menu without the mark before its key, if it has one."""
+    return KEY.sub("", text) if len(KEY.findall(text)) == 1 else text
+
+
+def _with_key(source: str, text: str) -> str:
+    """Mark the key of an entry of a menu: the same letter, or the first one."""
+    if _without_key(source) == source or not (letters := [at for at, one in enumerate(text) if one.isalpha()]):
+        return text
+    match = KEY.search(source)
+    assert match is not None
+    key = source[match.end()].casefold()
+    begins = [at for at in letters if not text[at - 1 : at].isalnum()]
+    at = next((at for at in (*begins, *letters) if text[at].casefold() == key), letters[0])
+    return text[:at] + match[0] + text[at:]
+
+
 def _like(source: str, text: str) -> str:
-    """Return a translation that begins and ends with a line break if its source does, as gettext demands."""
-    text = text.strip("\n")
+    """Return a translation with the key and the line breaks at the ends that its source has, as gettext demands."""
+    text = _with_key(source, text.strip("\n"))
     return "\n" * source.startswith("\n") + text + "\n" * source.endswith("\n")
 
 

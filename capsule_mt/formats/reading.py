@@ -97,7 +97,7 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
 
     Args:
         translate: a `Translator`, or what is called like one: with a list of texts, and `keep`.
-        options: those of `parse`.
+        options: as `parse` takes them.
     """
     parsed = parse(content, format, **options)
     found = translate([unit.text for unit in parsed.units], keep=parsed.keep)

@@ -13,6 +13,10 @@ TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(.*)")
 TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>)|(<[\d:.]+>|\{\\[^{}]*\})")
 DASH = re.compile(r"\s*[-\u2010-\u2014]\s*(?=\w)")
 END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:;\u266a][\"'\u201d\u2019\u00bb)\]]*$")
+# a sound, a song: no part of the sentences around it
+CAPTION = re.compile(r"\[.*\]|\(.*\)|([\u266a\u266b#*]).*\1")
+SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ..."; beginning with a capital
+LEAST_TITLE = 5  # letters in capitals, of a title or a sign
 LONGEST_PAUSE = 2.0  # seconds inside a sentence
 LONGEST_SENTENCE = 8  # cues
 LONGEST_LINE = 42  # characters, as most guides for subtitles have it
@@ -162,13 +166,24 @@ def _sentences(cues: list[Cue], is_vtt: bool) -> "list[_Sentence]":
         if group and (cue.start - group[-1][0].end > LONGEST_PAUSE or len(group) >= LONGEST_SENTENCE):
             flush()
         for line in cue.said:
-            if group and (DASH.match(line.before) or group[-1][0] is cue):
+            said = TAG.sub("", line.text).strip()
+            if group and (DASH.match(line.before) or group[-1][0] is cue or _begins(group[-1][1], said)):
                 flush()
             group.append((cue, line))
-            if END.search(TAG.sub("", line.text).rstrip()):
+            if END.search(said) or CAPTION.fullmatch(said):
                 flush()
     flush()
     return found
+
+
+def _begins(last: Line, said: str) -> bool:
+    """Return whether something new begins after a line: a sound, a speaker, a title in capitals and its end."""
+    is_speaker = said[:1].isupper() and SPEAKER.match(said)
+    return bool(CAPTION.fullmatch(said) or is_speaker) or _is_title(TAG.sub("", last.text)) != _is_title(said)
+
+
+def _is_title(text: str) -> bool:
+    return text.isupper() and sum(map(str.isalpha, text)) >= LEAST_TITLE
 
 
 def _add(markup: Markup, text: str, is_vtt: bool) -> None:

@@ -1,6 +1,6 @@
 """A folder of Marian's, such as a student of Firefox Translations, as a checkpoint: no file of it is changed.
 
-Tokens are those of the SentencePiece vocabularies. One more follows, which pads and starts: its embedding is zeros, as
+Tokens come from the SentencePiece vocabularies. One more follows, which pads and starts: its embedding is zeros, as
 what Marian's decoder reads first.
 """
 
@@ -16,16 +16,16 @@ from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.models.marian_files import OPTIONS, MarianFile, open_marian, options_of, read_matrix, read_numbers
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.piece_tokenizer import PAD, Pieces, PieceTokenizer, tokenizer_json
+from capsule_mt.models.shipped import calibration_file
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import CheckpointError, read_json
 
 # what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
 PADDING_BIAS = -100.0
-CALIBRATION_FILE = "coverage_calibration.json"  # of `capsule-mt calibrate`: there is no config.json for it
 SHARED = "Wemb"  # the table of both languages
 POSITIONS = 1024  # Marian has no limit
 MAX_LENGTH = 512  # of `generate()`, which wants one
-ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu is another than that of transformers
+ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from transformers'
 # the values of options that change what a transformer computes, beside those that `_settings` reads
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
@@ -74,7 +74,7 @@ READ = frozenset(
 
 @dataclass(frozen=True)
 class MarianFolder:
-    """The files of a model: those that a configuration names, or else those of the usual forms."""
+    """The files of a model: as the configuration names them, or else by their usual names."""
 
     folder: str
     model: str
@@ -168,7 +168,7 @@ class MarianCheckpoint:
             "eos_token_id": end,
             "forced_eos_token_id": end,
         }
-        self.calibrated_by = os.path.join(files.folder, CALIBRATION_FILE)
+        self.calibrated_by = calibration_file(files.model)
         if os.path.exists(self.calibrated_by):
             self.config["coverage_calibration"] = read_json(self.calibrated_by)
         self.generation = self._generation()
@@ -191,6 +191,10 @@ class MarianCheckpoint:
 
     def read_tokenizer(self) -> PieceTokenizer:
         return PieceTokenizer(*self.pieces, self.size)
+
+    @property
+    def has_shortlist(self) -> bool:
+        return self.files.shortlist is not None
 
     def read_shortlist(self) -> Shortlist:
         if self.files.shortlist is None:

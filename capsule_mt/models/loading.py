@@ -11,6 +11,8 @@ from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.int8 import INT8_FILE, Int8File
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
+from capsule_mt.models.shipped import calibration_file
+from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST_FILE
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
 from capsule_mt.text.tokenizer import Tokenizer
@@ -112,6 +114,13 @@ class Checkpoint(Protocol):
 
     def read_tokenizer(self) -> SizedTokenizer: ...
 
+    def tokenizer_jsons(self) -> list[dict[str, Any]]:
+        """Return what is in tokenizer.json, or would be, and in target_tokenizer.json if each language has its own."""
+        ...
+
+    @property
+    def has_shortlist(self) -> bool: ...
+
     def read_shortlist(self) -> Shortlist: ...
 
 
@@ -136,6 +145,18 @@ class HubCheckpoint:
 
         return FileTokenizer(self.folder)
 
+    def tokenizer_jsons(self) -> list[dict[str, Any]]:
+        from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+
+        first, *others = (os.path.join(self.folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
+        if not os.path.exists(first):
+            raise UnsupportedModelError(f"{first}: no such file, and a tokenizer of another kind has no such form")
+        return [read_json(first), *map(read_json, filter(os.path.exists, others))]
+
+    @property
+    def has_shortlist(self) -> bool:
+        return os.path.exists(os.path.join(self.folder, SHORTLIST_FILE))
+
     def read_shortlist(self) -> Shortlist:
         return Shortlist.load(self.folder)
 
@@ -158,6 +179,18 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
     from capsule_mt.models.from_marian import MarianFolder
 
     return not os.path.exists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
+
+
+def read_calibration(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """Return the calibration of coverage of the model in a folder, without loading that; empty if there is none."""
+    from capsule_mt.models.from_marian import MarianFolder
+
+    config = os.path.join(folder, CONFIG_FILE)
+    if os.path.isfile(config):
+        return read_json(config).get("coverage_calibration") or {}
+    files = MarianFolder.find(folder)
+    place = None if files is None else calibration_file(files.model)
+    return {} if place is None or not os.path.exists(place) else read_json(place)
 
 
 def weights_in(folder: str) -> Weights:

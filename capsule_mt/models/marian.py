@@ -215,7 +215,7 @@ class _Marian:
         return Linear(rows, columns, read)
 
     def _composed(self, first: Linear, then: Linear, name: str) -> Linear:
-        """One map after another, multiplied out; `name` is that of the module that has both."""
+        """One map after another, multiplied out; `name` names the module that has both."""
         self.parts.keep_exact(f"{name}.")
 
         def read() -> tuple[Tensor, Tensor | None]:

@@ -1,7 +1,7 @@
 """The tokenizer of a stock Marian checkpoint such as OPUS-MT's: source.spm, target.spm and vocab.json.
 
 Text is cut into pieces by the SentencePiece model of its language, and vocab.json has the ids of both languages; or it
-has those of the source, and target_vocab.json those of the target.
+has the source's, and target_vocab.json the target's.
 """
 
 import os

@@ -85,7 +85,7 @@ class Parts:
         return tensors.decoded(self.weights.read(name))
 
     def tied(self, name: str, *others: str) -> str:
-        """Return the name of the matrix of `name`, which may be stored as that of a module that it is tied to."""
+        """Return the name of the matrix of `name`, which may be stored under a module that it is tied to."""
         return next((f"{one}.weight" for one in (name, *others) if f"{one}.weight" in self.weights), f"{name}.weight")
 
 

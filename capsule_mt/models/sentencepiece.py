@@ -22,7 +22,7 @@ MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 NOT_PLAIN = re.compile(r"[^ -~]|  |^ | $")
 NOT_ASCII = re.compile(r"[ -~]?[^ -~]+")
-LONGEST_PART = 32  # characters that the map may replace at once: those of Unicode's compositions are fewer
+LONGEST_PART = 32  # characters that the map may replace at once; Unicode's compositions are shorter
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 # how much less likely than the least likely piece a character is that no piece has
 UNKNOWN_PENALTY = 10.0

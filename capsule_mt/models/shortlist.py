@@ -7,7 +7,7 @@ import json
 import os
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 
@@ -121,6 +121,25 @@ class Shortlist:
             stream.write(len(described).to_bytes(8, "little") + described)
             for one in lists:
                 stream.write(array("i", one).tobytes())
+
+    def save_as_marian(self, path: str | os.PathLike[str], vocabularies: Sequence[int]) -> None:
+        """Write a `lex.*.bin` of Marian for the first tokens of each vocabulary: see `of_marian`.
+
+        Marian's frequent tokens are the first ones of the vocabulary: others are listed with each source token.
+        """
+        tokens, starts, count = array("i"), array("Q", [0]), 0
+        while count < len(self.frequent) and self.frequent[count] == count:
+            count += 1
+        further = self.frequent[count:]
+        for source in range(vocabularies[0]):
+            own = {*self.tokens[self.starts[source] : self.starts[source + 1]], *further}
+            tokens.extend(sorted(one for one in own if one < vocabularies[1]))
+            starts.append(len(tokens))
+        most = max((end - start for start, end in pairwise(starts)), default=0)
+        header = array("Q", [MARIAN_MARK, 0, count, most, len(starts), len(tokens)])
+        with open(path, "wb") as stream:
+            for one in (header, starts, array("I", tokens)):
+                stream.write(one.tobytes())
 
     def check(self, num_source_tokens: int, num_target_tokens: int) -> None:
         """Refuse the vocabularies of another model."""

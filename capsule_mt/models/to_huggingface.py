@@ -31,7 +31,7 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
     # which checks all names and shapes
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.place)
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
-    shortlist = None if files.shortlist is None else checkpoint.read_shortlist()
+    shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None
     os.makedirs(out, exist_ok=True)
     _write_tensors(os.path.join(out, WEIGHTS_FILE), checkpoint.weights)
     tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), checkpoint.tokenizer_jsons(), strict=False)

@@ -1,4 +1,4 @@
-"""A checkpoint as a `.npz` of Marian's, bit for bit: the inverse of `from_marian`.
+"""A checkpoint as a folder of Marian's, its weights bit for bit in a `.npz`: the inverse of `from_marian`.
 
 Marian has no token that pads and starts. What is at the end of a vocabulary with embeddings of zeros is left out.
 """
@@ -14,12 +14,19 @@ from typing import Any
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.models.from_marian import Place, places_of
-from capsule_mt.models.loading import CONFIG_FILE, weights_in
+from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, read_calibration, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
 from capsule_mt.models.parts import TIED, Parts
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.settings import MOST
+from capsule_mt.models.shipped import CALIBRATION_FILE
+from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST_FILE
+from capsule_mt.models.shortlist import Shortlist
+from capsule_mt.models.to_pieces import write_pieces
+from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.weights import CheckpointError, read_json
+
+MODEL_FILE, CONFIGURATION_FILE, MARIAN_SHORTLIST_FILE = "model.npz", "config.yml", "lex.s2t.bin"
 
 # the values that Marian has a place for; the first is what a missing field means
 HELD: dict[str, tuple[Any, ...]] = {
@@ -30,7 +37,7 @@ HELD: dict[str, tuple[Any, ...]] = {
 }
 # fields that must be on, which they are not by default
 ON = {
-    "marian_positions": "Marian has positions of its own, not those of transformers: train with "
+    "marian_positions": "Marian has positions of its own, other than transformers': train with "
     "`marian_positions` true, or set it and accept that some sentences change",
     "scale_embedding": "Marian multiplies embeddings by the square root of their width",
 }
@@ -75,8 +82,54 @@ TRANSFORMER: dict[str, Any] = {
 }
 
 
-def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
-    """Write the model in a folder as the `.npz` `out`; its vocabulary is a file of its own.
+def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Write the model in a folder to the folder `out`: weights, vocabularies, shortlist, calibration, configuration.
+
+    Raises:
+        UnsupportedModelError: something that Marian has no place for, by name.
+        CheckpointError: a damaged checkpoint.
+    """
+    folder, out = os.fspath(folder), os.fspath(out)
+    os.makedirs(out, exist_ok=True)
+    sizes = write_marian(folder, os.path.join(out, MODEL_FILE))
+    vocabularies = _write_vocabularies(folder, out, sizes)
+    generation = open_checkpoint(folder).generation
+    configuration: dict[str, Any] = {
+        "relative-paths": True,
+        "models": [MODEL_FILE],
+        "vocabs": [vocabularies[0], vocabularies[-1]],
+        "beam-size": generation.get("num_beams", 1),
+        "normalize": generation.get("length_penalty", 1.0),
+        "word-penalty": 0,
+    }
+    if os.path.isfile(os.path.join(folder, SHORTLIST_FILE)):
+        Shortlist.load(folder).save_as_marian(os.path.join(out, MARIAN_SHORTLIST_FILE), sizes)
+        configuration["shortlist"] = [MARIAN_SHORTLIST_FILE, False]
+    calibration = read_calibration(folder)
+    texts = {CONFIGURATION_FILE: _yaml(configuration) + "\n"}
+    if calibration:
+        texts[CALIBRATION_FILE] = json.dumps(calibration, indent=2, sort_keys=True) + "\n"
+    for name, text in texts.items():
+        with open(os.path.join(out, name), "w", encoding="utf-8") as stream:
+            stream.write(text)
+
+
+def _write_vocabularies(folder: str, out: str, sizes: Sequence[int]) -> list[str]:
+    """Write the `.spm` of both languages, or of each; return their names."""
+    files = [os.path.join(folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
+    if not os.path.isfile(files[0]):
+        raise UnsupportedModelError(
+            f"{folder}: has no {TOKENIZER_FILE}, and vocab.json numbers tokens as no .spm of Marian's does"
+        )
+    has_two = os.path.isfile(files[1])
+    names = ["srcvocab.spm", "trgvocab.spm"] if has_two else ["vocab.spm"]
+    for file, name, size in zip(files, names, sizes, strict=False):
+        write_pieces(file, os.path.join(out, name), size)
+    return names
+
+
+def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[int]:
+    """Write the weights of the model in a folder as the `.npz` `out`; return how many tokens each vocabulary has.
 
     Raises:
         UnsupportedModelError: something that Marian has no place for, by name.
@@ -101,6 +154,7 @@ def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) ->
         for name in sorted(items):
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), items[name])
     os.replace(f"{out}.part", out)
+    return sizes
 
 
 def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
@@ -201,12 +255,15 @@ def _options(config: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def _yaml(options: Mapping[str, Any]) -> str:
+    def scalar(value: Any) -> str:  # JSON is YAML; a word needs no quotes
+        return value if isinstance(value, str) and value else json.dumps(value)
+
     lines = []
     for name, value in sorted(options.items()):
         if isinstance(value, list) and value:
-            lines += [f"{name}:", *(f"  - {one}" for one in value)]
-        else:  # JSON is YAML; a word needs no quotes
-            lines.append(f"{name}: {value if isinstance(value, str) and value else json.dumps(value)}")
+            lines += [f"{name}:", *(f"  - {scalar(one)}" for one in value)]
+        else:
+            lines.append(f"{name}: {scalar(value)}")
     return "\n".join(lines)
 
 

@@ -31,7 +31,7 @@ class FileTokenizer:
         self._source = self._target = _load(os.path.join(folder, TOKENIZER_FILE), splits)
         if os.path.exists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
             self._target = _load(target, splits)
-        self._cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
+        self.cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
         unknown = token_content(config.get("unk_token"))
         self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
         added = self._source.get_added_tokens_decoder()
@@ -57,7 +57,7 @@ class FileTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         text = self._target.decode(ids, skip_special_tokens=True)
-        return cleaned_up(text) if self._cleans_up else text
+        return cleaned_up(text) if self.cleans_up else text
 
     @cached_property
     def language_tokens(self) -> Sequence[str]:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,6 @@ from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of, parse
 from capsule_mt.formats.units import Parsed, Translated, Unit
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
-from capsule_mt.serve.detecting import Detected, Detector
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import (
@@ -36,6 +36,7 @@ from capsule_mt.serve.requests import (
     unless_gone,
     uploaded,
 )
+from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.encodings import decoded
 from capsule_mt.text.languages import LANGUAGES
 from capsule_mt.text.line_failures import Failure
@@ -43,11 +44,12 @@ from capsule_mt.text.lines import coverage_record
 from capsule_mt.translator import Translation
 
 PAGE = Path(__file__).parent / "page"
-PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
 LONGEST_ESCAPE = 12
 ROOM_FOR_OTHER_FIELDS = 65536
 SHORT = 40  # characters in which no language is detected
+LONG = 1000  # characters of an order whose texts are cut into sentences while those of no other long one are
 FILE_FORMATS = (".txt", *(suffix for format, some in FORMATS.items() if format not in NEEDS_COLUMN for suffix in some))
 FILE_SECONDS, MOST_FILES = 600, 32
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # where there are keys
@@ -89,6 +91,7 @@ def build_app(
     """Return the application that translates with these batchers."""
     doorkeeper, files = Doorkeeper(limits.keys, limits.requests_a_minute), Files()
     codes = sorted({code for pair in batchers for code in pair})
+    cutting = asyncio.Lock()
     app = FastAPI(
         title="capsule-mt",
         summary="Translation with coverage, in the shape of LibreTranslate's API",
@@ -138,7 +141,7 @@ def build_app(
         return code
 
     def detected(asked: Asked) -> list[Detected]:
-        """Return the language of each text: a short one has that of all texts together."""
+        """Return the language of each text; a short one takes the language of all texts together."""
         if asked.source != AUTO:
             return [Detected(target_of(asked.source), 1.0)] * len(asked.texts)
         whole = detect(" ".join(asked.texts))
@@ -163,8 +166,9 @@ def build_app(
         """Queue orders, texts of a language pair each, and return what is found for each text."""
         submitted: list[Order] = []
         try:
-            for pair, _, submit in orders:
-                submitted.append(await asyncio.to_thread(submit, batcher_of(batchers, pair)))
+            for pair, texts, submit in orders:
+                async with cutting if sum(map(len, texts)) > LONG else nullcontext():
+                    submitted.append(await asyncio.to_thread(submit, batcher_of(batchers, pair)))
             work = asyncio.gather(*(asyncio.wrap_future(one) for order in submitted for one in order.results))
             found = await asyncio.wait_for(unless_gone(request, work), limits.request_seconds)
         except asyncio.TimeoutError:
@@ -192,7 +196,7 @@ def build_app(
     async def translations(
         request: Request, texts: list[str], sources: list[str], target: str, settings: Settings, client: str
     ) -> list[list[Translation]]:
-        """Translate texts of these languages, each once and its alternatives; those of the target stay as they are."""
+        """Translate texts of these languages, each once, with alternatives; the target's stay as they are."""
         places: dict[LanguagePair, list[int]] = {}
         for place, source in enumerate(sources):
             places.setdefault(LanguagePair(source, target), []).append(place)
@@ -391,7 +395,7 @@ class TextFile:
 
 
 def read_file(content: bytes, name: str, language: str) -> Parsed:
-    """Read a file that was sent; `language` is that of the translation."""
+    """Read a file that was sent; `language` is the translation's."""
     format = format_of(name)
     return TextFile(decoded(content, name)) if format is None else parse(content, format, name=name, language=language)
 

@@ -2,7 +2,9 @@
 
 A client is what has asked: an API key, or an address. Costs are tokens. The next batch is begun by the client that has
 had least; one that has waited gets no credit for it. Two threads translate. The second one begins when a batch of the
-first takes long, so that a long sentence does not hold up short ones for longer than twice their own time.
+first takes long, so that a long sentence does not hold up short ones for longer than twice their own time. Whoever's
+batches take much longer than usual is slow for a minute: the sentences of slow clients are translated one batch at a
+time, beside those of all others.
 """
 
 import threading
@@ -15,7 +17,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
-from capsule_mt.coverage.results import Coverage, CoverageOptions, Marks
+from capsule_mt.coverage.options import CoverageOptions, Marks
+from capsule_mt.coverage.results import Coverage
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
@@ -23,13 +26,15 @@ from capsule_mt.text.segments import Document, Piece
 
 # of what is left out, among the hypotheses of beam search: as `retry_beams` of `CoverageOptions` has it
 COVERAGE_WEIGHT = 5.0
+MOST_REPEATED = 24  # tokens; of what repeats itself for longer, nobody needs the rest
 SMOOTHING = 0.1  # of running means
 PATIENCE = 0.03  # seconds that a batch may take before the other thread begins one
 MOST_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
 SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many as there are clients
 ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
-# a batch that is being translated beside another one gives way when it takes so much longer than one of so many tokens
+# a batch takes long when it takes so much longer than one of so many tokens; then its clients are slow for a minute
 SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
+SECONDS_OF_SLOW_CLIENTS = 60
 MOST_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
 SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
@@ -77,7 +82,7 @@ class StoppingError(Exception):
 
 
 class Settings(NamedTuple):
-    """What is asked of a text; those of equal settings are translated together."""
+    """What is asked of a text; texts of equal settings are translated together."""
 
     coverage: bool = False
     beams: int | None = None
@@ -123,7 +128,6 @@ class Sentence:
     place: int
     cost: int
     client: "Client"
-    gave_way: bool = False
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -138,14 +142,19 @@ class Sentence:
 
 @dataclass(eq=False)
 class Client:
-    """Who has asked: the tokens that it has had, and what waits; sentences that gave way are apart."""
+    """Who has asked: the tokens that it has had, and what waits; it is slow until some time."""
 
     served: float = 0.0
-    waiting: dict[bool, deque[Sentence]] = field(default_factory=lambda: {False: deque(), True: deque()})
+    slow_until: float = 0.0
+    waiting: deque[Sentence] = field(default_factory=deque)
 
     @property
     def queued(self) -> int:
-        return sum(sentence.cost for queue in self.waiting.values() for sentence in queue)
+        return sum(sentence.cost for sentence in self.waiting)
+
+    @property
+    def is_slow(self) -> bool:
+        return time.monotonic() < self.slow_until
 
 
 @dataclass(eq=False)
@@ -174,7 +183,7 @@ class Order:
 @dataclass(eq=False)
 class Batch:
     sentences: list[Sentence]
-    is_slow: bool  # of sentences that gave way
+    is_slow: bool  # of slow clients
     stop: Stop = field(default_factory=Stop)
     started: float = field(default_factory=time.monotonic)
 
@@ -185,6 +194,11 @@ class Batch:
     @property
     def longest(self) -> int:
         return max(sentence.cost for sentence in self.sentences)
+
+    @property
+    def greediest(self) -> Client:
+        """The client that has had most."""
+        return max((sentence.client for sentence in self.sentences), key=lambda client: client.served)
 
 
 class Batcher:
@@ -198,7 +212,7 @@ class Batcher:
         translator: called by several threads.
         options: of each call of the translator, such as its languages.
         max_batch: the most sentences that go through the model at once.
-        max_queue: the most tokens that wait; those of one client may be a quarter of it.
+        max_queue: the most tokens that wait; a quarter of it for one client.
         on_batch: called with the number of sentences of each batch.
     """
 
@@ -276,6 +290,7 @@ class Batcher:
                 batch_size=self.max_batch,
                 coverage=coverage if settings.coverage else None,
                 scores=False,
+                most_repeated=MOST_REPEATED,
                 keep=settings.keep,
                 generate_kwargs=search,
                 **self.options,
@@ -297,7 +312,7 @@ class Batcher:
             if not waits:
                 client.served = max(client.served, self._clock)
             self._clients[name] = client
-            client.waiting[False].extend(order.sentences)
+            client.waiting.extend(order.sentences)
             self._forget_clients()
             self._changed.notify_all()
         for text in texts:
@@ -309,9 +324,7 @@ class Batcher:
         if len(self._clients) > MOST_CLIENTS:
             at_work = {id(sentence.client) for batch in self._running for sentence in batch.sentences}
             self._clients = {
-                name: client
-                for name, client in self._clients.items()
-                if any(client.waiting.values()) or id(client) in at_work
+                name: client for name, client in self._clients.items() if client.waiting or id(client) in at_work
             }
 
     @property
@@ -321,7 +334,7 @@ class Batcher:
 
     def __len__(self) -> int:
         """How many sentences wait."""
-        return sum(len(queue) for client in list(self._clients.values()) for queue in client.waiting.values())
+        return sum(len(client.waiting) for client in list(self._clients.values()))
 
     @property
     def is_alive(self) -> bool:
@@ -341,7 +354,7 @@ class Batcher:
         """Take no more texts, stop what is being translated, and give a `StoppingError` to all who wait."""
         with self._changed:
             self._stopping = True
-            waiting = [one for client in self._clients.values() for queue in client.waiting.values() for one in queue]
+            waiting = [sentence for client in self._clients.values() for sentence in client.waiting]
             for sentence in (*waiting, *(one for batch in self._running for one in batch.sentences)):
                 sentence.of.finish(StoppingError())
             self._clients.clear()
@@ -360,10 +373,9 @@ class Batcher:
         with self._changed:
             while True:
                 for client in self._clients.values():
-                    for queue in client.waiting.values():
-                        while queue and not queue[0].is_wanted:
-                            queue.popleft()
-                waiting = [queue for client in self._clients.values() for queue in client.waiting.values() if queue]
+                    while client.waiting and not client.waiting[0].is_wanted:
+                        client.waiting.popleft()
+                waiting = [client.waiting for client in self._clients.values() if client.waiting]
                 if self._stopping and not waiting:
                     return None
                 wait = self._seconds_to_wait(waiting)
@@ -386,25 +398,26 @@ class Batcher:
     def _fill(self) -> Batch | None:
         """Return the next batch, or `None` if nothing may start beside what runs."""
         idle = self._idle_clients()
-        for gave_way in (False, True):
-            if gave_way and any(batch.is_slow or self._takes_long(batch) for batch in self._running):
+        for is_slow in (False, True):
+            if is_slow and any(batch.is_slow or self._takes_long(batch) for batch in self._running):
                 break  # of what takes long, one batch at a time
-            clients = sorted((client for client in idle if client.waiting[gave_way]), key=lambda client: client.served)
+            clients = [client for client in idle if client.waiting and client.is_slow == is_slow]
             if not clients:
                 continue
-            first = clients[0].waiting[gave_way][0]
+            clients.sort(key=lambda client: client.served)
+            first = clients[0].waiting[0]
             self._clock = max(self._clock, clients[0].served)
             taken: list[Sentence] = []
             most, tokens, shared = self.max_batch, 0, 0
             while clients and len(taken) < most:
-                clients = [one for one in clients if one.waiting[gave_way]]
+                clients = [one for one in clients if one.waiting]
                 for client in list(clients):
-                    sentence = client.waiting[gave_way][0]
+                    sentence = client.waiting[0]
                     too_many = len(taken) == most or (taken and tokens + sentence.cost > MOST_TOKENS)
                     if too_many or not _fit(sentence, first):
                         clients.remove(client)
                         continue
-                    client.waiting[gave_way].popleft()
+                    client.waiting.popleft()
                     if sentence.is_wanted:
                         tokens += sentence.cost
                         client.served += sentence.cost * sentence.of.settings.num_beams
@@ -412,7 +425,7 @@ class Batcher:
                 if not shared and (shared := len({id(one.client) for one in taken})) > 1:
                     most = min(most, max(SHARED_BATCH, shared))
             if taken:
-                return Batch(taken, gave_way)
+                return Batch(taken, is_slow)
         return None
 
     # ---- the threads
@@ -425,9 +438,11 @@ class Batcher:
                         batch.stop.set()
                 all_take_long = all(batch.is_slow or self._takes_long(batch) for batch in self._running)
                 may_stop = [batch for batch in self._running if not batch.is_slow]
-                others_wait = any(client.waiting[False] for client in self._idle_clients())
+                others_wait = any(client.waiting and not client.is_slow for client in self._idle_clients())
                 if len(self._running) == len(self._workers) and all_take_long and may_stop and others_wait:
-                    max(may_stop, key=lambda batch: max(one.client.served for one in batch.sentences)).stop.set()
+                    stopped = max(may_stop, key=lambda batch: batch.greediest.served)
+                    stopped.greediest.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
+                    stopped.stop.set()
                 self._changed.wait(PATIENCE if self._running else None)
 
     def _takes_long(self, batch: Batch) -> bool:
@@ -445,7 +460,9 @@ class Batcher:
                     sentence.of.finish(error)
             with self._changed:
                 self._running.remove(batch)
-                if not batch.stop.is_set:
+                if batch.is_slow and self._takes_long(batch):
+                    batch.greediest.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
+                elif not batch.stop.is_set:
                     self._learn(batch)
                 self._changed.notify_all()
             if self.on_batch is not None:
@@ -455,8 +472,7 @@ class Batcher:
         with self._changed:
             for sentence in reversed(batch.sentences):
                 if sentence.is_wanted:
-                    sentence.gave_way = True
-                    sentence.client.waiting[True].appendleft(sentence)
+                    sentence.client.waiting.appendleft(sentence)
 
     def _learn(self, batch: Batch) -> None:
         """Keep running means of how fast the model is."""

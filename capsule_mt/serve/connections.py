@@ -1,6 +1,7 @@
 """Connections of uvicorn with limits: how many there are, of all and of each address, and how long a head may take."""
 
 import asyncio
+import socket
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ BACKLOG = 128  # that wait until they are accepted
 OTHER_FILES = 64  # that the process has open besides connections
 ANSWER = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
 LOOPBACK = ("127.", "::1")
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # of which every client expects any number before its answer
+PROBE_SECONDS = 0.25  # between looks whether a client that sends no more has gone
 
 
 @dataclass
@@ -81,6 +84,25 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
                 self.stop_awaiting()
             elif self.head_timer is None:
                 self.await_head()
+
+        def eof_received(self) -> bool:
+            """Keep the connection of a client that will send no more, but waits for its answer."""
+            cycle = getattr(self, "cycle", None)
+            if self.is_refused or cycle is None or cycle.more_body or cycle.response_complete:
+                return False
+            cycle.keep_alive = False
+            if not cycle.response_started:
+                self.transport.write(CONTINUE)  # a client that has gone answers this with a reset
+            self.probe()
+            return True
+
+        def probe(self) -> None:
+            if self.transport.is_closing():
+                return
+            if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self.transport.abort()
+            else:
+                self.loop.call_later(PROBE_SECONDS, self.probe)
 
         def connection_lost(self, error: Exception | None) -> None:
             self.stop_awaiting()

@@ -1,18 +1,21 @@
 """Which languages a checkpoint translates between, and what they are called."""
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capsule_mt.catalog.entries import PAIR
+from capsule_mt.catalog.entries import languages_in
+from capsule_mt.catalog.store import name_of
 from capsule_mt.text.languages import LANGUAGES
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
 GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
-# opus-mt-en-de, outputs/en-de, capsule-marian-de-en
-AT_THE_END = re.compile(r"(?:^|[-_])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$")
+
+# vocab.enpt.spm, srcvocab.enja.spm: of the students of Firefox Translations
+VOCABULARY = re.compile(r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm")
 
 
 class LanguagePair(NamedTuple):
@@ -39,6 +42,8 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
         path = path_of(text)
         pair = LanguagePair(given["source"], given["target"]) if given else pair_of(path)
         if pair is None:
+            if not Path(path).exists():
+                name_of(path)  # which complains of what is no name
             raise ValueError(f"{path}: its languages are not known; name them, as in en-de={path}")
         if pair in found:
             raise ValueError(f"{pair}: one checkpoint for each language pair, got {found[pair]} and {path}")
@@ -46,11 +51,19 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
     return found
 
 
+def languages_of(folder: Path, named: str | None) -> LanguagePair:
+    """Return the languages that `--languages` names, or else those of the model in a folder."""
+    given = GIVEN.fullmatch(f"{named}={folder}")
+    if named is not None and given is None:
+        raise ValueError(f"`--languages` must be like en-de, got {named!r}")
+    pair = LanguagePair(given["source"], given["target"]) if given else pair_of(os.fspath(folder))
+    if pair is None:
+        raise ValueError(f"{folder}: its languages are not known; name them, as in --languages en-de")
+    return pair
+
+
 def pair_of(path: str) -> LanguagePair | None:
-    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in its name."""
-    named = None if Path(path).exists() else PAIR.fullmatch(path)
-    if named:
-        return LanguagePair(named["source"].lower(), named["target"].lower())
+    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in a name."""
     recipe = _read(path, "train_result.json").get("recipe") or {}
     tokenizer = _read(path, "tokenizer_config.json")
     languages = recipe.get("languages") or {}
@@ -60,8 +73,12 @@ def pair_of(path: str) -> LanguagePair | None:
     ):
         if source and target:
             return LanguagePair(source, target)
-    name = AT_THE_END.search(Path(path).name)
-    return None if name is None else LanguagePair(name["source"], name["target"])
+    named = languages_in(Path(path).name if Path(path).exists() else path)
+    if named:
+        return LanguagePair(*named)
+    files = map(VOCABULARY.fullmatch, os.listdir(path) if Path(path).is_dir() else ())
+    vocabulary = next(filter(None, files), None)
+    return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
 
 
 def _read(path: str, name: str) -> dict[str, Any]:

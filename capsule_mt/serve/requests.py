@@ -1,6 +1,6 @@
 """Read what a request asks: its fields, of the query string and of a body of any kind, and their errors.
 
-The messages are those of LibreTranslate where it has one.
+Messages are LibreTranslate's own where it has one.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from capsule_mt.coverage.results import Marks
+from capsule_mt.coverage.options import Marks
 from capsule_mt.text.segments import LONE_SURROGATES
 
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer

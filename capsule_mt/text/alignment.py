@@ -16,7 +16,7 @@ LEAST_OF_BEST = 0.8  # of the share of the best source word that a further link 
 
 
 class Link(NamedTuple):
-    """The characters of a word of the source, and those of a word of its translation."""
+    """The characters of a source word, and of a word of its translation."""
 
     source: Span
     target: Span
@@ -28,7 +28,7 @@ def links_of(
     decode: Callable[[Sequence[int]], str],
     rows: Sequence[Sequence[float]],
 ) -> list[Link]:
-    """Return the links of a piece; the characters of the target are those of its decoded translation.
+    """Return the links of a piece; characters of the target count in the decoded translation.
 
     Args:
         words: the words of the source, with their tokens.
@@ -51,7 +51,7 @@ def links_of(
 
 
 def restored_links(source: Masked, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
-    """Return the links of a translation in which something was put back, and those of what it keeps."""
+    """Return the links of a translation in which something was put back, and of what it keeps."""
     before, after = (list(WORDS.finditer(one)) for one in (decoded, text))
     matcher = difflib.SequenceMatcher(None, [one[0] for one in before], [one[0] for one in after], autojunk=False)
     moved = {

@@ -12,7 +12,7 @@ PLACEHOLDER = r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%"
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
 MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_")  # without one of these, a text has none
-EMOJI = "[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
+EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
 EMOJI_BEFORE, EMOJI_AFTER = rf"(?:{EMOJI}+\s*)+", rf"(?:\s*{EMOJI}+)+$"
@@ -30,7 +30,7 @@ def may_have_no_words(text: str) -> bool:
 
 
 def is_no_sentence(text: str) -> bool:
-    """Whether a text has nothing to translate: no letters but those of URLs, tags, placeholders and code."""
+    """Whether a text has nothing to translate: no letters outside URLs, tags, placeholders and code."""
     if not any(map(str.isalpha, text)):
         return True
     return may_have_no_words(text) and not any(map(str.isalpha, compiled(NO_WORDS).sub(" ", text)))

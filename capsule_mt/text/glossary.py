@@ -35,7 +35,7 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        # by the first word; those of a stem of one word, by its first letter
+        # by the first word; stems of one word by their first letter
         self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
         self.terms = dict(terms)
         for source, target in sorted(self.terms.items(), key=lambda term: -len(term[0])):

@@ -43,6 +43,7 @@ STAND_INS = {
     "year": ("2013", "1999", "2005", "1980", "2000", "1970"),
     "amount": ("20", "30", "10", "50", "40", "100", "15", "60", "25", "80"),
 }
+NUMBER_PLACEHOLDER = re.compile(r"%(?:\(\w+\)|\d+\$)?[dif]")
 YEAR = re.compile(r"(?:1[5-9]|20)\d\d")
 
 
@@ -58,7 +59,7 @@ class Item(str):
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
-        if self.kind != "numbers":
+        if self.kind != "numbers" and not NUMBER_PLACEHOLDER.fullmatch(self):
             return STAND_INS["name"]
         return STAND_INS["year" if YEAR.fullmatch(self) else "amount"]
 
@@ -231,8 +232,16 @@ class Masked:
         return Masked(parts, kinds, self.prefix, dict(zip(unknown, free, strict=False)))
 
     def with_stand_ins(self, translation: str) -> "Masked | None":
-        """Return this with stand-ins for the items that a translation does not have; `None` if there is no need."""
-        found, _ = self.items_in(translation)
+        """Return this with stand-ins for the items that a translation does not have; `None` if there is no need.
+
+        All have one where it has halves of placeholders, such as a "%" more, with which no program could fill them in.
+        """
+        found, others = self.items_in(translation)
+        kept = [translation[place.start : place.end] for place in (*found.values(), *(place for _, place in others))]
+        rest = [part for part, _ in self.parts if not isinstance(part, Item)]
+        for sign in "%{}" if "placeholders" in self.kinds else "":
+            if translation.count(sign) - "".join(kept).count(sign) > "".join(rest).count(sign):
+                found = {}
         stand_ins: dict[int, str] = {}
         for number in self.items:
             free = (one for one in cast(Item, self.parts[number][0]).stand_ins if one not in self.text)

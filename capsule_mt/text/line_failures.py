@@ -22,7 +22,7 @@ def translate_lines(
 ) -> list[Result | Failure]:
     """Return the translations, with a `Failure` for each line that alone raises an error.
 
-    A failed batch is halved until the lines are found. An error that every line raises, such as that of a setting, is
+    A failed batch is halved until the lines are found. An error that every line raises, such as a wrong setting, is
     raised: `probe` is a line without fault, by default a text.
     """
     try:

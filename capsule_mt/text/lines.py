@@ -146,8 +146,8 @@ def coverage_json(number: int | str, record: dict[str, Any]) -> str:
     """Format the coverage of a record as JSON with its line or place; where there is none, the reason."""
     described = record.get("coverage") or {"error": record.get("failure", "the coverage was not found")}
     place = {"place" if isinstance(number, str) else "line": number}
-    unknown = {"unknown": record["unknown"]} if "unknown" in record else {}
-    return json.dumps({**place, **described, **unknown}, ensure_ascii=False, allow_nan=False)
+    of_text = {name: record[name] for name in ("unknown", "language") if name in record}
+    return json.dumps({**place, **described, **of_text}, ensure_ascii=False, allow_nan=False)
 
 
 def coverage_tsv(number: int | str, record: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
 
     With `wait`, wait for it instead.
 
-    The lock of an existing folder is the file `.lock` in it, that of anything else is `.NAME.lock` beside it, so make
+    The lock of an existing folder is the file `.lock` in it, of anything else `.NAME.lock` beside it, so make
     a folder before you lock it. The system releases the lock when the process ends, however it ends. Of several
     processes that write one output together, let only the main one lock it.
     """

@@ -128,6 +128,8 @@ def _check_output(path: Path) -> None:
             raise ValueError(f"{path} cannot be written: {error}") from None
     if target.is_dir():
         raise ValueError(f"{path} is a folder; a file is needed")
+    if path.is_symlink() and not target.parent.exists():
+        raise ValueError(f"{path} is a link to {target}, whose folder does not exist")
     check_output_folder(target.parent)
     if target.exists() and not os.access(target, os.W_OK):
         raise ValueError(f"{path}: no permission to write")

@@ -6,9 +6,11 @@ the word that is of it, or between the words around it.
 Which words are of which is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
@@ -21,7 +23,7 @@ MARGIN_OF_MARK = -0.01  # a mark goes with the words on both sides of it
 
 Ids = Sequence[int]
 # Of the tokens of a source and of its translation: how much each token of the translation is of each of the source
-# [T][S]. The rows of a head that looks at the source of the token before are those of the tokens before.
+# [T][S]. A retrospective head looks at the source of the token before, so its rows are shifted by one.
 Align = Callable[[Ids, Ids], Sequence[Sequence[float]]]
 
 
@@ -35,20 +37,36 @@ class Alignment:
 
     def share(self, target: Span, source: Span) -> float:
         """Return how much of some characters of the translation is of some of the source."""
-        tokens = [t for t, end in enumerate(self.ends) if end > target.start and (t and self.ends[t - 1]) < target.end]
-        of_source = [s for s, place in enumerate(self.source) if place and source.start <= sum(place) / 2 < source.end]
-        return sum(self.rows[t][s] for t in tokens for s in of_source) / max(1, len(tokens))
+        first = bisect_right(self.ends, target.start)
+        end = min(bisect_left(self.ends, target.end) + 1, len(self.ends))
+        low, high = (bisect_left(self._centres, character) for character in source)
+        return sum(self._sums[t][high] - self._sums[t][low] for t in range(first, end)) / max(1, end - first)
+
+    @cached_property
+    def _order(self) -> list[tuple[float, int]]:
+        """The middle of each token of the source, and its number, from left to right."""
+        return sorted((sum(place) / 2, s) for s, place in enumerate(self.source) if place)
+
+    @cached_property
+    def _centres(self) -> list[float]:
+        return [centre for centre, _ in self._order]
+
+    @cached_property
+    def _sums(self) -> list[list[float]]:
+        """For each token of the translation, how much of it is of the first so many tokens of `_order`."""
+        return [[0.0, *accumulate(row[s] for _, s in self._order)] for row in self.rows]
 
 
 class Layout:
     """Where the tags of a source go in its translation, and the items that it has not kept.
 
-    words: those of the translation, where an item is one.
+    words: the translation's, where an item is one.
     """
 
     def __init__(self, source: Masked, translation: str, words: list[Span], alignment: Alignment) -> None:
         self.source, self.words, self.alignment = source, words, alignment
-        self.is_mark = [is_mark(translation[start:end]) for start, end in words]
+        self.written = [translation[start:end] for start, end in words]
+        self.is_mark = list(map(is_mark, self.written))
         self.partners = partners_of([part for part, _ in source.parts])
 
     def tags(self) -> list[tuple[int, str]]:
@@ -119,6 +137,8 @@ class Layout:
             begin, stop = self._interval(Span(self.source.begins[number], self.source.begins[end]))
             if begin == stop:
                 begin = stop = least = max(begin, least)
+            else:
+                begin, stop = self._with_marks(number, end, begin, stop)
             elements.append((min(max(begin, first), last), number, min(stop, last)))
         found: list[tuple[int, int]] = []
         place = first
@@ -134,6 +154,15 @@ class Layout:
                 at = self.words[begin - 1].end if is_after else self.words[begin].start
                 found += [(at, tag) for tag in sorted({number, *inside, end})]
         return found
+
+    def _with_marks(self, number: int, end: int, begin: int, stop: int) -> tuple[int, int]:
+        """Return the words of an element with the marks at its edges, such as a colon, that it has in the source."""
+        inside = self.source.text[self.source.begins[number] : self.source.begins[end]].strip()
+        while begin and self.is_mark[begin - 1] and inside.startswith(self.written[begin - 1]):
+            begin, inside = begin - 1, inside.removeprefix(self.written[begin - 1])
+        while stop < len(self.words) and self.is_mark[stop] and inside.endswith(self.written[stop]):
+            stop, inside = stop + 1, inside.removesuffix(self.written[stop])
+        return begin, stop
 
     def _spaced(self, number: int, at: int) -> str:
         """Return a tag, with a space if it stands between two, and no end of anything."""

@@ -18,6 +18,7 @@ from capsule_mt.text.words import (
     WordLists,
     is_mark,
     moved_offsets,
+    runs_on,
     source_words,
     with_space,
     words_of,
@@ -25,6 +26,8 @@ from capsule_mt.text.words import (
 
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
+LONGEST_WORD = 10_000  # characters
+LONG_WORD = re.compile(rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{LONGEST_WORD + 1},}}")
 MOST_UNKNOWN = 0.2  # of the tokens of a text of the source language
 BLOCKS = re.compile(f"[^{BLOCK_BREAK}]+")
 Result = TypeVar("Result")
@@ -38,7 +41,7 @@ class Piece:
     ids: its tokens, special ones included.
     words: its words, where coverage is asked for.
     text: what the model reads.
-    offsets, places: the characters of it that each token stands for, and those of each word.
+    offsets, places: the characters that each token stands for, and each word.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
     masked: what the model reads and what is kept, where something is.
@@ -76,8 +79,8 @@ class Document:
     """One of the texts that the user gave, and the pieces it is translated in.
 
     What is between two pieces is in the translation as it is; what is before and after all of them, if it `copies`.
-    Sentences that are `foreign` have words, but none that the vocabulary knows: they are copied, too. `num_unknown` of
-    its `num_tokens` tokens stand for what the vocabulary lacks.
+    What is `foreign` is copied, too: sentences that have words, but none that the vocabulary knows, and words of more
+    than `LONGEST_WORD` characters. `num_unknown` of its `num_tokens` tokens stand for what the vocabulary lacks.
     """
 
     text: str
@@ -122,7 +125,7 @@ class Segmenter:
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         plain = LONE_SURROGATES.sub("\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
-        source = masked(plain, self.keep, self.copies)
+        source = masked(self._without_long_words(document), self.keep, self.copies)
         of_text = self._language_of(source.text)
         for start, end in self._sentences(source):
             begins, token = self.language_token(source.text[start:end])
@@ -151,6 +154,18 @@ class Segmenter:
         if isinstance(text, PrefixedText) and document.pieces:
             document.pieces[0].prefix = self.tokenizer.encode_target(text.target_prefix)[:-1]
         return document
+
+    def _without_long_words(self, document: Document) -> str:
+        """Return the text with lines of their own, which are blank, in the place of words that are too long."""
+        text = document.text
+        if len(text) <= LONGEST_WORD or not self.split_sentences:
+            return text
+        document.foreign += [Span(*match.span()) for match in LONG_WORD.finditer(text)]
+        if not document.foreign:
+            return text
+        document.copies = True
+        warn(f"{len(document.foreign)} words of a text have more than {LONGEST_WORD} characters: they are copied.")
+        return LONG_WORD.sub(lambda match: "\n" * len(match[0]), text)
 
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
         source.offsets = encoded.offsets
@@ -302,13 +317,13 @@ def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None
 def join_translations(document: Document, translations: Sequence[str]) -> tuple[str, list[int]]:
     """Join the translations of the pieces with what is between them in the text, mostly a space; return where each is.
 
-    Where there is nothing, as in Chinese, there is a space in a translation that does not end as Chinese does.
+    Between sentences of Chinese and Japanese there is no space, whatever the text has, and of others there is one.
     """
     joined, place, starts = "", 0, list[int]()
     for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
         between = document.text[place : piece.span.start] if number or document.copies else ""
-        if number and not between and not joined.endswith(tuple(UNSPACED_STOPS)):
-            between = " "
+        if number and not between.strip(" "):
+            between = "" if runs_on(joined, translation) else between or " "
         joined = with_space(with_space(joined, between), translation)
         starts.append(len(joined) - len(translation))
         place = piece.span.end

@@ -67,17 +67,30 @@ _CLAUSE_ENDS = re.compile(r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(]
 _SPACES = re.compile(r"\s+")
 
 
+class Rules(NamedTuple):
+    """What a language writes with a full stop that ends no sentence, and whether `;` ends one, as in Greek."""
+
+    abbreviations: frozenset[str]
+    has_ordinals: bool
+    is_greek: bool
+
+
+def rules_of(language: str | None) -> Rules:
+    """Return the rules of a language, or those of all that are known."""
+    code = language_code(language)
+    known = _ABBREVIATIONS.get(code) if code is not None else None
+    has_ordinals = code is None or code in ORDINAL_LANGUAGES
+    return Rules(_ALL_ABBREVIATIONS if known is None else known, has_ordinals, code == "el")
+
+
 def split_sentences(text: str, language: str | None = None) -> list[Span]:
     """Return the spans of the sentences of a text, without the space between them; none for a blank text.
 
     A line break ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, an abbreviation
     of any of the languages is one.
     """
-    code = language_code(language)
-    known = _ABBREVIATIONS.get(code) if code is not None else None
-    abbreviations = _ALL_ABBREVIATIONS if known is None else known
-    has_ordinals = code is None or code in ORDINAL_LANGUAGES
-    ends = re.compile(_GREEK_ENDS) if code == "el" else _ENDS
+    abbreviations, has_ordinals, is_greek = rules_of(language)
+    ends = re.compile(_GREEK_ENDS) if is_greek else _ENDS
     spans = []
     for line in _between(_LINE_BREAKS, text, Span(0, len(text))):
         start = line.start

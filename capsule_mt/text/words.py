@@ -13,6 +13,9 @@ from capsule_mt.text.sentences import Span
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
 # scripts that put no space between words, where a token of the vocabulary stands for a word
 UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # slow to compile
+# letters and marks of Chinese and Japanese, and what is beside them in quotation
+_CJK = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]")
+_QUOTES = "\"'\u201c\u201d\u2018\u2019\u2026\u2014"
 LONGEST_UNKNOWN = 64  # characters in a row that a vocabulary lacks
 Offsets = Sequence[tuple[int, int] | None]
 
@@ -76,7 +79,13 @@ def is_mark(word: str) -> bool:
 
 def with_space(text: str, more: str) -> str:
     """Join two parts of a translation, of which neither may become a part of a word of the other."""
-    return f"{text} {more}" if text[-1:].isalnum() and more[:1].isalnum() else text + more
+    return f"{text} {more}" if text[-1:].isalnum() and more[:1].isalnum() and not runs_on(text, more) else text + more
+
+
+def runs_on(text: str, more: str) -> bool:
+    """Return whether no space is written between two parts of a text: Chinese and Japanese have none."""
+    last, first = text.rstrip(_QUOTES)[-1:], more.lstrip(_QUOTES)[:1]
+    return bool(_CJK.match(last)) and (not last.isalnum() or bool(_CJK.match(first)))
 
 
 def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:

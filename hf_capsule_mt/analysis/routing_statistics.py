@@ -107,7 +107,7 @@ class IterationStatistics:
 
 
 def real_positions(place: str, weights: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return the assignments [positions, N, M] without those of padding.
+    """Return the assignments [positions, N, M] without padding.
 
     Routings of a stack have one position a token: [B, T, N, M]. A routing of a whole sentence has none: [B, N, M].
     """

@@ -5,6 +5,7 @@ A command parses its arguments before it imports what takes seconds: its help co
 
 import importlib
 import os
+import sys
 
 COMMANDS = {
     "Train": {
@@ -17,7 +18,6 @@ COMMANDS = {
     "Evaluate": {
         "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",
         "compare": "compare systems: scores, significance tests, sentences that differ",
-        "calibrate": "make the coverage of a checkpoint a probability, by text with words dropped",
         "analyze": "show what the routings of a checkpoint do, in numbers and pictures",
         "shortlist": "find out what each source word may become, to decode faster",
     },
@@ -48,4 +48,6 @@ def start(name: str) -> None:
     from hf_capsule_mt.extras import explain
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if sys.stderr is None or not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # bars are for a terminal
     run(lambda: importlib.import_module(f"{__name__}.{name}").main(), lambda error: explain(error, name))

@@ -35,11 +35,3 @@ def checkpoint(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
     print(f"{text}: no such folder, looked for on the hub", file=sys.stderr)
     return text
-
-
-def task_of(arguments: argparse.Namespace) -> str:
-    """Return the task of a `Translator` for these languages."""
-    source, target = arguments.src_lang, arguments.tgt_lang
-    if (source is None) != (target is None):
-        raise ValueError(f"--src-lang and --tgt-lang belong together, got {source} and {target}")
-    return "translation" if source is None else f"translation_{source.strip('_')}_to_{target.strip('_')}"

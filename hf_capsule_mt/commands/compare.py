@@ -4,7 +4,7 @@
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en \\
         --markdown compare.md --output compare.json
 
-Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is that of Collins et al. 2005.
+Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is Collins et al.'s (2005).
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_parallel
-from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, METRICS
+from hf_capsule_mt.evaluation.choices import METRICS
 
 
 def named_file(argument: str) -> tuple[str, Path]:
@@ -40,22 +40,17 @@ def parse_arguments() -> argparse.Namespace:
         default=["bleu", "chrf", "ter"],
         help="which metrics",
     )
-    parser.add_argument("--comet", nargs="?", const=COMET_MODEL, metavar="MODEL", help=COMET_HELP)
     parser.add_argument("--bootstrap", type=at_least(2), default=1000, help="samples of the paired bootstrap")
     parser.add_argument("--trials", type=positive, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
     parser.add_argument("--output", type=Path, help="a result file")
     parser.add_argument("--markdown", type=Path, help="the report as Markdown")
-    arguments = parser.parse_args()
-    if arguments.comet and not arguments.sources:
-        parser.error("--comet needs --sources")
-    return arguments
+    return parser.parse_args()
 
 
 def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.evaluation import write_result
-    from hf_capsule_mt.evaluation.comet import Comet
     from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
 
     names = [name for name, _ in arguments.systems]
@@ -67,12 +62,11 @@ def main() -> None:
     lines = read_parallel([*files, *arguments.references, *extra])
     systems = dict(zip(names, lines, strict=False))
     references = lines[len(names) : len(names) + len(arguments.references)]
-    comet = [Comet(arguments.comet, lines[-1])] if arguments.comet else []
     report = build_report(
         systems,
         references,
         lines[-1] if extra else None,
-        [*arguments.metrics, *comet],
+        arguments.metrics,
         arguments.sentences,
         arguments.bootstrap,
         arguments.trials,

@@ -16,7 +16,7 @@ from typing import Any
 from capsule_mt.commands.console import CommandParser, at_least
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
-from hf_capsule_mt.evaluation.choices import COMET_HELP, COMET_MODEL, DEFAULT_METRICS, LENGTH_EDGES, METRICS
+from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, LENGTH_EDGES, METRICS
 
 
 def samples(text: str) -> int:
@@ -37,7 +37,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sources", type=Path, help="the source sentences: scores by length, lengths, adequacy")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=list(DEFAULT_METRICS), help="which metrics")
-    parser.add_argument("--comet", nargs="?", const=COMET_MODEL, metavar="MODEL", help=COMET_HELP)
     parser.add_argument(
         "--tokenize",
         default="13a",
@@ -62,9 +61,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--recipe", help="recipe of the system, for the result file")
     parser.add_argument("--output", type=Path, help="the result file to write")
     arguments = parser.parse_args()
-    for option in ("comet", "align_with"):
-        if getattr(arguments, option) and not arguments.sources:
-            parser.error(f"--{option.replace('_', '-')} needs --sources")
+    if arguments.align_with and not arguments.sources:
+        parser.error("--align-with needs --sources")
     return arguments
 
 
@@ -74,9 +72,9 @@ def adequacy(
     """Return the coverage difference ratio, and the means of the measures that need no reference."""
     from tqdm import tqdm
 
+    from capsule_mt.calibration.word_alignment import fit_aligner
+    from capsule_mt.calibration.words import word_pairs
     from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
-    from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-    from hf_capsule_mt.evaluation.words import word_pairs
 
     sets = [hypotheses, *references]
     pairs = [word_pairs(sources, lines) for lines in sets]
@@ -94,7 +92,6 @@ def main() -> None:
     from tqdm import tqdm
 
     from hf_capsule_mt.evaluation import write_result
-    from hf_capsule_mt.evaluation.comet import Comet
     from hf_capsule_mt.evaluation.length_buckets import score_by_length
     from hf_capsule_mt.evaluation.metrics import Score, sacrebleu_metric, score_corpus
     from hf_capsule_mt.evaluation.significance import confidence_interval
@@ -103,7 +100,6 @@ def main() -> None:
     files = [arguments.hypotheses, *arguments.references, *([arguments.sources] if arguments.sources else [])]
     hypotheses, *references = read_parallel(files)
     sources = references.pop() if arguments.sources else []
-    comet = Comet(arguments.comet, sources) if arguments.comet else None
     scores: dict[str, Score] = {}
     interval = None
     with tqdm(total=len(arguments.metrics) + bool(arguments.bootstrap), file=sys.stderr, leave=False) as progress:
@@ -115,8 +111,6 @@ def main() -> None:
             progress.set_description("95 % interval of BLEU")
             bleu = sacrebleu_metric("bleu", arguments.tokenize)
             interval = confidence_interval(hypotheses, references, bleu, samples=arguments.bootstrap)
-    if comet is not None:
-        scores[comet.name] = comet.score(hypotheses, references)
     for score in scores.values():
         print(f"{score.name}: {score.text}\n    {score.signature}")
     result: dict[str, Any] = {

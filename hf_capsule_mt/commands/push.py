@@ -51,10 +51,6 @@ def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None
     results = [read_result(path) for path in files if path.exists() or path in arguments.results]
     card = model_card(name, model.config.to_dict(), results, license=arguments.license)
     (folder / "README.md").write_text(str(card), encoding="utf-8")
-    for picture in arguments.checkpoint.glob("*.png"):
-        if picture.is_symlink():
-            raise ValueError(f"{picture} is a link, whose target would be published: remove it, or put the file there")
-        (folder / picture.name).write_bytes(picture.read_bytes())
 
 
 def export_and_check(arguments: argparse.Namespace, folder: Path, name: str) -> None:

@@ -1,11 +1,11 @@
 """List the recipes of the package, or print one with everything that it inherits.
 
     capsule-mt recipes                        # all of them, a line each
-    capsule-mt recipes embedded               # those of one corpus or paper
+    capsule-mt recipes embedded               # of one corpus or paper
     capsule-mt recipes embedded/em_routing    # this one, as YAML
     capsule-mt recipes my.yaml                # a file of your own, checked
 
-The name of a small recipe is a corpus and a method, that of a paper's row is a method or `baseline` and the row. To
+A small recipe is named by a corpus and a method, a paper's row by a method or `baseline` and the row. To
 change one, write `base: embedded/em_routing` and your changes into a YAML file, and give that to `capsule-mt train`.
 """
 

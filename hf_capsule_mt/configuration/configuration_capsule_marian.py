@@ -178,16 +178,6 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         super().__post_init__(**kwargs)
 
     @property
-    def is_plain_marian(self) -> bool:
-        """Whether every switch is off."""
-        has_capsules = (self.layer_aggregation, self.head_aggregation, self.guided_routing) != (
-            "none",
-            "concat",
-            "none",
-        )
-        return not has_capsules and self.decoder_self == "attention" and not self.marian_positions
-
-    @property
     def aggregates_encoder_layers(self) -> bool:
         return self.layer_aggregation != "none" and self.layer_aggregation_side in ("both", "encoder")
 

@@ -22,7 +22,7 @@ def load_members(
 ) -> list[PreTrainedModel]:
     """Load the other models of an ensemble where they are paths, and put them on the device of the first.
 
-    A path's tokenizer must be `tokenizer`, that of the first; a loaded model has none to compare.
+    A path's tokenizer must be `tokenizer`, the first model's; a loaded model has none to compare.
     """
     members: list[PreTrainedModel] = []
     if isinstance(others, (str, os.PathLike)):

@@ -158,13 +158,11 @@ class GenerateDecoder:
                 use_cache=False,
             ).logits
         log_probs = token_log_probs(logits.float(), labels).tolist()
-        found = [Forced(row[:length]) for row, length in zip(log_probs, lengths, strict=True)]
-        for row, (source, forced) in enumerate(zip(sources, found, strict=True)):
-            if attention:
-                received = attention[0][row, : lengths[row]][:, mask[row].bool()]
-                forced.received = received.tolist()
-            if readings.guided:
-                forced.guided = self._guided(source, targets[row])
+        found = []
+        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            received = attention[0][row, : lengths[row]][:, mask[row].bool()].tolist() if attention else None
+            guided = self._guided(source, target) if readings.guided else None
+            found.append(Forced(log_probs[row][: lengths[row]], received, guided))
         return found
 
     def _guided(self, source: Ids, target: Ids) -> GuidedReading:

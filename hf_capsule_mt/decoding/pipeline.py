@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from capsule_mt.coverage.results import CoverageOptions
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator
@@ -52,7 +52,7 @@ class TranslationPipeline(Pipeline):
     generator, a `KeyDataset`) is translated as it is read. With `num_return_sequences` above one, each string has a
     list of its own. Results come in the order of the texts.
 
-    Parameters are those of `Translator` and of its call, at construction or at a call, and further:
+    Takes the parameters of `Translator` and of its call, at construction or at a call, and further:
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;

@@ -5,8 +5,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.models.shortlist import Shortlist
-from hf_capsule_mt.evaluation.word_alignment import AlignerSettings, WordAligner
 
 LONGEST = 100  # tokens of a sentence that the aligner reads
 MOST_PAIRS = 100_000  # more teach a table of words little, and take memory

@@ -128,6 +128,26 @@ class Translator(capsule_mt.translator.Translator):
         return found
 
     @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Those of the task."""
+        return languages_of_task(self.task)
+
+    @languages.setter
+    def languages(self, languages: tuple[str | None, str | None]) -> None:
+        source, target = languages
+        if (source is None) != (target is None):
+            raise ValueError(f"`src_lang` and `tgt_lang` belong together, got {source} and {target}")
+        self.task = "translation" if source is None else f"translation_{source.strip('_')}_to_{str(target).strip('_')}"
+
+    def set_calibration(self, values: Mapping[str, Any]) -> None:
+        self.model.config.coverage_calibration = dict(values) or None
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Save the model and its tokenizer."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    @property
     def members(self) -> list[PreTrainedModel]:
         """The other models of the ensemble."""
         return self._decoder.members
@@ -181,6 +201,10 @@ class Translator(capsule_mt.translator.Translator):
     def _folder(self) -> str:
         return str(self.model.name_or_path)
 
+    def _downloaded(self, name: str) -> str | None:
+        """None: models by name are for the engine alone."""
+        return None
+
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
@@ -198,11 +222,6 @@ class Translator(capsule_mt.translator.Translator):
         settings = {**of_task, **tokenizer.settings, **given}
         return replace(options, src_lang=source, tgt_lang=target, generate_kwargs=settings)
 
-    def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
-        if options.src_lang is None and options.tgt_lang is None:
-            return languages_of_task(self.task)
-        return options.src_lang, options.tgt_lang
-
     def _tokenizer(self, options: TranslationOptions) -> TransformersTokenizer:
         clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))
         return TransformersTokenizer(self.tokenizer, *self._languages(options), clean_up)
@@ -212,7 +231,6 @@ class Translator(capsule_mt.translator.Translator):
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         segmenter = super()._segmenter(options)
-        segmenter.src_lang, segmenter.tgt_lang = self._languages(options)
         segmenter.prefix = str(self._task_settings.get("prefix") or getattr(self.model.config, "prefix", None) or "")
         return segmenter
 

@@ -1,14 +1,14 @@
 """Measure how much of the source a translation covers: word alignment, repetitions, length.
 
-The coverage difference ratio is that of Kong et al. 2019, which Zheng et al. 2019 report in Table 3.
+The coverage difference ratio is Kong et al.'s (2019), which Zheng et al. 2019 report in Table 3.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from hf_capsule_mt.evaluation.word_alignment import WordAligner
-from hf_capsule_mt.evaluation.words import Links, word_pairs
+from capsule_mt.calibration.word_alignment import WordAligner
+from capsule_mt.calibration.words import Links, word_pairs
 
 
 def coverage_difference_ratio(

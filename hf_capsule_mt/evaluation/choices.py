@@ -3,5 +3,3 @@
 METRICS = ("bleu", "bleu_uncased", "chrf", "chrf++", "ter")
 DEFAULT_METRICS = ("bleu", "bleu_uncased", "chrf", "ter")
 LENGTH_EDGES = (10, 20, 30, 40, 50)  # of the groups of sources, in words
-COMET_MODEL = "Unbabel/wmt22-comet-da"
-COMET_HELP = f"also score by COMET: a name on the hub (without a value {COMET_MODEL}), a .ckpt file, or its folder"

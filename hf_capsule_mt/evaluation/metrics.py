@@ -124,7 +124,7 @@ def compute_metrics(
     It also reports the mean number of generated tokens.
 
     Args:
-        tokenizer: that of the target, if there are two.
+        tokenizer: the target's, if there are two.
         decode: the text of token ids from the start token on. A `MarianTokenizer` with two vocabularies needs
             `partial(decode_target, tokenizer)` of `hf_capsule_mt.modeling.target_text`: by itself it leaves out target
             words that have the ids of the source's special tokens.

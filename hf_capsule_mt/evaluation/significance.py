@@ -1,6 +1,6 @@
 """Test whether one system is better than another: resampling (Koehn 2004; Riezler and Maxwell 2005), sign test.
 
-The paired bootstrap and approximate randomisation are sacreBLEU's. The sign test is that of Collins, Koehn and
+The paired bootstrap and approximate randomisation are sacreBLEU's. The sign test comes from Collins, Koehn and
 Kucerova 2005, which Dou et al. 2019 use.
 """
 
@@ -97,7 +97,7 @@ def compare_systems(
 ) -> dict[str, dict[str, Comparison]]:
     """Compare every other system with the first, the baseline: {system: {metric: Comparison}}.
 
-    A metric is one of our names, or an object like those of sacreBLEU such as `Comet`.
+    A metric is one of our names, or an object of sacreBLEU's.
     The seed of the resampling is sacreBLEU's: 12345, or the environment variable SACREBLEU_SEED.
     """
     if len(systems) < 2:

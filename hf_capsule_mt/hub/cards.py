@@ -65,7 +65,7 @@ def model_card(
 
     Args:
         name: of the checkpoint or of its repository.
-        config: the fields of its configuration (those of `config.json`).
+        config: the fields of its configuration (`config.json`).
         results: result files as they were read: `train_result.json` of the checkpoint, and those of `capsule-mt
             evaluate` and `capsule-mt translate`. The first with a recipe describes the training.
         license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use, and
@@ -376,7 +376,7 @@ def _engine(result: Mapping[str, Any]) -> str:
 def _engine_table(name: str, result: Mapping[str, Any]) -> str:
     """Return sentences per second of each engine, as `python -m lab.benchmark trained` measured them.
 
-    Of several checkpoints, the card shows that of its own name.
+    Of several checkpoints, the card shows the one of its own name.
     """
     measured = result["checkpoints"]
     own = [cells for path, cells in measured.items() if len(measured) == 1 or Path(path).name == Path(name).name]

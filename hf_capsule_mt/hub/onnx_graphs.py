@@ -68,7 +68,7 @@ def cache_entries(model: TranslationModel, cache: Any, states: torch.Tensor) -> 
 
 
 def restore_cache(model: TranslationModel, entries: Mapping[str, torch.Tensor], mask: torch.Tensor) -> Any:
-    """Return the cache of which `cache_entries` took the tensors; `mask` [B, S] is that of the source."""
+    """Return the cache of which `cache_entries` took the tensors; `mask` [B, S] is the source's."""
     config = model.config
     cache: Any
     constants = {constant: entries[name] for constant, name in constant_names(model).items()}

@@ -1,7 +1,8 @@
 """Push a checkpoint to the hub: card, weights, tokenizer and code, and nothing else."""
 
-import fnmatch
+import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from hf_capsule_mt.hub.exporting import CODE_MODULE, TOKENIZER_CODE, check_expor
 
 push_logger = logging.get_logger("hf_capsule_mt.hub")
 
-SAFETENSORS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+INDEX = "model.safetensors.index.json"
+SAFETENSORS = ("model.safetensors", "model-*-of-*.safetensors", INDEX)
 # Weights that transformers would load from a repository, of which it prefers a single file to shards
 WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 # Everything else stays local: `training_args.bin`, optimiser states, pickles, checkpoints, logs
 SENT_FILES = (
-    *SAFETENSORS,
     "README.md",
     "config.json",
     "generation_config.json",
@@ -34,8 +35,8 @@ SENT_FILES = (
     "target_vocab.json",
     "source.spm",
     "target.spm",
-    "*.png",
 )
+SHOWN_PICTURE = re.compile(r"!\[[^\]]*\]\(([\w.-]+\.png)\)")
 # huggingface_hub 2.4 retries what sends the files, and gives up where the repository is made, the card checked or the
 # commit made: at 6 of 14 single interruptions. `push` retries all of them.
 TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
@@ -44,9 +45,16 @@ HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
 
 
 def files_to_send(folder: Path) -> list[str]:
-    """Return the names of the files in a checkpoint folder that `push` uploads."""
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in SENT_FILES)]
+    """Return the names of the files in a checkpoint folder that `push` uploads.
+
+    Those of `SENT_FILES`, the weights, or the shards that their index names, and the pictures that the card shows.
+    """
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    weights = {"model.safetensors"}
+    if INDEX in names:
+        weights = {INDEX, *json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()}
+    pictures = SHOWN_PICTURE.findall((folder / "README.md").read_text(encoding="utf-8"))
+    return sorted(names & {*SENT_FILES, *weights, *pictures})
 
 
 def push(

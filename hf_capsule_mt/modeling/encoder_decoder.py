@@ -119,7 +119,7 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
     def for_decoder(
         self, encoded: BaseModelOutput, output_routing_weights: bool, output_guided_capsules: bool
     ) -> dict[str, Any]:
-        """Return the arguments that this family's decoder takes beside those of all."""
+        """Return the arguments that this family's decoder takes beside the common ones."""
         return {
             "output_routing_weights": output_routing_weights,
             "output_guided_capsules": output_guided_capsules,

@@ -126,7 +126,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
     ) -> ModelOutput | torch.Tensor:
         """Generate as in transformers; with `output_routing_weights=True` the result has a field `routing_weights`.
 
-        It needs `return_dict_in_generate=True`. `routing_weights` is a dictionary like that of the model's output. A
+        It needs `return_dict_in_generate=True`. `routing_weights` is a dictionary as in the model's output. A
         decoder's weights have one position for each token of `sequences` but the last, and one row for each returned
         sequence; so have an encoder's.
 

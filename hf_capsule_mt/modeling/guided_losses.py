@@ -32,7 +32,7 @@ class GuidedLosses(nn.Module):
     """
 
     def __init__(self, config: GuidedConfig, width: int, embedding_width: int | None = None) -> None:
-        """`width` is that of the decoder's states, `embedding_width` that of the target words, if it is another."""
+        """`width`: of the decoder's states; `embedding_width`: of the target words, if it differs."""
         super().__init__()
         # Deviation: both losses average where the paper prints a sum: over the words of a bag, and over the squares of
         # a difference. With weights of 1 the sums would outweigh the cross entropy by the length of a sentence and by
@@ -115,7 +115,7 @@ def bag_shares(keep: torch.Tensor, bags: str) -> tuple[torch.Tensor, torch.Tenso
         keep: [B, T], the positions of real target words.
         bags: "inclusive" if the word that a step predicts is in both bags, "exclusive" if it is in neither.
 
-    The shares of a bag sum to one; those of an empty bag are zero.
+    The shares of a bag sum to one; an empty bag's are zero.
     """
     pairs = keep.unsqueeze(1) & keep.unsqueeze(2)  # [B, T, T]
     offset = 0 if bags == "inclusive" else 1

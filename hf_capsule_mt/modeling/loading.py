@@ -92,7 +92,7 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
     """Return the tokenizer of a checkpoint; every error names the checkpoint.
 
     Args:
-        config: that of its model, which saves reading it again.
+        config: its model's, which saves reading it again.
     """
     check_place(name_or_path)
     tokenizer: Any = _named(
@@ -194,6 +194,7 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
     if folder.is_dir():
         checked_weight_files(folder)
+        _check_kernels(folder / "config.json")
         # or transformers asks whether to trust code in the folder, and waits
         settings["trust_remote_code"] = bool(kwargs.get("trust_remote_code"))
     source: NameOrPath | None = name_or_path
@@ -250,6 +251,23 @@ def _int8_state(folder: Path) -> dict[str, torch.Tensor]:
     for name in [name.removesuffix(".codes") for name in saved if name.endswith(".codes")]:
         state[name] = from_codes(saved[f"{name}.codes"], saved[f"{name}.largest"])
     return state
+
+
+def _check_kernels(file: Path) -> None:
+    """Refuse an implementation of attention that transformers would load, as code, from the hub."""
+    try:
+        waiting: list[Any] = [_json(file, file.read_bytes())]
+    except (OSError, CheckpointError):
+        return  # loading says what is wrong
+    while waiting:
+        for name, value in waiting.pop().items():
+            if isinstance(value, dict):
+                waiting.append(value)
+            elif name.endswith("attn_implementation") and "/" in str(value):
+                raise CheckpointError(
+                    f"{file}: `{name}` must be one that transformers has, such as eager or sdpa, got {value!r}, whose "
+                    "code would be loaded from the hub"
+                )
 
 
 def _check_family(file: Path, kwargs: Mapping[str, Any]) -> None:

@@ -77,7 +77,7 @@ class CapsNMTPreTrainedModel(CapsulePreTrainedModel):
 
 
 def build_embedding_projection(in_features: int, out_features: int) -> nn.Module:
-    """Map the width of embeddings to that of states, or back; the identity if they are the same."""
+    """Map the width of embeddings to the width of states, or back; the identity if they are the same."""
     return nn.Identity() if in_features == out_features else nn.Linear(in_features, out_features, bias=False)
 
 

@@ -100,7 +100,7 @@ def as_encoder_output(encoder_outputs: tuple[Any, ...] | BaseModelOutput) -> Bas
 def join_stacks(
     encoded: BaseModelOutput, decoded: CapsuleDecoderOutput, output_routing_weights: bool
 ) -> CapsuleSeq2SeqModelOutput:
-    """Return the outputs of encoder and decoder as those of one model."""
+    """Return the outputs of encoder and decoder as one model's output."""
     routing_weights: RoutingWeights | None = None
     if output_routing_weights:
         routing_weights = (getattr(encoded, "routing_weights", None) or {}) | (decoded.routing_weights or {})

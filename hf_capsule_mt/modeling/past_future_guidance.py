@@ -53,7 +53,7 @@ class PastFutureGuidance(nn.Module):
     """Section 3.2: o_t = z_t + FF(z_t, PAST, FUTURE). Subclasses gather the capsules of PAST and FUTURE."""
 
     def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
-        """`width` is that of the decoder's states, `source_width` that of the encoder's, if it is another."""
+        """`width`: of the decoder's states; `source_width`: of the encoder's, if it differs."""
         super().__init__()
         self.width = width
         self.source_width = source_width or width

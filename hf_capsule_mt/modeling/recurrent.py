@@ -198,7 +198,7 @@ class ResidualLSTM(GradientCheckpointingLayer):
         lengths: torch.Tensor | None = None,
         keep: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, RecurrentState]:
-        """States below [B, T, d], or packed [N, d] with what `PackedSequence` has of them -> those of this layer.
+        """States below [B, T, d], or packed [N, d] with what `PackedSequence` has of them -> states of this layer.
 
         Args:
             state: (h, c), each [B, d], of a layer of one direction; zero if it is not given.

@@ -65,7 +65,7 @@ class RecurrentStateLayer(CacheLayerMixin):
         self.past = [(num_tokens, state) for num_tokens, state in self.past if num_tokens <= target]
 
     def change_rows(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Applies a change of the batch dimension to the state and to those of the past."""
+        """Applies a change of the batch dimension to the state and to past states."""
 
         def changed(state: RecurrentState | None) -> RecurrentState | None:
             return None if state is None else tuple(change(tensor) for tensor in state)

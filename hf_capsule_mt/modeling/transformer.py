@@ -1,6 +1,6 @@
 """The parts of Marian's Transformer: positions, masks, multi-head attention and the two kinds of layer.
 
-The names and order of the parameters are those of transformers' Marian, so that its checkpoints load as they are. The
+The names and order of the parameters equal transformers' Marian's, so that its checkpoints load as they are. The
 head-aggregation seam is the output projection of an attention: see `head_aggregation.py`. The seam for the decoder's
 own past is the self-attention of its layers: see `ssru.py`.
 
@@ -25,7 +25,7 @@ from hf_capsule_mt.routing.common import reads_are_free
 
 
 class SinusoidalPositions(nn.Embedding):
-    """Fixed positions: those of transformers' Marian, or Marian's own."""
+    """Fixed positions: transformers' Marian's, or Marian's own."""
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
         self.marian_positions = config.marian_positions

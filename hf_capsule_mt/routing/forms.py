@@ -13,7 +13,7 @@ class RoutingForm(enum.Enum):
         compiler can fuse it.
     CHUNKED: the same arithmetic over a few positions at a time, in buffers that stay in the processor's cache, with
         a backward pass written by hand that recomputes them. Several times faster in eager PyTorch, and its memory
-        is that of the votes and their gradient.
+        is the votes' and their gradient's.
     """
 
     PLAIN = "plain"

@@ -129,7 +129,7 @@ def find_checkpoints(
     """Return the complete (or incomplete) checkpoints of a run, sorted by step.
 
     Args:
-        by_signal: return only those of signals (True), or only the others (False).
+        by_signal: return only checkpoints that a signal saved (True), or only the others (False).
     """
     found = [folder for folder in _folders(output_dir) if is_complete(folder) == complete]
     return found if by_signal is None else [folder for folder in found if is_by_signal(folder) == by_signal]

@@ -18,7 +18,7 @@ LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
 class StepMeter(TrainerCallback):
     """Sum the parts of the loss and the tokens, and add their means to what the Trainer logs of its steps.
 
-    Its `on_log` has to come before that of the loggers.
+    Its `on_log` has to come before the loggers'.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class StepMeter(TrainerCallback):
             return
         names = sorted(self._parts)
         values = [self._parts[name].float() for name in names] + [torch.as_tensor(self._tokens).float()]
-        # with `num_items_in_batch` the processes' parts add up, as do those of the accumulated batches
+        # with `num_items_in_batch` the processes' parts add up, as do the accumulated batches'
         *parts, tokens = reduce(torch.stack([value.to(args.device) for value in values]), "sum").tolist()
         steps = max(state.global_step - self._step, 1)
         measured = {name: value / steps for name, value in zip(names, parts, strict=True)}

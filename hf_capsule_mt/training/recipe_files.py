@@ -1,4 +1,4 @@
-"""Where recipes come from: YAML files of the user, and those of the package by name."""
+"""Where recipes come from: the user's YAML files, and the package's by name."""
 
 import copy
 import functools

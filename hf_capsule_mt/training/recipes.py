@@ -73,7 +73,7 @@ class Recipe:
         if not model.get("model_type"):
             raise ValueError("`model.model_type` is missing")
         config_class = config_class_of(model.pop("model_type"))
-        # a checkpoint adds fields to those of `model`: the rules between fields wait for it
+        # a checkpoint adds fields to `model`: the rules between fields wait for it
         check = check_settings if self.init_from is None else check_fields
         check(config_class, model, "model")
 

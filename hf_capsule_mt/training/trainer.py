@@ -28,7 +28,6 @@ from hf_capsule_mt.configuration.common import CapsuleConfig
 from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.training.bfloat16 import bfloat16_products
 from hf_capsule_mt.training.checkpoints import (
     TRAINER_STATE,
     best_checkpoints,
@@ -217,7 +216,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         with (
             self.meter.paused(),
             _same_random_numbers(),
-            self._products(),
             self._whole_model() as model,
             self._nll.listening(model),
         ):
@@ -235,10 +233,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             model.generation_config = generation_config
 
     # ---- training
-    def _products(self) -> contextlib.AbstractContextManager[object]:
-        is_on_cpu = self.args.bf16 and self.args.device.type == "cpu"
-        return bfloat16_products() if is_on_cpu else contextlib.nullcontext()
-
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         output_dir = self.output_dir
         if resume_from_checkpoint in ("last", True):
@@ -258,7 +252,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             return TrainOutput(self.state.global_step, float("nan"), {})
         # a dropout seed per process; a resumed one restores its generators from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)
-        with first_signal(self._note_signal), self._products():
+        with first_signal(self._note_signal):
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _has_nothing_left(self, checkpoint: str) -> bool:
@@ -279,7 +273,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return math.ceil(self.args.num_train_epochs * steps)
 
     def _name_best_checkpoint(self) -> None:
-        """Name the best of the saved checkpoints; the Trainer names that of the best evaluation, if it was saved."""
+        """Name the best of the saved checkpoints; the Trainer names the best evaluated one, if saved."""
         if not self.args.load_best_model_at_end:
             return
         checkpoints = find_checkpoints(self.output_dir, by_signal=False)

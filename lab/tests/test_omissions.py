@@ -7,20 +7,15 @@ import shutil
 import numpy as np
 import pytest
 
-from capsule_mt import Coverage, Word
-from hf_capsule_mt.evaluation.omissions import WithOmissions, omissions_of
-from hf_capsule_mt.evaluation.words import split_words
+from capsule_mt.calibration.words import split_words
 from lab.align import alignment_error_rate, expand_french, read_gold_links
 from lab.area_under_curve import (
     Judged,
     area_under_curve,
-    auc_markdown,
-    auc_table,
-    judge,
     measures,
     precision_at_recall,
 )
-from lab.expected_length import cross_validated, cross_validated_markdown, shortness
+from lab.expected_length import shortness
 from lab.records import Records
 from lab.report import LAB
 from tests.conftest import GOLDEN
@@ -54,20 +49,6 @@ def test_shortness_by_hand():
     assert shortness(expected, lines, power=1.0).tolist() == [0.5, -0.5]
 
 
-def test_what_labels_choose_is_judged_on_others():
-    noise, labels = np.random.default_rng(0).normal(size=(200, 120)), np.arange(120) % 3 == 0
-    assert max(area_under_curve(row, labels, samples=0).auc for row in noise) > 0.6  # the best by chance
-    good = noise[:1] + 3 * labels
-    found = cross_validated(noise, labels, good[0], samples=50)
-    assert found["auc"]["value"] < 0.6
-    assert found["difference"]["high"] < 0
-    better = cross_validated(np.concatenate([noise, good]), labels, noise[0], samples=50)
-    assert better["foldings"] == [area_under_curve(good[0], labels, samples=0).auc] * 10
-    assert better["difference"]["low"] > 0.2
-    table = cross_validated_markdown({"label": "omission", "measures": {"mine": better}})
-    assert f"| mine | 201 | {better['auc']['value']:.3f} (" in table
-
-
 def test_area_under_curve_by_hand() -> None:
     # of the four pairs (labelled, not labelled) three have the labelled one on top
     assert area_under_curve([1, 2, 3, 4], [False, True, False, True]).auc == 0.75
@@ -92,22 +73,6 @@ def test_area_under_curve_has_an_interval_and_a_seed() -> None:
         area_under_curve([1, 2, 3], [True, False])
 
 
-def test_table() -> None:
-    table = auc_table({"a": [1, 2, 3], "b": [3, 2, 1]}, {"bad": [False, False, True]}, samples=10)
-    lines = auc_markdown(table).splitlines()
-    assert lines[0] == "| measure | bad |"
-    assert lines[2].startswith("| a | **1.000** (")
-    assert lines[3].startswith("| b | 0.000 (")
-
-
-def test_content_words_are_found_by_their_characters():
-    words = tuple(
-        Word(text, start, end, share, False) for text, start, end, share in (("a-b", 0, 3, 0.2), ("c", 4, 5, 0.9))
-    )
-    example = WithOmissions("a-b c", "", {(2, 3): True, (4, 5): False}, 1)
-    assert judge(example, Coverage(0.5, words, (), ())) == Judged((0.2, 0.9), (True, False), 0.5)
-
-
 def test_measures_by_hand():
     judged = [
         Judged((0.1, 0.9, 0.8), (True, False, False), 0.6),
@@ -123,13 +88,6 @@ def test_measures_by_hand():
     assert all(one["low"] <= one["value"] <= one["high"] for one in found.values())
     assert measures([Judged((0.5,), (False,), 0.5)], samples=5)["word_auc"] is None
     assert measures(judged, samples=5, calibrated=False)["calibration_error"] is None
-
-
-def test_labels_of_own_translations():
-    wanted, given = frozenset({(0, 0), (1, 1)}), frozenset({(1, 0)})
-    (example,) = omissions_of(["alt Mann ja"], ["man"], [wanted], [given])
-    assert example.is_omitted == {(0, 3): True, (4, 8): False}
-    assert omissions_of(["ja"], [""], [frozenset()], [frozenset()]) == []
 
 
 @pytest.mark.parametrize(

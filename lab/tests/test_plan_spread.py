@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.effects import Gains, answer, by_plan, differences
 from lab.over_seeds import interval_over_seeds, paired_t_test
-from lab.plan_spread import Estimate, blocks, pooled
+from lab.plan_spread import blocks, pooled
 from lab.records import Records
-from lab.replication import FLICKR, PLANS, gains, spread, table, with_before
+from lab.replication import gains, spread
 
 # Means of arms 1, 3, 5, of seeds 2, 4, of all 3. Rest: 0, 0; -0.5, 0.5; 0.5, -0.5. Its squares sum to 1, 2 degrees.
 ARMS = {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.5, 3: 4.5}, "em": {2: 4.5, 3: 5.5}}
@@ -65,69 +64,6 @@ def test_an_arm_that_varies_far_more_is_left_out():
     assert set(pooled(arms).scores) == {"plain", "linear", "steady"}
     assert pooled(arms).difference("wild", "plain") is None
     assert pooled({"plain": {1: 0.0, 2: 1.0}, "linear": {1: 0.0}}) is None
-
-
-def test_without_any_spread():
-    found = blocks({"plain": {1: 1.0, 2: 2.0}, "em": {1: 2.0, 2: 3.0}})
-    assert found.difference("em", "plain") == Estimate(1.0, 1.0, 1.0, 0.0)
-    assert found.difference("em", "em").p == 1.0
-
-
-def test_the_answer_is_by_the_plan_and_counts_all_its_tests():
-    alone = {"em": Gains([0.0, 1.0], 2, p=1.0), "wild": Gains([1.0, 3.0], 2, p=1.0), "late": Gains([1.0], 2)}
-    estimates = {"em": Estimate(0.5, 0.1, 0.9, 0.02), "wild": None, "late": Estimate(1.0, 0.5, 1.5, 0.001)}
-    found = by_plan(alone, estimates, ["em", "wild", "late"])
-    assert found["em"].of_plan.p == pytest.approx(0.06), "three tests"
-    assert answer(found["em"]) == "helps, but not after correction"
-    assert found["wild"] == alone["wild"]
-    assert found["late"] == alone["late"], "a seed is missing"
-    (control,) = by_plan({"em": alone["em"]}, estimates, []).values()
-    assert control.of_plan == estimates["em"], "no test of the plan"
-
-
-def keep(records, plan, run, seed, bleu, **further):
-    records.keep(plan, {"run": run, "seed": seed, "scores": {"bleu": {"score": bleu}}, **further})
-
-
-def test_a_plan_that_shares_its_start_has_blocks(tmp_path):
-    records, plan = Records(tmp_path), PLANS["from_plain"]
-    for seed in plan.seeds:
-        for number, run in enumerate(plan.runs):
-            keep(records, "from_plain", run, seed, 30.0 + 10 * seed + number + 0.1 * (seed == number))
-    assert spread(records, "from_plain").kind == "blocks"
-    assert spread(records, "from_plain").degrees == 8
-    (of, *_) = gains(records, "from_plain").values()
-    assert of.of_plan.mean == pytest.approx(1.0)
-    assert "blocks, SD 0.0" in table(records, "from_plain")
-
-
-def test_a_plan_from_the_start_pools_all_arms_of_its_study(tmp_path):
-    records = Records(tmp_path)
-    for plan in ("replication", "starts"):
-        for run in PLANS[plan].runs:
-            for seed in PLANS[plan].seeds:
-                keep(records, "replication", run, seed, 30.0 + seed % 2)
-    found = spread(records, "starts")
-    assert found == spread(records, "replication")
-    assert (found.kind, found.degrees) == ("pooled", 5 * 3 + 3 * 2)
-
-
-def test_eight_seeds_are_pooled_with_those_before_on_the_part_that_both_have(tmp_path):
-    records, plan, before = Records(tmp_path), PLANS["eight_seeds"], PLANS["from_plain"]
-    rest = {"plain_further": 0.0, "linear_further": 0.1, "em_routing_further": -0.1, "plain_widened_further": 9.0}
-    for seed in before.seeds:
-        for run in before.runs:
-            keep(records, "from_plain", run, seed, 20.0 + rest.get(run, 5.0) * (seed - 3))
-    for seed in plan.seeds:
-        assert with_before(records, "eight_seeds") is None
-        for run in plan.runs:
-            parts = dict.fromkeys(FLICKR, 0.0) | {"test_2016_flickr": 20.0 + 11.0 * (run == "em_routing_further")}
-            keep(records, "eight_seeds", run, seed, 40.0 + seed, bleu_by_part=parts)
-    found, estimates = with_before(records, "eight_seeds")
-    assert (found.kind, found.degrees) == ("blocks", 10 * 2)
-    assert [round(of.mean, 6) for of in estimates.values()] == [8.0, 8.0], "8 of 11 blocks, and no control before"
-    assert "On test_2016_flickr alone" in table(records, "eight_seeds")
-    assert differences(records.runs("eight_seeds"), "em_routing_further", "plain_further") == [0.0] * 8
 
 
 def test_the_results_give_what_does_it_help_says():

@@ -1,14 +1,12 @@
-"""Results on lines, translations in an archive, tables: read back as written; the report is that of its results."""
+"""Results on lines, translations in an archive, tables: read back as written; the report shows its results."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from capsule_mt.text.reading import read_lines
-from lab import report
-from lab.records import Records, read_table, write_lines
-from lab.report import LAB, fill, main
+from lab.records import Records, read_table
+from lab.report import LAB, main
 
 SENTENCES = ["ein Satz", "", "noch | einer\t"]
 
@@ -66,17 +64,6 @@ def test_translations(records):
     assert archive.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["some.hyp", "some.hyp.gz"])
-def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
-    lines = ["äö", "", "b\u2028c "]
-    write_lines(tmp_path / "new" / name, lines)
-    assert read_lines(tmp_path / "new" / name) == lines
-    before = (tmp_path / "new" / name).read_bytes()
-    write_lines(tmp_path / "new" / name, iter(lines))
-    assert (tmp_path / "new" / name).read_bytes() == before
-    assert (before[:2] == b"\x1f\x8b") == name.endswith(".gz")
-
-
 def test_a_table_says_where_it_is_broken(tmp_path: Path) -> None:
     (tmp_path / "table").write_text('src\tmt\nein "Wort\tone\n')
     assert read_table(tmp_path / "table") == {"src": ['ein "Wort'], "mt": ["one"]}
@@ -96,30 +83,5 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
     assert (tmp_path / "REPORT.md").read_text("utf-8") == (LAB / "REPORT.md").read_text("utf-8"), message
     for name in (PAGE, PAGE.with_suffix(".svg")):
         assert (tmp_path / f"page{name.suffix}").read_text("utf-8") == name.read_text("utf-8"), message
-    for name in ("deployment.md", "coverage.md"):
+    for name in ("speed.md", "scale.md", "coverage.md"):
         assert (tmp_path / name).read_text("utf-8") == PAGE.with_name(name).read_text("utf-8"), message
-
-
-def test_a_result_file_gets_a_line(tmp_path, monkeypatch):
-    kept = tmp_path / "results"
-    Records(kept).keep("embedded", {"run": "plain", "seed": 1})
-    (tmp_path / "more.json").write_text('{"kind": "more"}')
-    names = [page.name for page in report.PAGES]
-    for name in names:
-        (tmp_path / name).write_text("text\n")
-    monkeypatch.setattr(report, "PAGES", tuple(tmp_path / name for name in names))
-    options = f"--results {kept} --keep {tmp_path}/more.json --report {tmp_path}/out.md --page {tmp_path}/page.md"
-    monkeypatch.setattr("sys.argv", ["lab.report", *options.split()])
-    main()
-    assert Records(kept).named("studies")["more"]["kind"] == "more"
-    assert (tmp_path / "out.md").read_text() == "text\n"
-
-
-def test_sections_are_written_anew_and_the_text_around_them_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "SECTIONS", {"one": lambda records: "| new |\n", "two": lambda records: "| 2 |"})
-    page = tmp_path / "page.md"
-    page.write_text("text\n<!-- one -->\n| old |\n<!-- end of one -->\nmore\n\n<!-- two -->\nend\n")
-    one, two = "<!-- one -->\n\n| new |\n\n<!-- end of one -->", "<!-- two -->\n\n| 2 |\n\n<!-- end of two -->"
-    for _ in range(2):
-        page.write_text(fill(page, Records(tmp_path)))
-        assert page.read_text() == f"text\n{one}\nmore\n\n{two}\nend\n"

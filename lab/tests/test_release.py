@@ -13,7 +13,7 @@ from capsule_mt.engine.library import LIBRARY
 from hf_capsule_mt import Translator
 from hf_capsule_mt.modeling.loading import stored_dtype
 from hf_capsule_mt.training.checkpoints import mark_complete
-from lab.wheels import build_wheel, check_library, check_wheel, declared_functions, read_library
+from lab.wheels import build_wheel, check_library, check_wheel, read_library
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import sentences
 
@@ -57,11 +57,6 @@ def test_release(command, tmp_path):
 
 
 @compiles
-def test_what_a_header_declares():
-    assert {"engine_version", "engine_new", "engine_translate"} < declared_functions()
-
-
-@compiles
 @pytest.mark.skipif(not LIBRARY.exists(), reason="the native engine was not built here")
 def test_the_library_of_this_platform():
     library = read_library(LIBRARY.read_bytes())
@@ -72,22 +67,8 @@ def test_the_library_of_this_platform():
 
 
 @compiles
-def test_no_library():
-    with pytest.raises(ValueError, match="no ELF, Mach-O or PE library"):
-        read_library(b"#!/bin/sh")
-
-
-@compiles
-@pytest.mark.skipif(not LIBRARY.exists(), reason="the native engine was not built here")
-def test_a_library_that_exports_something_else(monkeypatch):
-    monkeypatch.setattr("lab.wheels.declared_functions", lambda: frozenset({"engine_version"}))
-    with pytest.raises(ValueError, match="it exports"):
-        check_library(read_library(LIBRARY.read_bytes()), this_platform())
-
-
-@compiles
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-def test_wheels_of_all_platforms(target, tmp_path):
+@pytest.mark.parametrize("target", ["arm64-macos", "x86_64-windows"])
+def test_wheels_of_other_platforms(target, tmp_path):
     pytest.importorskip("hatchling", reason="hatchling builds the wheel")
     check_wheel(build_wheel(target, tmp_path), target)

@@ -2,15 +2,12 @@
 
 import argparse
 import shutil
-import time
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
-from capsule_mt.text.lock import lock_output
 from hf_capsule_mt.training import load_recipe
 from lab.paper_tables import RUNS
 from lab.records import Records
@@ -57,51 +54,6 @@ def test_no_test_sentence_is_trained_on(setting, left_out, tmp_path, monkeypatch
     assert {word for word, value in pairwise(command) if value == "null"} == left_out
 
 
-def test_two_calls_share_the_work(tmp_path, monkeypatch, capsys):
-    """The first pass finds `plain` with another call, which then leaves it untrained."""
-    trained = []
-
-    class Sharing(Reproduction):
-        def train(self, name, seed):
-            trained.append(name)
-            return self.call(["-c", "print('trained')"], self.folder(name, seed).with_suffix(".log"))
-
-        def score(self, name, seed):
-            self.records.keep(self.file, {"run": name, "seed": seed, "comparisons": {}})
-
-    shared = Sharing(
-        argparse.Namespace(
-            setting="embedded", study=None, seeds=[1], work=tmp_path / "work", results=tmp_path, budget=1
-        )
-    )
-    log = shared.folder("plain", 1).with_suffix(".log")
-    with ExitStack() as other:
-        other.enter_context(lock_output(log))
-        monkeypatch.setattr("lab.reproduce.time.sleep", lambda seconds: other.close())
-        assert shared.train_and_score(["plain", "linear"]) == []
-    assert trained == ["plain", "linear", "plain"]
-    assert log.read_text() == "trained\n"
-    assert shared.records.runs("embedded").keys() == {"plain", "linear"}
-    assert capsys.readouterr().out == "Other calls train plain, seed 1\n"
-
-
-def test_a_signal_stops_the_training_and_starts_no_other(tmp_path):
-    calls = []
-
-    class Signalled(Reproduction):
-        def train(self, name, seed):
-            calls.append(name)
-            log = self.folder(name, seed).with_suffix(".log")
-            program = "import os, signal, time; time.sleep(1); os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
-            return self.call(["-c", program], log)
-
-    arguments = {"setting": "embedded", "study": None, "seeds": [1], "work": tmp_path, "results": tmp_path}
-    started = time.monotonic()
-    assert Signalled(argparse.Namespace(**arguments, budget=9)).train_and_score(["plain", "linear"]) == []
-    assert calls == ["plain"]
-    assert time.monotonic() - started < 30, "the training outlived the signal"
-
-
 def test_wrong_input(command):
     with pytest.raises(SystemExit, match="no such folder: nofolder"):
         command("report", "--results nofolder --report out --page page.md")
@@ -110,7 +62,7 @@ def test_wrong_input(command):
 
 
 @pytest.mark.slow
-def test_reproduce_trains_resumes_and_renders(command, capsys):
+def test_reproduce_trains_resumes_and_renders(command):
     tiny = " ".join(
         f"--set {name} {value}"
         for name, value in {
@@ -143,46 +95,4 @@ def test_reproduce_trains_resumes_and_renders(command, capsys):
     records.keep("embedded", result)
     shutil.rmtree("outputs")
     command("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
-    again = records.run("embedded", "em_routing", 1)["comparisons"]["plain"]
-    assert again == compared
-    # a comparison is not kept with what a baseline was before it was trained again, nor what seeds say with it
-    over_seeds = {"seeds": [1, 2], "difference": 99.0, "p_bootstrap": 0.5}
-    result["comparisons"]["plain"] = {**compared, "baseline_score": compared["baseline_score"] + 1}
-    records.keep("embedded", result)
-    for name in ("plain", "em_routing"):  # a second seed that says the same
-        records.keep("embedded", records.run("embedded", name, 1) | {"seed": 2})
-        records.keep_translations("embedded", name, 2, records.translations("embedded")[name, 1])
-    second = result | {"seed": 2, "comparisons": {"plain": {**compared, "over_seeds": over_seeds}}}
-    records.keep("embedded", second)
-    command("reproduce", f"dou1 --runs plain em_routing --seeds 1 2 --budget 10 {tiny}")
     assert records.run("embedded", "em_routing", 1)["comparisons"]["plain"] == compared
-    together = records.run("embedded", "em_routing", 2)["comparisons"]["plain"]["over_seeds"]
-    assert together["seeds"] == [1, 2]
-    assert together["difference"] == pytest.approx(compared["difference"])
-    # a run that starts from another trains that once more
-    command("reproduce", f"tried --runs em_routing_warm --budget 10 {tiny}")
-    warm = records.run("embedded", "em_routing_warm", 1)
-    assert Path(warm["recipe"]["init_from"], "train_result.json").exists()
-    assert warm["recipe"]["data"]["test"] == {"embedded": 10}
-    # the speeds of a row need no training, and are kept beside those that were there; equal models share theirs
-    command("reproduce", f"dou1 --runs linear --speeds {tiny}")
-    assert list(records.named("embedded")["speeds"]["models"]) == ["plain", "linear", "em_routing"]
-    # a training that diverges is named, and the others go on
-    with pytest.raises(SystemExit) as stopped:
-        command(
-            "reproduce", f"dou1 --runs linear dynamic_combination --budget 10 {tiny} --set training.learning_rate 1e30"
-        )
-    assert stopped.value.code == 1
-    said = capsys.readouterr().err
-    for name in ("linear", "dynamic_combination"):
-        assert f"{name}, seed 1: train.py failed with code 1" in said
-        assert "the training has diverged" in Path(f"outputs/reproduce/embedded/{name}-seed1.log").read_text()
-    # one that others need is tried for the first of them alone
-    shutil.rmtree("outputs")
-    runs = "plain_warm dynamic_routing_warm"
-    with pytest.raises(SystemExit):
-        command("reproduce", f"tried --runs {runs} --budget 10 {tiny} --set training.learning_rate 1e30")
-    said = capsys.readouterr().err
-    for name in runs.split():
-        assert f"{name}, seed 1: train.py failed with code 1: see outputs/reproduce/embedded/plain-seed1.log" in said
-    assert Path("outputs/reproduce/embedded/plain-seed1.log").read_text().count("the training has diverged") == 1

@@ -3,24 +3,14 @@
 import itertools
 import math
 
-import matplotlib
 import pytest
 import torch
-from matplotlib import image
 
 from hf_capsule_mt.analysis.past_future import (
     OverlapRate,
-    forced_curves,
     mean_overlap_rate,
     overlap_rate,
     overlap_rates,
-)
-from hf_capsule_mt.analysis.pictures import (
-    draw_agreement,
-    draw_iteration_statistics,
-    draw_past_future,
-    draw_word_curves,
-    draw_word_map,
 )
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
@@ -28,7 +18,6 @@ from hf_capsule_mt.analysis.routing_statistics import (
     capsule_shares,
     effective_number,
     encoded_batches,
-    real_positions,
     routing_statistics,
     routings_of,
 )
@@ -100,11 +89,6 @@ def test_a_model_without_routing_is_refused():
         routings_of(tiny_model(tokenizer), batch)
 
 
-def test_a_routing_of_the_whole_sentence_has_no_positions():
-    weights = torch.rand(2, 5, 3)
-    assert real_positions("encoder.aggregation", weights, {}) is weights
-
-
 def test_routing_of_words_and_the_overlap_of_their_bags():
     tokenizer = tiny_tokenizer()
     model = tiny_model(
@@ -139,15 +123,6 @@ def scores(*rankings, vocabulary=40):
     return rows
 
 
-def test_all_and_none():
-    words = [3, 7, 3]
-    everything = scores(*[[3, 7]] * 3)
-    nothing = scores(*[list(range(10, 40))] * 3)
-    assert overlap_rate(everything, everything, words) == (1.0, 1.0)
-    assert overlap_rate(nothing, nothing, words) == (0.0, 0.0)
-    assert overlap_rate(everything, nothing, words) == (1.0, 0.0)
-
-
 def test_bags_are_sets_and_the_top_grows():
     words = [1, 2, 1]
     # at t = 1 the five most probable miss word 1, at t = 2 the ten most probable have it and miss word 2
@@ -157,15 +132,6 @@ def test_bags_are_sets_and_the_top_grows():
     rate = overlap_rate(past, future, words)
     assert rate.past == pytest.approx((0 + 1 / 2 + 1) / 3)
     assert rate.future == pytest.approx((1 / 2 + 1) / 2)
-
-
-def test_excluded_words_take_no_place():
-    words = [9, 4]
-    past = scores([30, 31, 32, 33, 9, 4], [9, 4])
-    assert overlap_rate(past, past, words, excluded=[9]).past == 1.0  # the empty bag of t = 1 is left out
-    crowded = scores([30, 31, 32, 33, 34, 9], [9, 4])
-    assert overlap_rate(crowded, crowded, words).past == pytest.approx(0.5)
-    assert overlap_rate(crowded, crowded, words, excluded=[34]).past == 1.0
 
 
 def test_short_sentences_small_vocabularies_and_means():
@@ -206,39 +172,3 @@ def test_overlap_rates(batch):
     model.drop_guided_losses()
     with pytest.raises(ValueError, match="needs a model with `guided_routing` and a `guided_bow_weight` above 0"):
         overlap_rates(model, *batch)
-
-
-@pytest.mark.parametrize("method", ["guided", "classifier"])
-def test_curves_and_picture(batch, method, tmp_path):
-    curves = forced_curves(make(guided_routing=method), *batch)
-    assert curves.past.shape == (2, 6, 5)
-    torch.testing.assert_close(sum(curves), batch[1].float().unsqueeze(-1).expand(2, 6, 5))
-    words = list("abcdef"), list("vwxyz")
-    path = draw_past_future(curves.past[0], curves.future[0], *words, tmp_path / "picture.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"must be \[6, 4\] for these words, got \[6, 5\]"):
-        draw_past_future(curves.past[0], curves.future[0], words[0], words[1][:4], tmp_path / "picture.png")
-
-
-matplotlib.use("agg")
-
-
-def colours(path) -> int:
-    pixels = image.imread(path)
-    return len({tuple(pixel) for pixel in pixels.reshape(-1, pixels.shape[-1]).round(2).tolist()})
-
-
-def test_routing_pictures(tmp_path):
-    torch.manual_seed(0)
-    weights = [torch.rand(6, 8).softmax(-1).double() for _ in range(3)]
-    statistics = {"encoder": [{"entropy": 2.0 - n, "diversity": 0.1 * n} for n in range(3)]}
-    words = ["▁Das", "▁$", "▁Haus"]
-    paths = [
-        draw_iteration_statistics(statistics, tmp_path / "new folder" / "iterations.png"),
-        draw_agreement(weights, tmp_path / "agreement.png"),
-        draw_word_curves(torch.rand(3, 4), torch.rand(3, 4), words, ["a", "b", "c", "</s>"], tmp_path / "curves.png"),
-        draw_word_map(torch.rand(3, 4), words, tmp_path / "map.png"),
-    ]
-    assert all(colours(path) > 10 for path in paths)
-    with pytest.raises(ValueError, match="`words` must be as many as the 3 rows"):
-        draw_word_map(torch.rand(3, 4), words[:2], tmp_path / "map.png")

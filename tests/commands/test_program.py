@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +12,9 @@ import pytest
 
 import capsule_mt
 import hf_capsule_mt.commands
-from capsule_mt.commands.console import check_streams, run
-from hf_capsule_mt import CapsuleMarianMTModel, extras, quickstart
+from hf_capsule_mt import extras, quickstart
 from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
-from hf_capsule_mt.decoding.tokenizer import needs_more
-from hf_capsule_mt.modeling import loading
 from hf_capsule_mt.training import load_recipe, recipe_names
 from hf_capsule_mt.training.run_identity import same_recipe_as_before
 from tests.fixtures.tiny import save_tiny_checkpoint
@@ -85,7 +81,7 @@ def test_the_overview(program, words):
 
 
 def test_help_imports_nothing_heavy():
-    """Neither that of the program nor that of a command: an import of these is an error."""
+    """Neither the program nor a command may import these."""
     code = f"""
 import sys
 from capsule_mt.commands import main
@@ -105,14 +101,16 @@ for name in {tuple(PLACES)}:
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["--version", "--help", *(f"{name} --help" for name in PLACES)])
 def test_help_comes_at_once(words):
-    """In processor time, which a busy machine stretches: the best of three."""
-    seconds = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "capsule_mt", *words.split()], stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds) < 0.5
+    """Counted in modules, which a busy machine does not stretch: 200 of them take less than a tenth of a second."""
+    code = f"""
+import atexit, sys
+from capsule_mt.commands import main
+sys.argv = ["capsule-mt", *{words.split()}]
+atexit.register(lambda: print(len(sys.modules), file=sys.stderr))
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stderr) < (200 if words.split()[0] in capsule_mt.commands.COMMANDS else 250)
 
 
 def test_the_package_registers_its_models():
@@ -142,12 +140,6 @@ def test_a_mistyped_command(program, typed, meant):
         f"capsule-mt: no command is called {typed!r}; did you mean `capsule-mt {meant}`?\n",
     )
     assert "`capsule-mt --help` lists them" in program("xyzzy")[2]
-
-
-def test_the_package_runs_as_a_module():
-    command = [sys.executable, "-m", "capsule_mt", "recipes", "rnmt"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 2
 
 
 # ---- extras
@@ -188,11 +180,6 @@ for line in ("train embedded/plain", "evaluate --hypotheses a --references a", "
     ]
 
 
-def test_another_missing_module_is_an_error_like_others():
-    assert extras.explain(ModuleNotFoundError("No module named 'x'", name="x")) is None
-    assert extras.explain(ImportError("cannot import name 'y'")) is None
-
-
 # ---- commands
 def test_doctor(program, monkeypatch):
     monkeypatch.setattr(extras, "missing_modules", lambda name: ["onnx"] * (name == "onnx"))
@@ -202,15 +189,6 @@ def test_doctor(program, monkeypatch):
         assert f"\n{word} " in printed
     assert re.search(r"\nextra onnx +ONNX files .*: no onnx; pip install \./capsule_mt .* in a clone\n", printed)
     assert re.search(r"\nextra eval +BLEU, chrF, TER and significance tests: ", printed)
-
-
-def test_quickstart_finds_the_clone_that_one_stands_in(tmp_path, monkeypatch):
-    """Also where `pip install .` has put the package elsewhere."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(quickstart, "CLONE", tmp_path / "site-packages")
-    assert quickstart.released_checkpoint() is None
-    (tmp_path / "checkpoints" / "capsule-marian-de-en").mkdir(parents=True)
-    assert quickstart.released_checkpoint() == Path("checkpoints/capsule-marian-de-en")
 
 
 def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
@@ -278,33 +256,6 @@ def test_a_printed_recipe_is_the_recipe(printed, tmp_path, name):
     assert printed(str(file)) == printed(name)
 
 
-def test_an_unknown_name(printed):
-    with pytest.raises(ValueError, match="did you mean `embedded/em_routing`"):
-        printed("embedded/em_routin")
-
-
-def test_closed_streams(program, monkeypatch):
-    for stream, option in (("stdin", "--input"), ("stdout", "--output")):
-        with monkeypatch.context() as context:
-            context.setattr(sys, stream, None)
-            with pytest.raises(ValueError, match=f"{stream} is closed: name a file with {option}"):
-                check_streams(None, None)
-            check_streams(Path("a"), Path("b"))
-            run(lambda: 0)
-
-
-def test_options_that_are_given_twice_add_up(program, monkeypatch, tmp_path):
-    seen = {}
-    monkeypatch.setattr(loading, "load_tokenizer", lambda path: None)
-    monkeypatch.setattr(CapsuleMarianMTModel, "from_marian", lambda path, **fields: seen.update(fields))
-    folder = save_tiny_checkpoint(tmp_path / "tiny")
-    line = ["convert", str(folder), str(tmp_path / "out"), "--from", "marian"]
-    with pytest.raises(AttributeError):  # there is no model to save
-        program(*line, "--set", "guided_routing=guided", "--set", "guided_capsule_dim=8", "guided_ffn_dim=16")
-    del seen["dtype"]
-    assert seen == {"guided_routing": "guided", "guided_capsule_dim": 8, "guided_ffn_dim": 16}
-
-
 def test_both_distributions_convert(program, tmp_path):
     folder = save_tiny_checkpoint(tmp_path / "tiny")
     code, _, complaint = program("convert", str(folder), str(tmp_path / "a"), "--to", "marian")
@@ -312,17 +263,3 @@ def test_both_distributions_convert(program, tmp_path):
     code, _, complaint = program("convert", str(folder), str(tmp_path / "b"), "--to=nothing")
     assert code == 2
     assert all(f"'{target}'" in complaint for target in ("marian", "huggingface", "marianmt", "onnx"))
-
-
-def test_teachers_that_read_more_than_the_source():
-    config = SimpleNamespace(prefix=None, task_specific_params={"summarization": {"prefix": "summarize: "}})
-    assert not needs_more(config, SimpleNamespace(supported_language_codes=[]))
-    assert needs_more(config, SimpleNamespace(supported_language_codes=[">>fra<<"]))
-    config.task_specific_params["translation_en_to_de"] = {"prefix": "translate English to German: "}
-    assert needs_more(config, SimpleNamespace())
-
-
-def test_translations_are_no_gzip(program, tmp_path):
-    folder = save_tiny_checkpoint(tmp_path / "tiny")
-    code, _, complaint = program("translate", str(folder), "--output", "out.gz")
-    assert (code, "name it without .gz" in complaint) == (2, True)

@@ -40,7 +40,6 @@ def test_defaults_are_marians():
     for name, value in marians.to_dict().items():
         if name not in ("model_type", "transformers_version"):
             assert getattr(ours, name) == value, name
-    assert ours.is_plain_marian
 
 
 def test_round_trip(tmp_path):
@@ -67,40 +66,19 @@ def test_two_different_configurations_are_not_equal():
     assert CapsuleMarianConfig(**SWITCHED_ON) == copy.deepcopy(CapsuleMarianConfig(**SWITCHED_ON))
 
 
-def test_tuples_are_welcome_as_lists():
-    config = CapsuleMarianConfig(
-        head_aggregation="em_routing", head_aggregation_sites=("cross",), head_aggregation_layers=(1,)
-    )
-    assert config.head_aggregation_sites == ["cross"]
-    assert config.head_aggregation_layers == [1]
-    assert CapsuleMarianConfig().head_aggregation_sites is not CapsuleMarianConfig().head_aggregation_sites
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"layer_aggregation": "em"}, r"'layer_aggregation' expected one of .*'em_routing'.* got em"),
-        ({"head_aggregation": "dynamic_routing"}, r"'head_aggregation' expected one of .* got dynamic_routing"),
-        ({"head_aggregation_activation": "gelu"}, r"'head_aggregation_activation' expected one of .* got gelu"),
-        ({"layer_aggregation_side": "left"}, r"'layer_aggregation_side' expected one of"),
         ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
-        ({"layer_aggregation_num_capsules": 0}, r"`layer_aggregation_num_capsules` \(0\)"),
-        ({"head_aggregation_num_capsules": 2048}, r"`head_aggregation_num_capsules` \(2048\) .* `d_model` \(1024\)"),
         ({"layer_aggregation_num_iterations": 0}, r"`layer_aggregation_num_iterations` must be at least 1, got 0"),
         ({"d_model": 100}, r"`encoder_attention_heads` \(16\) must divide `d_model` \(100\)"),
-        ({"d_model": "512"}, r"'d_model' expected int"),
         ({"dropout": 1.5}, r"`dropout` must be a probability in \[0, 1\), got 1.5"),
-        ({"label_smoothing": -0.1}, r"`label_smoothing` must be a probability"),
         ({"em_lambda_final": 0.0}, r"`em_lambda_final` must be positive, got 0.0"),
         (
             {"layer_aggregation_init_std": -0.1},
             r"`layer_aggregation_init_std` must be a finite number of at least 0, got -0.1",
         ),
-        (
-            {"head_aggregation_init_std": -1.0},
-            r"`head_aggregation_init_std` must be a finite number of at least 0, got -1.0",
-        ),
-        ({"em_min_variance": -1.0}, r"`em_min_variance` must be a finite number of at least 0, got -1.0"),
         ({"layer_aggregation": "linear", "decoder_layers": 0}, r'"linear" .* "both" .* `decoder_layers` is 0'),
         (
             {"head_aggregation": "em_routing", "head_aggregation_layers": [12]},
@@ -115,7 +93,6 @@ def test_tuples_are_welcome_as_lists():
             },
             r'has 5, but "cross" has the layers 0 to 3',
         ),
-        ({"head_aggregation": "em_routing", "head_aggregation_layers": [-1]}, "has -1"),
         ({"head_aggregation": "em_routing", "head_aggregation_layers": []}, "without a layer"),
         ({"head_aggregation": "em_routing", "head_aggregation_sites": []}, "at least one of `head_aggregation_sites`"),
         (
@@ -126,39 +103,15 @@ def test_tuples_are_welcome_as_lists():
             {"head_aggregation": "em_routing", "head_aggregation_sites": ["cross"], "decoder_layers": 0},
             r'has "cross", but `decoder_layers` is 0',
         ),
-        ({"guided_routing": "gdr"}, r"'guided_routing' expected one of .*'classifier'.* got gdr"),
         ({"guided_num_capsules": 0}, "`guided_num_capsules` must be at least 1, got 0"),
-        ({"guided_num_capsules": 1.5}, "'guided_num_capsules' expected int"),
         ({"guided_num_redundant_capsules": -1}, "`guided_num_redundant_capsules` must be at least 0, got -1"),
-        ({"guided_capsule_dim": 0}, "`guided_capsule_dim` must be at least 1, got 0"),
-        ({"guided_num_iterations": 0}, "`guided_num_iterations` must be at least 1, got 0"),
-        ({"guided_ffn_dim": 0}, "`guided_ffn_dim` must be at least 1, got 0"),
-        ({"guided_bow_weight": -1.0}, "`guided_bow_weight` must be a finite number of at least 0, got -1.0"),
         ({"guided_bca_weight": float("inf")}, "`guided_bca_weight` must be a finite number of at least 0, got inf"),
-        ({"em_lambda_final": float("nan")}, "`em_lambda_final` must be a finite number of at least 0, got nan"),
-        ({"init_std": -0.5}, "`init_std` must be a finite number of at least 0, got -0.5"),
         ({"encoder_layers": 10**9}, "`encoder_layers` must be at most 1000, got 1000000000"),
-        ({"decoder_layers": 10**9}, "`decoder_layers` must be at most 1000, got 1000000000"),
-        ({"layer_aggregation_num_iterations": 10**9}, "`layer_aggregation_num_iterations` must be at most 1000"),
-        ({"head_aggregation_num_iterations": 10**9}, "`head_aggregation_num_iterations` must be at most 1000"),
-        ({"guided_num_iterations": 10**9}, "`guided_num_iterations` must be at most 1000"),
-        ({"guided_num_capsules": 10**9}, "`guided_num_capsules` must be at most 131072"),
-        ({"guided_num_redundant_capsules": 10**9}, "`guided_num_redundant_capsules` must be at most 131072"),
-        ({"guided_capsule_dim": 10**9}, "`guided_capsule_dim` must be at most 1048576"),
         ({"d_model": 2**40}, "`d_model` must be at most 1048576"),
-        ({"encoder_ffn_dim": 2**40}, "`encoder_ffn_dim` must be at most 1048576"),
-        ({"decoder_ffn_dim": 0}, "`decoder_ffn_dim` must be at least 1, got 0"),
         ({"vocab_size": 2**40}, "`vocab_size` must be at most 134217728"),
-        ({"max_position_embeddings": 2**40}, "`max_position_embeddings` must be at most 16777216"),
-        ({"decoder_layerdrop": 1e308}, r"`decoder_layerdrop` must be a probability in \[0, 1\), got 1e\+308"),
-        ({"encoder_layerdrop": float("nan")}, "`encoder_layerdrop` must be a probability"),
         ({"pad_token_id": 58101}, r"`pad_token_id` \(58101\) must be a token of the vocabulary, 0 to 58100"),
         ({"eos_token_id": [0, -1]}, r"`eos_token_id` \(-1\) must be a token of the vocabulary, 0 to 58100"),
-        ({"forced_eos_token_id": 10**6}, r"`forced_eos_token_id` \(1000000\) must be a token"),
-        ({"decoder_start_token_id": 10**6}, r"`decoder_start_token_id` \(1000000\) must be a token"),
         ({"vocab_size": 100, "pad_token_id": 0}, r"`decoder_start_token_id` \(58100\) must be a token .*, 0 to 99"),
-        ({"head_aggregation_sites": ["nowhere"]}, "has 'nowhere', choose among encoder_self, decoder_self, cross"),
-        ({"decoder_self": "gru"}, r"'decoder_self' expected one of .*'ssru'.* got gru"),
         (
             {"decoder_self": "ssru", "head_aggregation": "em_routing", "head_aggregation_sites": ["decoder_self"]},
             r"`head_aggregation_sites` \['decoder_self'\] has \"decoder_self\", where `decoder_self` \"ssru\" has no",
@@ -168,7 +121,6 @@ def test_tuples_are_welcome_as_lists():
             "`marian_positions` needs an even `d_model` of at least 4, got 15",
         ),
         ({"activation_function": "nonsense"}, "`activation_function` is 'nonsense', choose among .*gelu.*relu"),
-        ({"guided_bow_bags": "all"}, "'guided_bow_bags' expected one of"),
     ],
 )
 def test_mistakes_are_value_errors(settings, message):

@@ -39,11 +39,6 @@ def test_lines_end_in_line_feeds_only(tmp_path):
         assert load({"text": files}, streaming=True) == expected
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path):
-    files = [write(tmp_path, "a.de", b"\xef\xbb\xbfeins\n"), write(tmp_path, "a.en", "one\n")]
-    assert load({"text": files}) == [("eins", "one")]
-
-
 def test_tsv_knows_no_quotes_and_no_missing_values(tmp_path):
     file = write(tmp_path, "a.tsv", "NA\tnull\tx\n\"halb\t'\tx\nnan\tNA\tx\n")
     assert load({"tsv": file}) == [("NA", "null"), ('"halb', "'"), ("nan", "NA")]
@@ -97,12 +92,6 @@ def test_a_local_copy_of_a_data_set_of_the_hub(tmp_path):
     streamed = load_translation_data(sources, "en", "de", streaming=True)["train"]
     assert isinstance(streamed, IterableDataset)
     assert next(iter(streamed)) == {"translation": {"en": "sentence 0", "de": "Satz 0"}}
-
-
-def test_several_sources_one_after_the_other(tmp_path):
-    files = [write(tmp_path, "a.de", "eins\nzwei\n"), write(tmp_path, "a.en", "one\ntwo\n")]
-    tsv = write(tmp_path, "b.tsv", "drei\tthree\n")
-    assert load([{"text": files, "first": 1}, {"tsv": tsv}]) == [("eins", "one"), ("drei", "three")]
 
 
 def test_the_parts_of_the_embedded_corpus_are_disjoint():
@@ -162,15 +151,6 @@ def test_broken_tables(tmp_path, kind, text, settings, message):
         load({kind: write(tmp_path, f"a.{kind}", text), **settings})
 
 
-def test_broken_columns(tmp_path):
-    Dataset.from_dict({"de": ["eins"], "fr": ["un"]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a\.parquet: no column `translation` and no column `en`"):
-        load({"parquet": str(tmp_path / "a.parquet")})
-    Dataset.from_dict({"de": ["eins", "zwei"], "en": ["one", ""]}).to_parquet(tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match=r"b\.parquet, row 2: the en side is empty"):
-        load({"parquet": str(tmp_path / "b.parquet")})
-
-
 def test_unknown_sources(tmp_path):
     with pytest.raises(ValueError, match="`train` must have one of the keys hub, disk, text"):
         load({"csv": "a.csv"})
@@ -180,22 +160,11 @@ def test_unknown_sources(tmp_path):
         load({"tsv": str(tmp_path / "none.tsv")})
 
 
-def test_an_empty_file(tmp_path):
-    files = [write(tmp_path, name, "") for name in ("a.de", "a.en")]
-    with pytest.raises(ValueError, match=r"`train`: no sentence pairs in .*a\.de and .*a\.en"):
-        load({"text": files})
-
-
 def test_several_sources_of_the_embedded_corpus():
     load = functools.partial(load_translation_data, source_language="en", target_language="de")
     assert len(load({"train": [{"embedded": 30}, {"embedded": 20}]})["train"]) == 50
     with pytest.raises(ValueError, match=r"`seed` of the embedded corpus: \[0, 1\] have sentences in common"):
         load({"train": {"embedded": 30, "seed": 1}, "test": {"embedded": 10}})
-
-
-def test_the_embedded_corpus_takes_a_number():
-    with pytest.raises(ValueError, match=r"`train\.embedded` must be int, got \{'first': 3\}"):
-        load_translation_data({"train": {"embedded": {"first": 3}}}, "en", "de")
 
 
 PAIRS = [
@@ -243,8 +212,3 @@ def test_a_stream_is_cleaned_the_same_way():
     }
     with pytest.raises(ValueError, match="`drop_duplicates` must hold all pairs in memory"):
         clean(dataset().to_iterable_dataset(), Cleaning(drop_duplicates=True), "de", "en")
-
-
-def test_no_rule_drops_nothing():
-    kept, report = clean(dataset(), Cleaning(), "de", "en")
-    assert len(kept) == report.kept == 8

@@ -5,12 +5,10 @@ import random
 import unicodedata
 
 import pytest
-import torch
 from transformers import AutoTokenizer
 
 from hf_capsule_mt.data import (
     BPEDropout,
-    TranslationCollator,
     drop_long,
     embedded_corpus,
     encode,
@@ -86,13 +84,6 @@ def test_sentences_through_a_saved_tokenizer(saved):
     assert getattr(loaded, "target_vocab_size", None) == getattr(tokenizer, "target_vocab_size", None)
 
 
-def test_targets(saved):
-    _, tokenizer = saved
-    batch = tokenizer(["one", "two three"], text_target=["eins", "zwei drei"], padding=True, return_tensors="pt")
-    assert set(batch) == {"input_ids", "attention_mask", "labels"}
-    assert tokenizer.batch_decode(batch["labels"], skip_special_tokens=True) == ["eins", "zwei drei"]
-
-
 def test_separate_vocabularies_are_separate():
     tokenizer = make("separate bpe")
     assert (len(tokenizer), tokenizer.target_vocab_size) == (600, 700)
@@ -101,13 +92,6 @@ def test_separate_vocabularies_are_separate():
     tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
     assert "weil" in "".join(tokens[number] for number in ids)
     assert target_vocabulary(make("bpe")) == make("bpe").get_vocab()
-
-
-def test_wrong_settings():
-    with pytest.raises(ValueError, match="`vocab_size` must be at least 259, got 100"):
-        train_tokenizer(["a"], 100)
-    with pytest.raises(ValueError, match='`model` must be "bpe" or "unigram", got \'wordpiece\''):
-        train_tokenizer(["a"], 500, "wordpiece")
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +152,6 @@ def test_as_a_data_set(tokenizer):
     assert [dataset[index] for index in range(20)] == first
 
 
-def test_other_tokenizers_are_refused():
-    unigram = train_tokenizer(["a b c", "b c d"] * 50, 400, "unigram")
-    with pytest.raises(ValueError, match=r"needs a fast tokenizer of type BPE, got .* \(Unigram\)"):
-        BPEDropout(unigram, 0.1)
-    with pytest.raises(ValueError, match=r"`dropout` must be a probability in \[0, 1\), got 1"):
-        BPEDropout(unigram, 1)
-
-
 def test_encoding_and_dropping():
     tokenizer = tiny_tokenizer()
     part = embedded_corpus(50, 1, 1)["train"]
@@ -193,12 +169,3 @@ def test_encoding_and_dropping():
     assert all(ids[-1] == tokenizer.eos_token_id for ids in cut["input_ids"])
     assert cut["translation"] == part["translation"]
     assert tokenizer.backend_tokenizer.truncation is None  # nobody who saves it has asked for a limit
-
-
-def test_padding():
-    rows = [{"input_ids": [5, 1], "labels": [6, 7, 1]}, {"input_ids": [8, 9, 4, 1], "labels": [1]}]
-    batch = TranslationCollator(pad_token_id=0)(rows)
-    torch.testing.assert_close(batch["input_ids"], torch.tensor([[5, 1, 0, 0], [8, 9, 4, 1]]))
-    torch.testing.assert_close(batch["attention_mask"], torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]))
-    torch.testing.assert_close(batch["labels"], torch.tensor([[6, 7, 1], [1, -100, -100]]))
-    assert TranslationCollator(0, pad_to_multiple_of=8)(rows)["labels"].shape == (2, 8)

@@ -3,12 +3,10 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from capsule_mt.engine.search import Readings, SearchOptions
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from tests.decoding.models import END, PAD, SOURCES, batch, build, strictly
-from tests.decoding.test_shortlist import SOME
 
 HEAD = (1, 2)  # layer, head
 
@@ -50,21 +48,3 @@ def test_a_search_reads_what_a_forced_pass_reads(name, readings):
                         assert one.received == pytest.approx(expected.received, abs=1e-4)
     for missing in ((2, 0), (0, 4), (-1, 0)):
         assert fast.decoder_for(Readings(missing)) is None
-
-
-@pytest.mark.parametrize("shortlist", [False, SOME])
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("readings", [Readings(HEAD), Readings(guided=True)])
-def test_what_is_read_in_a_batch_and_by_threads_is_that_of_a_sentence(readings, int8, shortlist, monkeypatch):
-    fast = strictly(build("guided"), int8=int8, shortlist=shortlist)
-    settings = {"num_beams": 3, "num_return_sequences": 2, "readings": readings}
-    settings["shortlist"] = fast.shortlist
-
-    def translated(sources):
-        options = SearchOptions(limits=[14] * len(sources), **settings)
-        return fast.decoder_for(options).translate(sources, options)
-
-    alone = [found for source in SOURCES for found in translated([source])]
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        assert translated(SOURCES) == alone

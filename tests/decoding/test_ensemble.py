@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from hf_capsule_mt.data import sentence_pairs, train_tokenizer
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
@@ -76,10 +76,3 @@ def test_settings_of_generate_still_hold(paths):
     assert not forbidden & set(itertools.chain(*(record["translation_token_ids"].tolist() for record in records)))
     for record in translator(TEXTS, return_tensors=True, max_new_tokens=4, forced_eos_token_id=1):
         assert record["translation_token_ids"][-1] == 1
-
-
-def test_another_vocabulary_is_refused(paths, tmp_path):
-    model = AutoModelForSeq2SeqLM.from_pretrained(paths[0])
-    model.resize_token_embeddings(len(AutoTokenizer.from_pretrained(paths[0])) + 5)
-    with pytest.raises(ValueError, match="must have one vocabulary, got 500 and 505 tokens"):
-        pipeline("translation", model=paths[0], ensemble=[model])

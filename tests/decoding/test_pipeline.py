@@ -6,15 +6,12 @@ import sys
 
 import pytest
 from datasets import Dataset
-from transformers import AutoTokenizer, MarianMTModel, pipeline
-from transformers.pipelines import PIPELINE_REGISTRY
+from transformers import pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
-from capsule_mt import PrefixedText
 from capsule_mt.text.lines import coverage_record
-from hf_capsule_mt import CapsuleMarianMTModel, CoverageOptions, Translator
-from hf_capsule_mt.decoding.pipeline import restore_translation_task
-from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+from hf_capsule_mt import CoverageOptions, Translator
+from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 
 TEXTS = ["The child sleeps.", "An old man buys twenty-three red apples at the market.", "Who laughs?", "No."]
@@ -80,23 +77,6 @@ def test_lazy_inputs(translator):
         assert len(read) == number
 
 
-def test_token_ids(translator):
-    (record,) = translator(TEXTS[0], return_tensors=True)
-    assert set(record) == {"translation_token_ids"}
-    decoded = translator.tokenizer.decode(record["translation_token_ids"], skip_special_tokens=True)
-    assert decoded == by_hand(translator, TEXTS[0])[0]
-    (record,) = translator("The child sleeps. Who laughs?", return_tensors=True)
-    assert record["translation_token_ids"].tolist() == [
-        token
-        for text in ("The child sleeps.", "Who laughs?")
-        for token in translator(text, return_tensors=True)[0]["translation_token_ids"].tolist()
-    ]
-    assert translator("", return_tensors=True)[0]["translation_token_ids"].tolist() == []
-    assert set(translator(TEXTS[0], return_text=True)[0]) == {"translation_text"}
-    with pytest.raises(ValueError, match="exclude each other"):
-        translator(TEXTS[0], return_text=True, return_tensors=True)
-
-
 def test_settings_at_init_and_at_call(checkpoint, translator):
     made = pipeline("translation", model=checkpoint, max_new_tokens=3, num_beams=2)
     expected = [by_hand(translator, text, max_new_tokens=3, num_beams=2)[0] for text in TEXTS]
@@ -118,39 +98,6 @@ def test_scores_are_those_of_beam_search(translator):
     assert record["score"] == pytest.approx(float(output.sequences_scores[0]), abs=1e-4)
     blank, some = translator(["", "No."], return_scores=True)
     assert (set(blank), set(some)) == ({"translation_text"}, {"translation_text", "score"})
-
-
-@pytest.mark.parametrize("task", ["translation_en_to_de", "translation_eng_Latn_to_deu_Latn"])
-def test_task_with_languages(checkpoint, translator, task):
-    named = pipeline(task, model=checkpoint)
-    assert named(TEXTS) == translator(TEXTS)
-    asked, call = [], type(named.tokenizer).__call__
-
-    def build(text, return_tensors, src_lang, tgt_lang, **options):
-        asked.append((src_lang, tgt_lang))
-        return call(named.tokenizer, text, **options)
-
-    named.tokenizer._build_translation_inputs = build
-    named("No.")
-    assert set(asked) == {tuple(task.removeprefix("translation_").split("_to_"))}
-    named("No.", tgt_lang="fr", src_lang="de")
-    assert asked[-1] == ("de", "fr")
-
-
-def test_task_settings_of_a_checkpoint(checkpoint):
-    model = CapsuleMarianMTModel.from_pretrained(checkpoint)
-    translator = pipeline("translation_en_to_de", model=model, tokenizer=AutoTokenizer.from_pretrained(checkpoint))
-    plain = translator("translate English to German: No.", max_new_tokens=4, split_sentences=False)
-    settings = {"prefix": "translate English to German: ", "max_new_tokens": 4}
-    model.config.task_specific_params = {"translation_en_to_de": settings}
-    assert translator("No.") == plain
-
-
-def test_any_other_model(tmp_path):
-    save_tiny_marian(tmp_path)
-    translator = pipeline("translation", model=str(tmp_path))
-    assert isinstance(translator.model, MarianMTModel)
-    assert texts_of(translator(TEXTS)) == [by_hand(translator, text)[0] for text in TEXTS]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +123,6 @@ def test_coverage_is_that_of_the_translator(omitting, options, parameters):
         assert below == [record["coverage"]["score"] < 0.9 for record in records]
     (unasked,) = pipe(WORDS[0], coverage_weight=5.0, num_beams=4)
     assert set(unasked) == {"translation_text"}
-
-
-def test_a_text_with_a_prefix(omitting):
-    pipe, translator = omitting
-    texts = [PrefixedText(WORDS[0], "ERIF OMAB"), WORDS[1]]
-    for options in ({}, {"num_beams": 3}):
-        assert texts_of(pipe(texts, **options)) == [one.text for one in translator(texts, **options)]
 
 
 def test_a_saved_pipeline_needs_no_remote_code(translator, tmp_path):
@@ -214,13 +154,6 @@ def test_what_is_refused(translator):
             translator("No.", **parameters)
     with pytest.raises(KeyError):
         pipeline("translate", model=translator.model, tokenizer=translator.tokenizer)
-
-
-def test_an_existing_task_is_left_alone(monkeypatch):
-    tasks = {"translation": "native"}
-    monkeypatch.setattr(PIPELINE_REGISTRY, "supported_tasks", tasks)
-    restore_translation_task()
-    assert tasks == {"translation": "native"}
 
 
 def test_without_the_package_the_task_is_gone():

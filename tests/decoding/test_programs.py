@@ -90,12 +90,3 @@ def test_weights_that_the_configuration_has_no_place_for(tmp_path):
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"model\.safetensors: has `more`, for which the configuration has no place"):
         of_folder(tmp_path)
-
-
-def test_positions_that_are_no_sinusoids_are_kept(tmp_path):
-    model = build("plain")
-    table = model.model.encoder.embed_positions.weight
-    table.data = table + 0.5 * torch.randn_like(table)
-    assert torch.equal(to_fast(model, int8=False).generate(**batch()), model.generate(**batch()))
-    vectors = [isinstance(one, Positions) for one in program_of(model)[0].vectors]
-    assert vectors.count(True) == 1

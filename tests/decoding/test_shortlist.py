@@ -3,47 +3,13 @@
 import pytest
 import torch
 
-from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from hf_capsule_mt import Translator, to_fast
 from tests.decoding.models import END, SOURCES, VOCABULARY, batch, build, strictly
-from tests.decoding.test_fast import SEARCHES
 
 SIZES = (VOCABULARY, VOCABULARY)
-EVERYTHING = Shortlist.of_translations({}, range(VOCABULARY), SIZES)
 # each source token may become 15 tokens of its own
 SOME = Shortlist.of_translations({token: range(30 + token, 45 + token) for token in range(30)}, [3, 4, 5], SIZES)
-
-
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("name", ["plain", "capsules", "rnmt_guided"])
-def test_with_everything_on_it_nothing_changes(name, int8):
-    model = build(name)
-    whole, listed = (strictly(model, int8=int8, shortlist=one) for one in (False, EVERYTHING))
-    for search in SEARCHES.values():
-        expected, found = (
-            fast.generate(**batch(), **search, return_dict_in_generate=True) for fast in (whole, listed)
-        )
-        assert torch.equal(found.sequences, expected.sequences), search
-        if search.get("num_beams", 1) > 1:
-            torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
-
-
-@pytest.mark.parametrize("int8", [False, True])
-def test_only_listed_tokens_are_written(int8):
-    fast = strictly(build("plain"), int8=int8, shortlist=SOME)
-    for search in SEARCHES.values():
-        together = fast.generate(**batch(), **search)
-        for number, source in enumerate(SOURCES):
-            copies = search.get("num_return_sequences", 1)
-            rows = together[number * copies : (number + 1) * copies]
-            allowed = SOME.of_source(source, END)
-            assert len(allowed) < VOCABULARY / 1.5
-            written = set(rows[:, 1:].flatten().tolist()) - {fast.model.config.pad_token_id}
-            assert written <= set(allowed), search
-            # what the others of its batch may write has no influence
-            alone = fast.generate(**batch([source]), **search)
-            assert torch.equal(rows[:, : alone.shape[1]], alone), search
 
 
 def test_it_equals_forbidding_the_others():
@@ -52,18 +18,6 @@ def test_it_equals_forbidding_the_others():
     others = sorted(set(range(VOCABULARY)) - set(SOME.of_source(SOURCES[0], END)))
     expected = model.generate(**batch(SOURCES[:1]), suppress_tokens=others)
     assert torch.equal(strictly(model, int8=False, shortlist=SOME).generate(**batch(SOURCES[:1])), expected)
-
-
-def test_readings_are_among_the_listed_tokens():
-    fast = strictly(build("guided"), int8=False)
-
-    def read(shortlist):
-        options = SearchOptions(limits=[9] * 4, num_beams=2, readings=Readings(guided=True), shortlist=shortlist)
-        return [one for (one, *_) in fast.decoder_for(options).translate(SOURCES, options)]
-
-    for whole, listed in zip(read(None), read(EVERYTHING), strict=True):
-        assert whole.ids == listed.ids
-        assert whole.guided.agreed == pytest.approx(listed.guided.agreed)
 
 
 def test_what_is_refused(word_for_word, tmp_path):

@@ -19,9 +19,9 @@ from transformers import (
 )
 
 import capsule_mt
-from capsule_mt import PrefixedText, UnsupportedModelError
+from capsule_mt import PrefixedText
 from capsule_mt.text.segments import Segmenter
-from capsule_mt.text.words import source_words, words_of
+from capsule_mt.text.words import words_of
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator, to_fast
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, token_offsets
 from hf_capsule_mt.evaluation.metrics import compute_metrics
@@ -93,16 +93,6 @@ def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, f
             assert_close(other, third)
 
 
-def test_several_translations_with_prefixes(fast, slow):
-    texts = [PrefixedText(TEXTS[0], "ERIF OMAB"), PrefixedText(TEXTS[1], "OMED"), TEXTS[2]]
-    for options in ({}, {"num_beams": 3}, {"num_beams": 3, "num_return_sequences": 2}):
-        for one, other in zip(fast(texts, batch_size=3, **options), slow(texts, batch_size=3, **options), strict=True):
-            for found, expected in zip(
-                *(each if isinstance(each, list) else [each] for each in (one, other)), strict=True
-            ):
-                assert_close(found, expected)
-
-
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_a_prefix_is_what_generate_is_given(fast, num_beams):
     model, tokenizer = fast.model, fast.tokenizer
@@ -132,36 +122,6 @@ def test_backends(plain):
     native = Translator.from_pretrained(plain, device="cpu", backend="native")
     with pytest.raises(ValueError, match=r'`backend="native"` does not take `repetition_penalty=1.5`'):
         native(TEXT, repetition_penalty=1.5)
-
-
-def test_a_model_that_the_engine_does_not_know(plain):
-    """`generate()` decodes it, unless the engine is asked for."""
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(plain), AutoTokenizer.from_pretrained(plain)
-    layer = model.model.decoder.layers[0]
-    layer.__class__ = type("OtherLayer", (type(layer),), {})
-    other = Translator(model, tokenizer)
-    assert (other.backend, other.fast) == ("transformers", None)
-    assert_close(other(TEXT, num_beams=2), Translator.from_pretrained(plain, device="cpu")(TEXT, num_beams=2))
-    with pytest.raises(UnsupportedModelError, match="OtherLayer has no fast form"):
-        Translator(model, tokenizer, backend="native")
-    with pytest.raises(ValueError, match="`int8=True` needs the native engine, which does not take a CapsuleMarian"):
-        Translator(model, tokenizer, int8=True)
-
-
-def test_int8(word_for_word, fast):
-    rounded, texts = Translator.from_pretrained(word_for_word, device="cpu", int8=True), sentences(40, seed=99)
-    pairs = list(zip(rounded(texts, num_beams=4, batch_size=8), fast(texts, num_beams=4, batch_size=8), strict=True))
-    assert sum(one.text == other.text for one, other in pairs) >= 0.9 * len(texts)
-    assert max(abs(one.score - other.score) for one, other in pairs) > 0
-
-
-def test_half_weights_are_computed_in_float32_on_a_cpu(word_for_word, tmp_path):
-    AutoModelForSeq2SeqLM.from_pretrained(word_for_word).half().save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(word_for_word).save_pretrained(tmp_path)
-    translator = Translator.from_pretrained(tmp_path, device="cpu", int8=True)
-    assert translator.model.dtype == torch.float32
-    assert translator("balu bamo", num_beams=2).text == "ULAB OMAB"
-    assert Translator.from_pretrained(tmp_path, device="cpu", dtype=torch.float16).model.dtype == torch.float16
 
 
 def test_a_pair_and_any_other_model(tmp_path):
@@ -205,13 +165,6 @@ def test_the_limit_is_that_of_generate(fast, own, given, in_config):
     found = Translator(model, fast.tokenizer)(TEXTS[0], **never_ends)
     assert found.token_ids == tuple(made[0].tolist())
     assert found.was_cut
-
-
-def test_a_generation_config_and_options_that_limit_nothing(fast):
-    expected = fast(TEXTS[0], num_beams=2)
-    assert fast(TEXTS[0], generation_config=GenerationConfig(num_beams=2)) == expected
-    for given in ({"max_time": 60.0}, {"stopping_criteria": []}):
-        assert_close(fast(TEXTS[0], num_beams=2, **given), expected)
 
 
 def test_languages_and_settings_of_the_task(plain):
@@ -291,17 +244,6 @@ def generate(model, inputs=None, force_words_ids=None, **kwargs):
     found = fast(TEXTS[0], num_beams=2, force_words_ids=wanted, **hub)
     assert found.token_ids[1] == 23
     assert found.score is not None
-
-
-def test_curves_that_a_stock_marian_keeps(tmp_path):
-    save_tiny_marian(tmp_path)
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    model.config.coverage_calibration = {
-        "deletion": {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0, 0], [1, 1]]}
-    }
-    model.save_pretrained(tmp_path)
-    covered = Translator.from_pretrained(tmp_path, device="cpu")("No.", coverage=CoverageOptions()).coverage
-    assert 0.2 <= covered.words[0].covered <= 0.8
 
 
 def test_curves_are_checked():
@@ -396,24 +338,6 @@ def test_offsets_of_subwords(fast):
     assert list(words) == [word for word in expected if fast or word != "🙂"]  # whose bytes say nothing of it
     assert tokenizer.decode([token_ids[n] for n in words["twenty-three"]]) == "twenty-three"
     assert token_ids.index(tokenizer.eos_token_id) not in {n for tokens in words.values() for n in tokens}
-
-
-def test_unknown_tokens_of_a_tokenizer_that_knows_no_places():
-    pieces = {4: "▁The", 3: "<unk>", 5: "▁man", 6: "s", 2: "</s>"}
-    tokenizer = SimpleNamespace(
-        is_fast=False,
-        all_special_ids=[2, 3],
-        unk_token_id=3,
-        convert_ids_to_tokens=lambda ids: [pieces[token_id] for token_id in ids],
-    )
-    text, token_ids = "The 老老老老老老老老老老老老 mans 🙂", [4, 3, 5, 6, 3, 2]
-    words = source_words(text, token_offsets(tokenizer, text, token_ids, ""), token_ids, 3)
-    assert [(text[word.span.start : word.span.end], word.is_unknown, word.is_mark) for word in words] == [
-        ("The", False, False),
-        ("老" * 12, True, False),
-        ("mans", False, False),
-        ("🙂", True, True),
-    ]
 
 
 @pytest.mark.parametrize("start", ["<pad>", "the source's <pad>"])

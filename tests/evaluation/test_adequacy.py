@@ -5,23 +5,16 @@ import random
 import numpy as np
 import pytest
 
+from capsule_mt.calibration.fitting import fit_sentences, fit_threshold, fit_words, read_curve
+from capsule_mt.calibration.lengths import calibrated, fit_length
+from capsule_mt.calibration.omissions import AMOUNTS, cut_out, drop_words, function_words
+from capsule_mt.calibration.word_alignment import fit_aligner
+from capsule_mt.calibration.words import split_words
 from capsule_mt.text.lengths import ExpectedLength
 from hf_capsule_mt.evaluation.adequacy import (
     adequacy_measures,
     coverage_difference_ratio,
-    length_ratio,
-    repeated_ngrams,
 )
-from hf_capsule_mt.evaluation.calibration import (
-    fit_sentences,
-    fit_threshold,
-    fit_words,
-    read_curve,
-)
-from hf_capsule_mt.evaluation.lengths import calibrated, fit_length
-from hf_capsule_mt.evaluation.omissions import AMOUNTS, cut_out, drop_words, function_words
-from hf_capsule_mt.evaluation.word_alignment import fit_aligner
-from hf_capsule_mt.evaluation.words import split_words
 
 
 def covering(*positions):
@@ -38,15 +31,6 @@ def test_coverage_difference_ratio_by_hand():  # property 32
     # what no reference translates is not asked for
     assert coverage_difference_ratio([covering(0), covering(1)], [[covering(), covering(1)]]) == 1.0
     assert coverage_difference_ratio([covering(0)], [[covering()]]) is None
-
-
-def test_repetitions_by_hand():
-    words = ["a", "b", "a", "b", "a", "b"]
-    assert repeated_ngrams(words, 2) == pytest.approx(1 - 2 / 5)
-    assert repeated_ngrams(words, 1) == pytest.approx(1 - 2 / 6)
-    assert repeated_ngrams(words[:3], 4) == 0
-    assert length_ratio(["a"], ["x", "y"]) == 0.5
-    assert length_ratio(["a"], []) == 1
 
 
 def test_measures_see_what_is_wrong_with_a_translation():
@@ -97,15 +81,6 @@ def test_every_amount_is_dropped():
             assert (pairs[SOURCE[start:end]] in example.translation[:-1].split()) != is_omitted
 
 
-def test_words_that_share_a_translation_go_together():
-    # "kauft ... ein" is "buys": both are linked to it
-    links = frozenset({(0, 0), (1, 1), (1, 2), (2, 1), (3, 3)})
-    for example in drop_words(["er kauft ein viel"], ["he buys up much"], [links]):
-        both = example.is_omitted[(3, 8)], example.is_omitted[(9, 12)]
-        assert ("buys" in example.translation.split()) == (not any(both))
-        assert both != (True, False)  # "buys up" is gone, so "ein" has no translation left
-
-
 def test_short_sentences_are_left_out_and_function_words_do_not_count():
     assert drop_words(["Hut kaufen"], ["buy hat"], [frozenset({(0, 1), (1, 0)})]) == []
     text = [f"the {a}{b} {b}{a}a {b}{b}{a}b" for a in "cdefgh" for b in "jklmnop"]
@@ -144,7 +119,7 @@ def test_the_threshold_prefers_precision():
 
 
 def test_the_mean_score_of_each_group_is_its_true_share():
-    # the mean probability lies between the truth and its average, with noise, as that of a weak model does
+    # the mean probability lies between the truth and its average, with noise, as a weak model's does
     chance = np.random.default_rng(1)
     groups = np.repeat([0, 1, 2, 0.5], 500)
     shares = np.repeat([1.0, 0.85, 0.7, 0.5], 500)

@@ -14,7 +14,6 @@ from transformers import MarianConfig, MarianMTModel
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.routing import common
 from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
-from tests.modeling.test_waits import case_name, labelled
 
 pytestmark = pytest.mark.gpu
 
@@ -29,6 +28,16 @@ CASES = [
 # a compilation takes up to a minute on a GPU
 COMPILED_CASES = [CASES[1], CASES[3], CASES[4]]
 FLOAT32 = {"atol": 1e-4, "rtol": 1e-4}
+
+
+def case_name(case):
+    return f"{case[0].__name__[4:]}, {case[1]}"
+
+
+def labelled(batch):
+    labels = batch["decoder_input_ids"].clone()
+    labels[0, -2:] = -100
+    return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "labels": labels}
 
 
 @pytest.fixture(params=CASES, ids=case_name)

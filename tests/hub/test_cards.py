@@ -58,28 +58,6 @@ SPEED = {
     "backend": "native",
     "int8": True,
 }
-ENGINES = {
-    "kind": "trained_engines",
-    "sentences": 100,
-    "checkpoints": {
-        "outputs/model": [
-            {
-                "ends": ends,
-                "threads": 1,
-                "batch": batch,
-                "beams": 5,
-                "engines": {
-                    name: {"seconds": {"translate": {"median": seconds}}} for name, seconds in engines.items()
-                },
-            }
-            for ends, batch, engines in (
-                ("real ends", 1, {"generate() float32": 20.0, "native int8": 2.0}),
-                ("real ends", 16, {"native int8": 0.8}),
-                ("forced to 40 tokens", 16, {"native int8": 1000.0}),
-            )
-        ]
-    },
-}
 
 
 def stamped(tmp_path, result):
@@ -141,36 +119,6 @@ def test_what_is_not_known_is_said():
         assert said in text, said
 
 
-def test_speeds_of_engines(results):
-    text = str(card_of([*results, stamped_engines(results)]))
-    rows = ["| threads | batch | beams | generate() float32 | native int8 |", "| 1 | 1 | 5 | 5.0 | 50.0 |"]
-    rows.append("| 1 | 16 | 5 |  | 125.0 |")
-    assert [line for line in text.splitlines() if line.startswith(("| threads", "| 1 |"))] == rows
-    # of several checkpoints, that of the card
-    checkpoints = {"outputs/other": ENGINES["checkpoints"]["outputs/model"][:1], **ENGINES["checkpoints"]}
-    text = str(card_of([{**stamped_engines(results), "checkpoints": checkpoints}]))
-    assert [line for line in text.splitlines() if line.startswith(("| threads", "| 1 |"))] == rows
-
-
-def stamped_engines(results):
-    return {**results[0], **ENGINES, "recipe": None}
-
-
-def test_a_calibrated_head_gives_coverage():
-    text = str(model_card("tester/model", {**CONFIG, "coverage_calibration": {"attention": {"head": [0, 1]}}}))
-    assert "Translates, and reports which source words the translation leaves out." in text
-    assert "a forward pass for each source word" not in text
-    assert "return_coverage=True))" in text
-
-
-def test_coverage_is_mentioned_where_there_is_some():
-    text = str(model_card("tester/model", {"model_type": "capsule_rnmt", "guided_routing": "guided"}))
-    assert "Translates, and reports which source words the translation leaves out." in text
-    assert "return_coverage=True" in text
-    assert "zheng2019dynamic" in text
-    assert "bahdanau2015neural" in text
-
-
 @pytest.mark.parametrize(
     ("source", "title", "open_data"),
     [
@@ -201,25 +149,6 @@ def test_metadata_that_the_hub_would_refuse():
         other.data[key] = value
         with pytest.raises(ValueError, match=message):
             check_card(other)
-
-
-@pytest.mark.parametrize(
-    ("config", "capsules"),
-    [
-        ({"model_type": "capsnmt"}, "Capsules: separable routing of the source."),
-        (
-            {"model_type": "capsnmt", "aggregation": "pooling"},
-            "number of vectors. It has no capsules: it is a baseline.",
-        ),
-        ({"model_type": "capsule_marian", "decoder_self": "ssru"}, "@inproceedings{kim2019research,"),
-        (
-            {"model_type": "capsule_marian", "decoder_self": "ssru"},
-            "(SSRU) in the place of the decoder's self-attention",
-        ),
-    ],
-)
-def test_architectures(config, capsules):
-    assert capsules in str(model_card("tester/model", config))
 
 
 @pytest.mark.parametrize("config", [CONFIG, {"model_type": "capsule_rnmt", "guided_routing": "guided"}])
@@ -292,15 +221,6 @@ def test_the_data_of_a_local_base_count(tmp_path, monkeypatch, data, license, sa
     monkeypatch.chdir("/")  # where nobody knows the base
     elsewhere = card_of([stamped(tmp_path, training_result(init_from="outputs/plain"))])
     assert (elsewhere.data.base_model, elsewhere.data.license) == (None, "other")
-
-
-def test_every_file_has_its_own_corpus():
-    source = {"tsv": ["data/tatoeba.tsv", "secret/news.tsv", "more.tsv"]}
-    tatoeba, others = corpora_of({"data": {"train": source}})
-    assert tatoeba.allows_any_use
-    assert (others.title, others.allows_any_use) == ("`news.tsv, more.tsv`", False)
-    named = {"data_dir": "data/multi30k-en-de", "data": {"train": {"text": ["train.en.gz", "train.de.gz"]}}}
-    assert [corpus.title for corpus in corpora_of(named)] == ["Multi30k, task 1"]
 
 
 def test_commands_are_published_without_local_paths(tmp_path):

@@ -4,17 +4,13 @@ import copy
 
 import pytest
 import torch
-from huggingface_hub import load_state_dict_from_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 from hf_capsule_mt.modeling.loading import CheckpointError, load_model
-from tests.decoding.models import NAMES, batch, build, strictly
+from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
-
-FEW = ("stock", "combined", "rnmt_guided", "capsules", "em_own")
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in FEW]
 
 
 def test_a_model_without_capsules_is_marians(tmp_path):
@@ -113,24 +109,6 @@ def test_ctranslate2_translates_the_same(tmp_path):
     for name in ("rnmt", "capsules"):
         with pytest.raises(ValueError, match="only a CapsuleMarianMTModel"):
             convert_to_ctranslate2(build(name), tokenizer, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "mix", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
-)
-def test_an_int8_checkpoint_translates_the_same(mix, tmp_path):
-    """Bit for bit, on the native engine, also where EM's maps are multiplied out before they are rounded."""
-    model = build(mix)
-    to_fast(model).save(tmp_path)
-    loaded = load_model(tmp_path)
-    settings = {"num_beams": 3, "max_new_tokens": 12, "return_dict_in_generate": True}
-    expected, found = (strictly(one).generate(**batch(), **settings) for one in (model, loaded))
-    assert torch.equal(found.sequences, expected.sequences)
-    assert torch.equal(found.sequences_scores, expected.sequences_scores)
-    saved = load_state_dict_from_file(tmp_path / "int8.safetensors")
-    rounded = [name for name, tensor in saved.items() if tensor.dtype == torch.int8]
-    assert len(rounded) >= 5
-    assert any(not tensor.equal(model.state_dict()[name]) for name, tensor in loaded.state_dict().items())
 
 
 def test_int8_by_the_command_and_its_errors(convert, tmp_path):

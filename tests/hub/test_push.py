@@ -1,16 +1,11 @@
 """Pushing: what is sent, what is refused, and how often it is tried."""
 
-import argparse
-import itertools
-import shutil
 import sys
 
 import pytest
 import torch
 from huggingface_hub import HfApi
 
-from hf_capsule_mt.commands.push import write_folder
-from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers
 from hf_capsule_mt.hub import LoadTestError, export, model_card, push
 from hf_capsule_mt.hub.pushing import files_to_send
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
@@ -51,30 +46,25 @@ def test_links_are_refused(exported, tmp_path):
     folder.mkdir()
     for name in ("README.md", "config.json", "tokenizer.json"):
         (folder / name).write_bytes((exported / name).read_bytes())
+    with open(folder / "README.md", "a", encoding="utf-8") as card:
+        card.write("\n![routings](picture.png)\n")
     (folder / "vocab.json").symlink_to(secret)
     (folder / "picture.png").symlink_to(secret)
     (folder / "notes.txt").symlink_to(secret)  # is not sent
     with pytest.raises(ValueError, match=r"has links, .*: replace picture\.png, vocab\.json by copies"):
         push(folder, "tester/links")
-    with pytest.raises(ValueError, match=r"picture\.png is a link, whose target would be published"):
-        write_folder(
-            argparse.Namespace(checkpoint=linked(exported, secret), results=[], license=None), tmp_path / "a", "a"
-        )
 
 
-def linked(exported, secret):
-    """The exported checkpoint with a picture that is a link."""
-    folder = secret.with_name("linked")
-    shutil.copytree(exported, folder)
-    (folder / "picture.png").symlink_to(secret)
-    return folder
-
-
-def test_a_tokenizer_of_two_vocabularies_is_sent_whole(tmp_path):
-    pairs = zip(*itertools.islice(sentence_pairs(), 50), strict=True)
-    train_separate_tokenizers(*pairs, 400).save_pretrained(tmp_path)
-    assert files_to_send(tmp_path) == sorted(path.name for path in tmp_path.iterdir())
-    assert {"separate_tokenizer.py", "target_tokenizer.json"} <= set(files_to_send(tmp_path))
+def test_only_known_files_are_sent(tmp_path):
+    """Not whatever is named like weights or a picture: shards that the index names, pictures that the card shows."""
+    shown, shard = "shown.png", "model-00001-of-00002.safetensors"
+    for name in (shown, "private.png", shard, "model-of-my-of-bank.safetensors", "config.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "README.md").write_text(f"# Model\n\n![curves]({shown})\n", encoding="utf-8")
+    assert files_to_send(tmp_path) == ["README.md", "config.json", "model.safetensors", shown]
+    (tmp_path / "model.safetensors.index.json").write_text(f'{{"weight_map": {{"a": "{shard}", "b": "../x"}}}}')
+    sent = ["README.md", "config.json", shard, "model.safetensors.index.json", shown]
+    assert files_to_send(tmp_path) == sent
 
 
 @pytest.mark.parametrize("failures", [2, 4])

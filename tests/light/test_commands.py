@@ -20,8 +20,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
-from capsule_mt.text.lock import lock_output
+from capsule_mt.text.lines import WindowLines, coverage_record
 from capsule_mt.text.windows import WindowedOutput
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
@@ -59,6 +58,20 @@ def alone(*arguments, text=""):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr
+
+
+def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
+    """What a start imports is most of its time."""
+    code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
+    command = [sys.executable, "-c", code, str(word_for_word)]
+    printed = subprocess.run(
+        command, input=f"{LINES[0]}\n", capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ).stdout
+    translation, modules = printed.splitlines()
+    assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
+    of_coverage = [name for name in modules.split() if name.startswith("capsule_mt.coverage.")]
+    assert of_coverage == ["capsule_mt.coverage.options"]
+    assert not {"capsule_mt.catalog.store", "capsule_mt.text.restoring", "hashlib", "logging"} & {*modules.split()}
 
 
 def test_it_needs_no_other_package(word_for_word, tmp_path):
@@ -238,13 +251,6 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
 
 
-def test_an_output_has_one_writer(run, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    with lock_output(tmp_path / "out"), pytest.raises(BlockingIOError, match=f"out is being .* process {os.getpid()}"):
-        run("--input", "in", "--output", "out")
-    assert run("--input", "in", "--output", "out")[0] == 0
-
-
 def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch, tmp_path):
     lines = [LINES[0], TOO_LONG, *LINES[1:], TOO_LONG]
     wanted = [expected[0], "", *expected[1:], ""]
@@ -267,47 +273,6 @@ def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch,
         assert len(lines_of(tmp_path / "c.tsv")) == len(lines)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["c.tsv", "in", "out"]
         (tmp_path / "out").unlink()
-
-
-def test_two_that_end_together_join_once(run, expected, monkeypatch, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    arguments = ("--input", "in", "--output", "out", "--window", 2)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    run(*arguments)
-    monkeypatch.setenv("RANK", "0")
-    run(*arguments, killed_in="finish")
-    monkeypatch.setenv("RANK", "1")
-    finish = WindowedOutput.finish
-    count_done, counted = WindowedOutput.count_done, []
-
-    def count_and_let_the_other_join(output):
-        counted.append(count_done(output))
-        if len(counted) == 1:
-            finish(output)
-        return counted[-1]
-
-    monkeypatch.setattr(WindowedOutput, "count_done", count_and_let_the_other_join)
-    code, _, complaints = run(*arguments)
-    assert (code, counted) == (0, [4, 0])
-    assert "out, process 1 of 2: joined by another process" in complaints
-    assert lines_of(tmp_path / "out") == expected
-
-
-def test_a_share_that_is_none_is_refused(run, monkeypatch, tmp_path):
-    (tmp_path / "in").write_text("\n".join(LINES))
-    arguments = ("--input", "in", "--output", "out")
-    for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", "0")):
-        monkeypatch.setenv("RANK", rank)
-        monkeypatch.setenv("WORLD_SIZE", size)
-        with pytest.raises(ValueError, match=f"RANK must be in .*, got RANK={rank} and WORLD_SIZE={size}"):
-            run(*arguments)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match=r"--restart goes with one process.*remove out\.parts"):
-        run(*arguments, "--restart")
-    with pytest.raises(ValueError, match="2 processes need a regular file for --output, got None"):
-        run("--input", "in")
 
 
 def test_links_devices_and_pipes(run, expected, tmp_path):
@@ -341,12 +306,6 @@ def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
         run("--input", "bad", "--output", "out", model=tmp_path)
 
 
-def test_input_that_is_not_utf8_is_named(run, tmp_path):
-    (tmp_path / "bad").write_bytes(b"balu\n\xff\n")
-    with pytest.raises(ValueError, match="bad, line 2: not UTF-8"):
-        run("--input", "bad", "--output", "out")
-
-
 def test_a_glossary(run, expected, caplog, tmp_path):
     """The model leaves words out; a term of a glossary is there."""
     (tmp_path / "terms.tsv").write_text("fisa\tASIF\nbalu\t\u00e4\n")
@@ -360,6 +319,32 @@ def test_a_glossary(run, expected, caplog, tmp_path):
     (tmp_path / "terms.tsv").write_text("a\tb\tc\n")
     with pytest.raises(ValueError, match=r"terms\.tsv, line 1: a glossary has"):
         run("--glossary", "terms.tsv", lines=LINES)
+
+
+class FindsFrench:
+    """A detector that calls every text with a "7" French."""
+
+    def knows(self, language):
+        return language == "xa"
+
+    def other_language(self, text, language):
+        return "fr" if "7" in text else None
+
+
+def test_texts_in_another_language_are_warned_of_and_recorded(run, monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr("capsule_mt.text.detecting.Detector", FindsFrench)
+    lines = [LINES[0], f"{LINES[1]} 7"]
+    files = ("--output", "out.txt", "--coverage", "out.jsonl", "--src-lang", "xa")
+    assert run(*files, lines=lines)[0] == 0
+    assert caplog.messages == ["1 of 2 texts seem to be in another language than the source's: 1 fr"]
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [record.get("language") for record in records] == [None, "fr"]
+    caplog.clear()
+    for options in (("--src-lang", "xa"), (*files, "--restart", "--detect", "no"), (*files[:2], "--restart")):
+        run(*options, lines=lines)  # a pipe; nobody wants it; a language that nobody knows
+    assert caplog.messages == []
+    with pytest.raises(ValueError, match=r"knows, got None: name it, as in `--src-lang en`"):
+        run("--detect", "yes")
 
 
 def test_alignments_are_a_file_of_pairs(run, word_for_word, expected, tmp_path):
@@ -410,9 +395,18 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert "1 texts could not be translated: they are as they were in the output" in complaints
 
 
-def test_a_file_after_the_model_is_the_input_whatever_its_name(run, expected, tmp_path):
-    (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in LINES))
-    assert run("text.de")[1] == expected
+def test_a_dash_is_stdin(run, expected):
+    assert run("-", lines=LINES)[1] == expected
+    assert run("--input", "-", lines=LINES)[1] == expected
+
+
+def test_languages_that_change_nothing_are_warned_of(run, caplog, word_for_word, tmp_path):
+    model = tmp_path / "model-xa-xb"
+    model.symlink_to(word_for_word)
+    run("--src-lang", "xa_Latn", "--tgt-lang", "xb", lines=SOURCES, model=model)
+    assert caplog.messages == []
+    run("--tgt-lang", "fr", lines=SOURCES, model=model)
+    assert caplog.messages == [f"`--tgt-lang fr`: {model} translates into xb all the same"]
 
 
 def test_a_column_and_an_encoding(run, expected, tmp_path):
@@ -437,6 +431,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
         (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
+        (("--reverse", "other"), "--reverse verifies what --coverage marks: name a file for it"),
     ],
 )
 def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments, message):
@@ -456,7 +451,7 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
 
 @pytest.mark.parametrize("ending", ["jsonl", "tsv"])
 def test_a_coverage_that_fails_leaves_its_line_empty(run, expected, monkeypatch, ending):
-    monkeypatch.setattr("capsule_mt.translator.cover", lambda *_: 1 / 0)
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *_: 1 / 0)
     code, printed, _ = run("--coverage", f"out.{ending}", lines=LINES)
     assert (code, printed) == (0, expected)
     first = lines_of(Path(f"out.{ending}"))[0]
@@ -495,19 +490,6 @@ def test_memory_does_not_grow_with_the_file(word_for_word, tmp_path):
 
 
 # ---- what a line is
-def test_numbers_that_are_none_are_no_output():
-    nan = float("nan")
-    coverage = {"score": nan, "words": [], "repetitions": []}
-    record = {"translation_text": "", "score": nan, "coverage": coverage}
-    for form, result in (
-        (LineFormat(2), [record]),
-        (LineFormat(coverage="jsonl"), record),
-        (LineFormat(coverage="tsv"), record),
-    ):
-        with pytest.raises(ValueError, match=r"[Nn]ot a number|not JSON compliant"):
-            form.columns(0, result)
-
-
 def test_a_line_whose_numbers_are_none_has_failed(capfd):
     def columns(number, result):
         if result == "NAN":
@@ -581,14 +563,6 @@ def test_no_pairs_are_an_error(run_score, tmp_path, arguments):
     assert not (tmp_path / "scores.tsv").exists()
 
 
-def test_pairs_that_are_none_are_named(run_score, tmp_path):
-    with pytest.raises(ValueError, match="stdin, line 2: 3 columns, but SOURCE<tab>TRANSLATION has 2"):
-        run_score(text=b"a\tb\na\tb\tc\n")
-    (tmp_path / "short").write_text("a\n")
-    with pytest.raises(ValueError, match="short: has 1 lines, but source has more"):
-        run_score("--sources", "source", "--translations", "short")
-
-
 def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
     rows, good = run_score()[1], Translator.score
 
@@ -623,15 +597,3 @@ def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
         patched.delattr(Translator, "score")  # everything is there
         run_score(*arguments)
     assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows
-
-
-def test_languages_of_the_pairs(run_score, monkeypatch):
-    asked, good = [], Translator.score
-
-    def recorded(self, *pairs, src_lang, tgt_lang, **settings):
-        asked.append((src_lang, tgt_lang))
-        return good(self, *pairs, **settings)
-
-    monkeypatch.setattr(Translator, "score", recorded)
-    assert run_score("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")[0] == 0
-    assert asked == [("eng_Latn", "deu_Latn")]

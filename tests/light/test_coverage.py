@@ -19,7 +19,7 @@ from capsule_mt.coverage.methods import (
     guided_coverage,
     on_curve,
 )
-from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Readings
+from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
 from tests.conftest import GOLDEN
@@ -43,11 +43,6 @@ def test_a_curve_is_read_as_numpy_does():
     values = [-1.0, 0.0, 0.25, 0.5, 0.75, 2.0]
     assert [on_curve(CURVES["sentences"], value) for value in values] == pytest.approx([0, 0, 0.1, 0.2, 0.6, 1])
     assert [on_curve([[0.3, 0.5]], value) for value in values] == [0.5] * 6
-
-
-def test_evidence_is_finite():
-    assert [evidence_of(value) for value in (0.0, 1e-12, 0.5, 1.0)] == [-16.0, -16.0, 0.0, 16.0]
-    assert evidence_of(1 / (1 + math.exp(-3))) == pytest.approx(3)
 
 
 def test_what_auto_stands_for_and_what_a_model_lacks():
@@ -245,7 +240,7 @@ def test_rescoring_reduces_omissions(omitting):
         [found.text for found in omitting(TEXTS, coverage=CoverageOptions(weight=weight), **settings)]
         for weight in (None, 1e-6, 5.0)
     )
-    assert unchanged == plain  # the score is that of beam search
+    assert unchanged == plain  # the score is beam search's
     assert omissions(TEXTS, plain) > 30
     assert omissions(TEXTS, rescored) < omissions(TEXTS, plain) / 2
 
@@ -300,26 +295,3 @@ def test_optional_words_do_not_count(omitting, method):
     assert [word.covered for word in first.words] == [word.covered for word in every.words]
     assert first.words[0] == every.words[0]
     assert first.score == score_of(first.words[:1])
-
-
-def test_function_words_count_where_they_are_marked(omitting):
-    text, *rest = TEXTS[0], *(one.casefold() for one in TEXTS[0].split()[1:])
-    given = [TRANSLATION[text.split()[0]]]
-    marked, unmarked = (
-        calibrated(omitting, guided=CURVES | {"threshold": threshold}, function_words=rest).cover([text], given)[0]
-        for threshold in (0.5, 0.0)
-    )
-    assert any(word.marked for word in marked.words[1:])
-    assert marked.score == score_of([word for word in marked.words if word.marked or word == marked.words[0]])
-    assert not any(word.marked for word in unmarked.words)
-    assert unmarked.score == score_of(unmarked.words[:1])
-
-
-def test_calibration_may_change_between_two_calls():
-    translate = translator()
-    before = translate("one two", coverage=CoverageOptions()).coverage
-    translate.loaded.calibration = {"attention": CURVES | {"head": [0, 0]}, "optional_words": ["two"]}
-    after = translate("one two", coverage=CoverageOptions()).coverage
-    assert [word.covered for word in before.words] == [1.0, 1.0]
-    assert [word.covered for word in after.words] == [0.75, 0.75]
-    assert translate.loaded.decoder.calls[-1][1].readings == Readings(head=(0, 0))

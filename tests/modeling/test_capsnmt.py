@@ -112,34 +112,10 @@ class TestCapsNMT(ModelChecks):
             for row, length in enumerate((5, 2, 3)):
                 assert torch.equal(continued[row, 5:], whole[row, length : length + 3])
 
-    def test_the_capsules_are_made_once_more_where_they_are_missing(self, mix):
-        model, batch = self.model(mix), self.batch()
-        expected = model(**batch, output_routing_weights=True)
-        states = (expected.encoder_last_hidden_state,)
-        output = model(
-            encoder_outputs=states,
-            attention_mask=batch["attention_mask"],
-            decoder_input_ids=batch["decoder_input_ids"],
-            output_routing_weights=True,
-        )
-        torch.testing.assert_close(output.logits, expected.logits, **TOLERANCE)
-        assert output.routing_weights.keys() == expected.routing_weights.keys()
-
     def test_the_source_has_a_fixed_size_for_the_decoder(self, mix):  # property 37
         model = self.model(mix)
         sizes = {model.get_encoder()(torch.randint(4, 31, (2, length))).capsules.shape for length in (1, 7, 40)}
         assert sizes == {(2, model.config.num_source_vectors, 16)}
-
-    def test_words_do_not_see_themselves(self, mix):  # property 38: y_t is predicted from y_(t-1)
-        model, source, labels = self.model(mix), self.source(self.batch()), self.labels((6, 6, 6))
-        expected = model(**source, labels=labels).logits
-        for step in range(6):
-            changed = labels.clone()
-            changed[:, step] = 4 + (labels[:, step] - 3) % 27
-            logits = model(**source, labels=changed).logits
-            torch.testing.assert_close(logits[:, : step + 1], expected[:, : step + 1], **TOLERANCE)
-            if step < 5:
-                assert not torch.allclose(logits[:, step + 1], expected[:, step + 1], **TOLERANCE)
 
     def test_sources_that_are_empty(self):
         model, batch = self.model({}), self.batch()
@@ -172,12 +148,12 @@ class TestCapsNMT(ModelChecks):
             model.generate(**self.source(batch), cache_implementation="quantized")
 
     def test_initial_scale(self, mix):
-        """New models do not drown the source in the words, and start with a loss not far from that of guessing."""
+        """New models do not drown the source in the words, and start with a loss not far from guessing."""
         torch.manual_seed(3)
         model = self.family.generation_class(self.config(mix, hidden_size=64, vocab_size=100, embedding_size=64))
         source = torch.randint(4, 100, (8, 9))
         cache = model(source, decoder_input_ids=source, use_cache=True).cache
-        assert 0.5 < cache.constants["source"].std() < 2  # that of normalised states, and of scaled embeddings
+        assert 0.5 < cache.constants["source"].std() < 2  # as normalised states and scaled embeddings have
         loss = model(source, labels=torch.randint(4, 100, (8, 9))).loss
         assert loss < 2 * torch.tensor(100.0).log()
 
@@ -203,18 +179,6 @@ def test_the_decoding_step_compiles(source_attention, lengths):
     assert torch.equal(checks.compiled_decoding(model, source, **settings), model.generate(**source, **settings))
 
 
-def test_the_source_is_projected_once(monkeypatch):
-    model = randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**SIZES, source_attention=True))).eval()
-    calls = []
-    for module in (
-        model.model.decoder.source_projection,
-        model.model.decoder.source_attention.attention.key_projection,
-    ):
-        module.register_forward_hook(lambda *_: calls.append(1))
-    model.generate(torch.randint(4, 31, (2, 5)), max_new_tokens=6, min_new_tokens=6, num_beams=2)
-    assert len(calls) == 2
-
-
 # ---- the aggregation
 @pytest.mark.parametrize("position_aware", [False, True])
 def test_word_order(position_aware):  # property 35
@@ -224,20 +188,6 @@ def test_word_order(position_aware):  # property 35
     capsules, _ = aggregation(states, None)
     permuted, _ = aggregation(states[:, [3, 1, 5, 0, 2, 4]], None)
     assert torch.allclose(capsules, permuted, atol=1e-6) != position_aware
-
-
-@pytest.mark.parametrize("side", ["left", "right", "between"])
-@pytest.mark.parametrize("aggregation", ["capsules", "pooling"])
-def test_padding_the_states(aggregation, side):  # property 35
-    module = (
-        randomize(SourceCapsules(CapsNMTConfig(**SIZES)), std=0.5) if aggregation == "capsules" else SourcePooling()
-    )
-    states = torch.randn(2, 6, 16)
-    expected, _ = module(states, None)
-    places = {"left": range(3, 9), "right": range(6), "between": (0, 1, 4, 5, 7, 8)}[side]
-    padded, mask = torch.full((2, 9, 16), 100.0), torch.zeros(2, 9, dtype=torch.bool)
-    padded[:, list(places)], mask[:, list(places)] = states, True
-    torch.testing.assert_close(module(padded, mask)[0], expected, **TOLERANCE)
 
 
 def test_pooling():  # property 37
@@ -262,18 +212,6 @@ def test_own_weights_of_each_iteration():  # property 36
     assert (of_iterations.abs().amax(dim=1) > 0).all()
 
 
-def test_shared_plain_capsules_take_the_fast_routing():
-    """Dynamic routing with and without its weights being asked for: two forms of one function."""
-    config = CapsNMTConfig(**SIZES, share_iteration_weights=True, position_aware=False, separable_scoring=False)
-    aggregation = randomize(SourceCapsules(config), std=0.5)
-    states, mask = torch.randn(2, 6, 16), torch.arange(6).expand(2, 6) < torch.tensor([[6], [4]])
-    plain, weights = aggregation(states, mask, output_routing_weights=True)
-    chunked, none = aggregation(states, mask)
-    torch.testing.assert_close(plain, chunked, **TOLERANCE)
-    assert (len(weights), none) == (3, None)
-    assert (weights[-1][1, 4:] == 0).all()
-
-
 # ---- parameter counts
 @pytest.mark.parametrize(
     ("part", "expected"),
@@ -292,30 +230,12 @@ def test_parameter_counts(part, expected):  # 6.31M, 4.72M, .53M, 1.57M, 6.31M, 
     assert sum(p.numel() for name, p in model.named_parameters() if re.match(part, name)) == expected
 
 
-def test_big_model():
-    with torch.device("meta"):
-        model = CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=1024))
-    body = sum(p.numel() for name, p in model.named_parameters() if "embed_tokens" not in name)
-    # every matrix is four times that of the base model, every bias and gain twice
-    assert body == 4 * 19_398_656 + 2 * (19_435_520 - 19_398_656)
-
-
 # ---- configuration
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"hidden_size": 15}, r"`hidden_size` must be even.*got 15"),
         ({"num_capsules": 0}, r"`num_capsules` must be at least 1, got 0"),
-        ({"num_iterations": 0}, r"`num_iterations` must be at least 1, got 0"),
-        ({"num_iterations": 10**9}, r"`num_iterations` must be at most 1000, got 1000000000"),
-        ({"num_capsules": 10**9}, r"`num_capsules` must be at most 131072, got 1000000000"),
-        ({"encoder_layers": 10**9}, r"`encoder_layers` must be at most 1000, got 1000000000"),
-        ({"decoder_layers": 10**9}, r"`decoder_layers` must be at most 1000, got 1000000000"),
-        ({"hidden_size": 2**40}, r"`hidden_size` must be at most 1048576"),
-        ({"embedding_size": 2**40}, r"`embedding_size` must be at most 1048576"),
-        ({"vocab_size": 2**40}, r"`vocab_size` must be at most 134217728"),
-        ({"pad_token_id": 10**6}, r"`pad_token_id` \(1000000\) must be a token of the vocabulary"),
-        ({"dropout": 1.5}, r"`dropout` must be a probability"),
         ({"embedding_size": -2}, r"`embedding_size` must be at least 1, got -2"),
         ({"aggregation": "max"}, r"aggregation"),
         ({"num_capsule": 3}, r"did you mean `num_capsules`"),
@@ -325,23 +245,3 @@ def test_big_model():
 def test_configuration_errors(settings, message):
     with pytest.raises(ValueError, match=message):
         CapsNMTConfig(**settings)
-
-
-def test_ablation_rows_are_configurations():
-    """Table 2 of the paper: each strategy on its own switch."""
-    rows = [
-        {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False},
-        {"position_aware": False, "separable_scoring": False},
-        {"separable_scoring": False},
-        {},
-    ]
-    batch = {"input_ids": torch.randint(4, 31, (2, 5)), "labels": torch.randint(4, 31, (2, 5))}
-    for settings in rows:
-        for num_capsules, num_iterations in ((2, 1), (4, 2), (6, 3), (8, 4), (12, 5)):
-            sizes = {**SIZES, "num_capsules": num_capsules, "num_iterations": num_iterations}
-            model = CapsNMTForConditionalGeneration(CapsNMTConfig(**sizes, **settings))
-            output = model(**batch, output_routing_weights=True)
-            assert output.loss.isfinite()
-            weights = output.routing_weights["encoder.aggregation"]
-            assert len(weights) == num_iterations
-            assert weights[0].shape == (2, 5, num_capsules)

@@ -6,7 +6,7 @@ from torch import nn
 
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
-from hf_capsule_mt.modeling.gru import FusedGRU, GRULayer, gru_update
+from hf_capsule_mt.modeling.gru import FusedGRU
 from hf_capsule_mt.modeling.padding import Compaction
 from hf_capsule_mt.modeling.recurrent import FusedLSTM, WordPacking
 from tests.modeling.model_checks import TOLERANCE, randomize
@@ -17,12 +17,6 @@ def pair(bidirectional):
     theirs = nn.GRU(5, 4, batch_first=True, bidirectional=bidirectional)
     theirs.load_state_dict(ours.state_dict(), strict=True)
     return ours, theirs
-
-
-def test_one_update_by_hand():
-    # x_r + h_r = 0 and x_z + h_z = 0, so r = z = 1/2; n = tanh(1 + 1/2 * 2)
-    new = gru_update(torch.tensor([[1.0, 2.0, 1.0]]), torch.tensor([[-1.0, -2.0, 2.0]]), torch.tensor([[0.5]]))
-    torch.testing.assert_close(new, torch.tensor([[(0.9640276 + 0.5) / 2]]))
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -62,19 +56,6 @@ def test_each_padded_sequence_is_as_alone(plain):
         torch.testing.assert_close(mine.grad, other.grad, **TOLERANCE)
 
 
-def test_a_layer_is_a_gru_a_residual_and_a_normalisation():
-    layer = randomize(GRULayer(8, 8, dropout=0.5)).eval()
-    hidden = torch.randn(2, 3, 8)
-    output, states = layer(hidden)
-    torch.testing.assert_close(states, layer.gru(hidden))
-    expected = nn.functional.layer_norm(hidden + states, (8,), layer.layer_norm.weight, layer.layer_norm.bias)
-    torch.testing.assert_close(output, expected)
-    wider = randomize(GRULayer(6, 8, dropout=0.0, bidirectional=True))
-    output, states = wider(torch.randn(2, 3, 6))
-    expected = nn.functional.layer_norm(states, (8,), wider.layer_norm.weight, wider.layer_norm.bias)
-    torch.testing.assert_close(output, expected)
-
-
 def test_compaction_moves_padding_to_the_right_and_back():
     mask = torch.tensor([[0, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).bool()
     hidden = torch.randn(3, 4, 2)
@@ -84,15 +65,6 @@ def test_compaction_moves_padding_to_the_right_and_back():
     assert torch.equal(compact[0, :2], hidden[0, [1, 3]])
     assert torch.equal(compact[1:], hidden[1:])
     assert torch.equal(compaction.restore(compact), hidden)
-
-
-def test_nothing_moves_where_padding_is_on_the_right_already():
-    hidden = torch.randn(2, 3, 2)
-    for mask in (None, torch.ones(2, 3).bool(), torch.tensor([[1, 1, 0], [1, 0, 0]]).bool()):
-        compaction = Compaction(mask)
-        assert compaction.compact(hidden) is hidden
-        assert compaction.restore(hidden) is hidden
-    assert Compaction(torch.ones(2, 3).bool()).lengths is None
 
 
 def inputs(dtype):
@@ -115,17 +87,6 @@ def test_the_conditional_gru_equals_loops(masked):
         state = nn.GRUCell.forward(gru.context_gru, context, state)
         for found, expected in zip(outputs, (state, context, weights), strict=True):
             torch.testing.assert_close(found[:, position], expected)
-
-
-def test_the_last_state_of_a_first_half_begins_the_second():
-    gru = randomize(ConditionalGRU(7, 6))
-    (words, state, source), mask = inputs(torch.float32)
-    keys = gru.attention.project_keys(source)
-    whole = gru(words, state, source, keys, mask)
-    begun = gru(words[:, :2], state, source, keys, mask)
-    rest = gru(words[:, 2:], begun.states[:, -1], source, keys, mask)
-    for all_of_it, first, second in zip(whole, begun, rest, strict=True):
-        torch.testing.assert_close(torch.cat([first, second], dim=1), all_of_it, atol=1e-6, rtol=1e-5)
 
 
 @pytest.fixture
@@ -164,15 +125,6 @@ def test_gradient(attention):
         lambda query, states: attention(query, attention.project_keys(states), states, mask),
         (query.requires_grad_(), states.requires_grad_()),
     )
-
-
-def test_half_precision():
-    attention = AdditiveAttention(3, 5, 4).to(torch.bfloat16)
-    query, states = (tensor.to(torch.bfloat16) for tensor in make())
-    mask = torch.arange(6).expand(2, 6) < torch.tensor([[6], [3]])
-    contexts, weights = attention(query, attention.project_keys(states), states, mask)
-    assert contexts.dtype == weights.dtype == torch.bfloat16
-    assert contexts.isfinite().all()
 
 
 def lstm(bidirectional: bool) -> FusedLSTM:

@@ -1,7 +1,5 @@
 """The losses: cross entropy, against PyTorch's own; the guided losses, properties 43, 44 and 45, against loops."""
 
-import itertools
-
 import pytest
 import torch
 from torch import nn
@@ -12,7 +10,6 @@ from hf_capsule_mt.modeling.guided_losses import (
     GuidedLosses,
     bag_of_words_loss,
     bag_shares,
-    build_guided_losses,
     running_averages,
 )
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX, cross_entropy
@@ -111,21 +108,6 @@ def test_batch_without_a_target_has_no_loss():
     loss = cross_entropy(logits, labels.fill_(IGNORE_INDEX))
     assert loss == 0
     assert not torch.autograd.grad(loss, logits)[0].any()
-
-
-def test_divides_by_the_number_given():
-    logits, labels = targets()
-    total = 8 * cross_entropy(logits, labels)  # 3 and 5 targets
-    torch.testing.assert_close(cross_entropy(logits, labels, num_items_in_batch=20), total / 20)
-    torch.testing.assert_close(cross_entropy(logits, labels, num_items_in_batch=torch.tensor(20)), total / 20)
-
-
-@pytest.mark.parametrize("wrong", [11, -1])
-def test_label_that_is_no_word_is_an_error(wrong):
-    logits, labels = targets()
-    labels[1, 1] = wrong
-    with pytest.raises(RuntimeError, match="out of bounds"):
-        cross_entropy(logits, labels)
 
 
 def test_what_a_compiler_is_given_is_the_same(monkeypatch):
@@ -259,36 +241,6 @@ def test_padding_is_in_no_loss():
         torch.testing.assert_close(actual, of_unpadded)
 
 
-def test_scaling():  # property 45
-    losses, batch = make(), inputs()
-    once = losses(**batch)
-    twice = losses(
-        **{name: value if name == "embeddings" else torch.cat([value, value]) for name, value in batch.items()}
-    )
-    count = int((batch["labels"] != -100).sum())
-    in_large_batch = losses(**batch, num_items_in_batch=torch.tensor(4 * count))
-    for part, of_twice, quarter in zip(once, twice, in_large_batch, strict=True):
-        torch.testing.assert_close(part, of_twice)
-        torch.testing.assert_close(part, 4 * quarter)
-
-
-@pytest.mark.parametrize(("bow", "bca"), list(itertools.product([0.0, 1.0], repeat=2)))
-def test_a_weight_of_zero_has_no_parameters(bow, bca):
-    config = CapsuleMarianConfig(guided_routing="guided", guided_bow_weight=bow, guided_bca_weight=bca)
-    losses = build_guided_losses(config, WIDTH)
-    if not bow and not bca:
-        assert losses is None
-        return
-    names = {name.split(".")[0] for name, _ in losses.named_parameters()}
-    assert names == {
-        *(["past_words", "future_words"] if bow else []),
-        *(["past_content", "future_content"] if bca else []),
-    }
-    if not bow:
-        with pytest.raises(ValueError, match="`guided_bow_weight` is 0"):
-            losses.word_states(torch.randn(1, 2, 4, 256))
-
-
 def test_gradient_of_the_bags(monkeypatch):
     labels = torch.tensor([[1, 1, 4], [0, 2, -100]])
     shares = torch.rand(2, 2, 3, 3, dtype=torch.float64)
@@ -296,46 +248,3 @@ def test_gradient_of_the_bags(monkeypatch):
     states = torch.randn(2, 2, 3, WIDTH, dtype=torch.float64, requires_grad=True)
     embeddings = torch.randn(WORDS, WIDTH, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s, e: bag_of_words_loss(s, e, labels, shares), (states, embeddings))
-
-
-def test_logits_exist_a_few_rows_at_a_time():
-    vocabulary, seen = 2**21, []  # two rows at a time
-    embeddings = torch.randn(vocabulary, 2)
-    states, labels = torch.randn(2, 1, 3, 2), torch.tensor([[5, vocabulary - 1, 9]])
-    shares = torch.stack(bag_shares(labels >= 0, "inclusive"))
-
-    class Spy(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                seen.append(result.numel())
-            return result
-
-    with Spy():
-        loss = bag_of_words_loss(states, embeddings, labels, shares)
-    assert max(seen) <= 2 * vocabulary
-    logits = (states @ embeddings.t()).log_softmax(dim=-1)[..., labels[0]]  # [2, 1, T, T]
-    torch.testing.assert_close(loss, -(shares * logits).sum(), atol=1e-4, rtol=1e-5)
-
-
-def test_float16_keeps_gradients_of_the_bags_that_only_a_scaled_loss_can_show():
-    labels = torch.randint(5, 4000, (2, 20))
-    shares = torch.stack(bag_shares(labels >= 0, "inclusive")) / (20 * 25_000)
-    states, embeddings = torch.randn(2, 2, 20, 32), torch.randn(4000, 32)
-    gradients = []
-    for dtype, scale in ((torch.float32, 1.0), (torch.float16, 2.0**16)):
-        leaves = [states.to(dtype).requires_grad_(), embeddings.clone().requires_grad_()]
-        loss = scale * bag_of_words_loss(*leaves, labels, shares)
-        gradients.append([gradient.float() / scale for gradient in torch.autograd.grad(loss, leaves)])
-    for exact, ours in zip(*gradients, strict=True):
-        assert (ours - exact).norm() < 0.02 * exact.norm()
-
-
-def test_half_precision_and_autocast():
-    losses, batch = make().float(), inputs()
-    batch = {name: value if name == "labels" else value.float() for name, value in batch.items()}
-    expected = losses(**batch)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = losses(**batch)
-    for ours, theirs in zip(actual, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=0.02, rtol=0.02)

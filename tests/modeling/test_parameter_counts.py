@@ -144,22 +144,3 @@ def rnmt(**settings):
 )
 def test_guidance_adds_to_rnmt_what_it_adds_to_the_transformer(settings, expected):
     assert rnmt(guided_routing="guided", **settings) - rnmt() == expected
-
-
-def test_body_of_rnmt():
-    width, embedding, vocabulary = 512, 256, 1000
-
-    def gru(inputs, states):
-        return 3 * states * (inputs + states + 2)
-
-    encoder = 2 * (gru(embedding, width // 2) + gru(width, width // 2)) + 2 * (2 * width)
-    attention = width * width + (width * width + width) + width
-    conditional = gru(embedding, width) + attention + gru(width, width)
-    readout = (2 * width + embedding) * width + width + 2 * width
-    decoder = 2 * (width * width + width) + conditional + readout + gru(width, width) + 2 * width
-    embeddings = vocabulary * embedding + 2 * (2 * embedding) + width * embedding
-    assert rnmt(hidden_size=width, embedding_size=embedding) == encoder + decoder + embeddings
-    table = vocabulary * embedding
-    assert rnmt(hidden_size=width, embedding_size=embedding, tie_word_embeddings=False) == (
-        encoder + decoder + embeddings + 3 * table
-    )

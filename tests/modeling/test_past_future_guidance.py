@@ -31,32 +31,6 @@ def batch():
     return {"input_ids": input_ids.masked_fill(mask == 0, 1), "attention_mask": mask, "labels": labels}
 
 
-def assignments(model, batch):
-    return model(**batch, output_routing_weights=True).routing_weights["decoder.guidance"]
-
-
-@FAMILIES
-@pytest.mark.parametrize("method", ["guided", "classifier"])
-def test_padding_is_assigned_nowhere(batch, family, method):  # property 39
-    model = make(family, guided_routing=method)
-    for weights in assignments(model, batch):
-        assert weights.shape[:3] == (3, 6, 7)
-        keep = batch["attention_mask"][:, None, :].expand(3, 6, 7).bool()
-        assert (weights[~keep] == 0).all()
-        torch.testing.assert_close(weights.sum(dim=-1)[keep], torch.ones(int(keep.sum())))
-
-
-def test_iterations(batch):
-    weights = assignments(make(guided_num_iterations=4), batch)
-    assert len(weights) == 4
-    torch.testing.assert_close(weights[0][0], torch.full((6, 7, 7), 1 / 7))
-    assert not torch.allclose(weights[1][0, 0], weights[1][0, 1])  # the state guides
-    model = make()
-    nn.init.zeros_(model.model.decoder.guidance.score.weight)  # property 40
-    for iteration in assignments(model, batch):
-        torch.testing.assert_close(iteration[0], torch.full((6, 7, 7), 1 / 7))
-
-
 @FAMILIES
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_leave_the_logits_alone(batch, family, method, tmp_path):  # property 41
@@ -98,27 +72,6 @@ def test_parts_of_the_loss(batch, family, method):  # property 45
     torch.testing.assert_close(
         without.loss, nn.functional.cross_entropy(output.logits.flatten(0, 1), batch["labels"].flatten())
     )
-
-
-@FAMILIES
-@pytest.mark.parametrize("method", METHODS)
-def test_padded_targets_change_no_loss(batch, family, method):
-    model = make(family, guided_routing=method)
-    expected = model(**batch)
-    longer = {**batch, "labels": nn.functional.pad(batch["labels"], (0, 3), value=-100)}
-    output = model(**longer)
-    for name in ("nll_loss", "bow_loss", "bca_loss"):
-        torch.testing.assert_close(output[name], expected[name], **TOLERANCE)
-    alone = [
-        model(
-            input_ids=batch["input_ids"][row : row + 1, :length],
-            labels=batch["labels"][row : row + 1, :target_length],
-            num_items_in_batch=12,
-        )
-        for row, (length, target_length) in enumerate(((7, 6), (4, 4), (5, 2)))
-    ]
-    for name in ("loss", "nll_loss", "bow_loss", "bca_loss"):
-        torch.testing.assert_close(sum(output[name] for output in alone), expected[name], **TOLERANCE)
 
 
 def test_redundant_capsules_compete_but_are_not_read():  # property 42
@@ -206,16 +159,6 @@ def test_a_cache_of_other_sentences_is_not_used(batch, family, method):
             cache=cache,
         ).logits
         torch.testing.assert_close(logits, expected[order, 1:], **TOLERANCE)
-
-
-def test_capsules_on_demand(batch):
-    model = make()
-    source = {key: batch[key] for key in ("input_ids", "attention_mask")}
-    decoder_input_ids = batch["labels"].clamp(min=4)
-    output = model.model(**source, decoder_input_ids=decoder_input_ids, output_guided_capsules=True)
-    assert output.guided_capsules.shape == (3, 6, 4, 6)
-    assert output.unguided_state.shape == output.last_hidden_state.shape
-    assert model.model(**source, decoder_input_ids=decoder_input_ids).guided_capsules is None
 
 
 def test_bad_input(batch):

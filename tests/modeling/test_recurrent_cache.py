@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from transformers import DynamicCache, GenerationConfig
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import EncoderDecoderCache
 
 from hf_capsule_mt.modeling.cache_names import CACHE_NAME
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
@@ -32,26 +32,6 @@ def same(actual, expected):
 @pytest.fixture(params=[lstm_states, gru_states], ids=["lstm", "gru"])
 def make_states(request):
     return request.param
-
-
-def test_counts_tokens_and_keeps_the_last_states(make_states):
-    cache = RecurrentCache(NUM_LAYERS)
-    assert isinstance(cache, Cache)
-    assert cache.states is None
-    assert (len(cache), cache.get_seq_length()) == (NUM_LAYERS, 0)
-    assert not cache.is_compileable
-    cache.append(make_states(), num_tokens=4)
-    states = make_states()
-    cache.append(states)
-    assert same(cache.states, states)
-    assert cache.get_seq_length() == cache.get_seq_length(1) == 5
-    assert cache.get_mask_sizes(2, 0) == (7, 0)
-    assert cache.get_max_length() == -1
-    assert cache.layers[1].keys is states[1][0]
-    assert cache.layers[1].values.shape == (BATCH_SIZE, WIDTH if len(states[1]) == 2 else 0)
-    cache.reset()
-    assert cache.states is None
-    assert cache.get_seq_length() == 0
 
 
 @pytest.mark.parametrize(
@@ -99,29 +79,6 @@ def test_goes_back(make_states):
         cache.crop(-1)
 
 
-def test_goes_back_to_the_beginning(make_states):
-    cache = RecurrentCache(NUM_LAYERS, record_past=True)
-    cache.append(make_states())
-    cache.crop(-1)
-    assert cache.states is None
-    assert cache.get_seq_length() == 0
-
-
-def test_refuses_to_go_back_where_nothing_is_recorded(make_states):
-    cache = RecurrentCache(NUM_LAYERS)
-    cache.append(make_states())
-    with pytest.raises(ValueError, match=r"from 1 to 0 tokens.*activate_past_recording"):
-        cache.crop(-1)
-
-
-def test_refuses_keys_and_another_number_of_layers(make_states):
-    cache = RecurrentCache(NUM_LAYERS)
-    with pytest.raises(TypeError, match="use `append`"):
-        cache.update(torch.zeros(1), torch.zeros(1), 0)
-    with pytest.raises(ValueError, match="zip"):
-        cache.append(make_states()[:1])
-
-
 class Model(RecurrentGeneration):
     config = SimpleNamespace(decoder_layers=NUM_LAYERS)
 
@@ -130,15 +87,6 @@ def prepare(model_kwargs=None, **settings):
     model_kwargs = model_kwargs or {}
     Model()._prepare_cache_for_generation(GenerationConfig(**settings), model_kwargs, None, 1, 20)
     return model_kwargs.get(CACHE_NAME)
-
-
-def test_generate_gets_a_cache():
-    cache = prepare()
-    assert isinstance(cache, RecurrentCache)
-    assert len(cache) == NUM_LAYERS
-    assert not cache.record_past
-    assert len(prepare(cache_implementation="dynamic")) == NUM_LAYERS
-    assert prepare(use_cache=False) is None
 
 
 def test_a_static_cache_keeps_its_addresses(make_states):
@@ -171,26 +119,6 @@ def test_a_static_cache_has_no_past(make_states):
         RecurrentCache(NUM_LAYERS, record_past=True, static=True)
     with pytest.raises(ValueError, match="a static cache keeps no past"):
         RecurrentCache(NUM_LAYERS, static=True).activate_past_recording()
-
-
-def test_the_mask_of_a_compiled_step_is_that_of_the_new_tokens():
-    mask, embeddings = torch.tensor([[1, 0, 1, 1]]), torch.empty(1, 2, 0)
-    assert torch.equal(Model.create_masks_for_generate(inputs_embeds=embeddings, attention_mask=mask), mask[:, 2:])
-    assert Model.create_masks_for_generate(inputs_embeds=embeddings, attention_mask=None) is None
-
-
-def test_generate_takes_the_cache_it_is_given():
-    cache = RecurrentCache(NUM_LAYERS)
-    assert prepare({CACHE_NAME: cache}) is cache
-    assert cache._is_user_defined
-
-
-def test_an_assistant_records_its_past():
-    generation_config = GenerationConfig()
-    generation_config.is_assistant = True
-    model_kwargs = {}
-    Model()._prepare_cache_for_generation(generation_config, model_kwargs, None, 1, 20)
-    assert model_kwargs[CACHE_NAME].record_past
 
 
 def test_generate_refuses_other_caches():

@@ -47,17 +47,6 @@ def test_settings_come_from_the_configuration(normalize):
     torch.testing.assert_close(em.route(VOTES, input_activation=activation).capsules, expected.capsules)
 
 
-def test_simple_routing_always_normalises():
-    simple = router("simple_routing", layer_aggregation_normalize_total_input=False)
-    expected = dynamic_routing(VOTES, num_iterations=2, normalize_total_input=True)
-    torch.testing.assert_close(simple.route(VOTES).capsules, expected.capsules)
-
-
-def test_weights_come_only_if_asked_for():
-    assert router("em_routing").route(VOTES).weights is None
-    assert len(router("em_routing").route(VOTES, return_weights=True).weights) == 2
-
-
 def test_a_new_method_needs_one_entry(monkeypatch):
     def scaled(votes, *, scale, **settings):
         return dynamic_routing(votes * scale.unsqueeze(-1), **settings)

@@ -91,16 +91,6 @@ def test_what_is_new_is_said(marian, caplog):
     assert "dropped: model.encoder.layers.0.self_attn.out_proj.weight" in caplog.text
 
 
-def test_capsules_on_top_of_a_capsule_marian(marian, inputs, tmp_path):
-    baseline = CapsuleMarianMTModel.from_marian(marian, label_smoothing=0.1)
-    baseline.save_pretrained(tmp_path)
-    model = CapsuleMarianMTModel.from_marian(
-        tmp_path, layer_aggregation="em_routing", layer_aggregation_residual=True
-    ).eval()
-    assert model.config.label_smoothing == 0.1
-    torch.testing.assert_close(model(**inputs).logits, marian(**inputs).logits, atol=1e-6, rtol=1e-6)
-
-
 def test_separate_vocabularies_and_dtype(tmp_path):
     config = MarianConfig(**SIZES, **SPECIAL, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
     marian = randomize(MarianMTModel(config)).to(torch.bfloat16).eval()

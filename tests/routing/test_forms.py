@@ -113,13 +113,6 @@ def test_finite_in_every_dtype(routing, return_weights, dtype, num_outputs, widt
 
 
 @ROUTINGS
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_weights_have_the_dtype_of_the_votes(routing, dtype):
-    output = routing(torch.randn(6, 5, 2, dtype=dtype))
-    assert all(weights.dtype == dtype for weights in output.weights)
-
-
-@ROUTINGS
 @FORMS
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("num_outputs", "width"), [(4, 1), (2, 3)])

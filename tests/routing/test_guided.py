@@ -147,14 +147,6 @@ def test_one_iteration_needs_no_scorer():
         route_guided_votes(prepared, arguments["query"], None, num_iterations=2, mask=mask)
 
 
-def test_weights_only_if_asked_for():
-    arguments, weights = make()
-    output = guided_routing(**arguments, **weights, num_iterations=3)
-    silent = guided_routing(**arguments, **weights, num_iterations=3, return_weights=False)
-    assert silent.weights is None
-    assert torch.equal(silent.capsules, output.capsules)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_iterates_in_float32(dtype):
     arguments, weights = make(dtype=torch.float32)
@@ -164,20 +156,6 @@ def test_iterates_in_float32(dtype):
     torch.testing.assert_close(under_autocast.capsules, expected.capsules)
     votes, query = arguments["votes"].to(dtype), arguments["query"].to(dtype)
     assert guided_routing(votes, query, **weights, num_iterations=3).capsules.dtype == dtype
-
-
-@pytest.mark.parametrize("num_iterations", [1, 2, 3])
-def test_both_forms_have_the_same_gradients(num_iterations):
-    arguments, weights = make(num_inputs=7, num_queries=5, batch=(2,))
-    mask = torch.rand(2, 7) > 0.3
-    tensors = [tensor.requires_grad_() for tensor in (*arguments.values(), *weights.values())]
-    grad, results = torch.randn(2, 5, 4, WIDTH, dtype=torch.float64), []
-    for name in ("plain", "chunked"):
-        use_routing_form(name)
-        capsules = guided_routing(**arguments, **weights, num_iterations=num_iterations, mask=mask).capsules
-        results.append(torch.autograd.grad(capsules, tensors, grad, allow_unused=True, materialize_grads=True))
-    for plain, chunked in zip(*results, strict=True):
-        torch.testing.assert_close(plain, chunked)
 
 
 def test_compiles_without_a_graph_break():

@@ -13,7 +13,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
-from hf_capsule_mt.analysis.pictures import draw_past_future
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 from tests.golden.make import FOLDER
 
@@ -106,13 +105,3 @@ def test_coverage_finds_what_was_left_out(trained):
     print(f"\n{measured}")
     assert measured["area under the curve"] > 0.95
     assert measured["left out and found"] > 2 * measured["translated and found"]
-
-
-def test_picture(trained, tmp_path):
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
-    one = trained._replace(sources=["balu fisa demo gore"])
-    input_ids, mask, labels = batch(one)
-    curves = forced_curves(trained.model, input_ids, mask, labels)
-    words = (trained.tokenizer.convert_ids_to_tokens(ids[0].tolist()) for ids in (input_ids, labels))
-    path = draw_past_future(curves.past[0], curves.future[0], *words, tmp_path / "past-future.png")
-    assert path.stat().st_size > 10_000

@@ -20,6 +20,7 @@ LIGHT = {
     "options": {"engine", "models", "coverage", "text"},
     "translator": {"engine", "models", "catalog", "coverage", "text", "options", "pivot"},
     "pivot": {"engine", "coverage", "text", "options", "translator"},  # what `from_pretrained` makes of two models
+    "calibration": {"coverage", "text", "translator"},
     "serve": {
         "engine",
         "models",
@@ -32,7 +33,9 @@ LIGHT = {
         "commands.console",
         "__init__",
     },
+    "web": {"engine", "models", "coverage", "options", "serve.languages", "text"},
     "commands": {
+        "web",
         "engine",
         "formats",
         "models",
@@ -41,6 +44,7 @@ LIGHT = {
         "text",
         "options",
         "translator",
+        "calibration",
         "serve",
         "__init__",
     },
@@ -48,12 +52,12 @@ LIGHT = {
     "__main__": {"commands"},
 }
 ROOMS_OF_TEXT = {"capsule_mt.text"}
-LIGHT_BUT_COMMANDS = {f"capsule_mt.{room}" for room in LIGHT if room not in ("commands", "serve", "__main__")}
+LIGHT_BUT_COMMANDS = {f"capsule_mt.{room}" for room in LIGHT if room not in ("commands", "serve", "web", "__main__")}
 HEAVY = {
     "routing": set(),
     "configuration": set(),
     "data": ROOMS_OF_TEXT,
-    "evaluation": ROOMS_OF_TEXT,
+    "evaluation": {"capsule_mt.calibration", *ROOMS_OF_TEXT},
     "modeling": {"routing", "configuration"},
     "decoding": {"modeling", "configuration", "evaluation", *LIGHT_BUT_COMMANDS},
     "training": {"data", "configuration", "modeling", "evaluation", *ROOMS_OF_TEXT},
@@ -83,8 +87,9 @@ ALLOWED |= {
 # the core leaves with every checkpoint
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}
 CORE_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
-# the light distribution; all but tokenizers come with its extras `serve` and `auto`
+# the light distribution; all but tokenizers come with its extras
 LIGHT_LIBRARIES = {"tokenizers", "fastapi", "py3langid", "pydantic", "starlette", "uvicorn"}
+NEEDS_NUMPY = "capsule_mt.calibration"  # the extra `calibrate`
 OWN = {*PACKAGES, "scripts", "lab", "tests"}
 
 FOLDERS = (*PACKAGES, "scripts", "lab", "tests")
@@ -134,6 +139,8 @@ def forbidden(path: Path, source: str) -> list[str]:
                 found.append(f"{path}:{line}: {room} must not import {module}")
         elif room in CORE and library not in CORE_LIBRARIES | sys.stdlib_module_names:
             found.append(f"{path}:{line}: the core must not import {module}")
+        elif room == NEEDS_NUMPY and library == "numpy":
+            continue
         elif room.startswith("capsule_mt.") and library not in LIGHT_LIBRARIES | sys.stdlib_module_names:
             found.append(f"{path}:{line}: capsule_mt must not import {module}")
     return found

@@ -1,7 +1,5 @@
 """A stock `Seq2SeqTrainer` trains, evaluates with `generate()`, and refuses what is wrong."""
 
-import logging
-
 import pytest
 import torch
 from transformers import (
@@ -57,10 +55,6 @@ def losses(trainer):
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def parameters(trainer):
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-
 def test_the_loss_falls_and_the_checkpoint_loads(tokenizer, corpus, tmp_path):
     trainer = make_trainer(tokenizer, corpus, tmp_path, max_steps=30, learning_rate=5e-3)
     trainer.train()
@@ -93,42 +87,8 @@ def test_evaluation_with_generate(tokenizer, corpus, tmp_path):
     assert trainer.predict(corpus["validation"]).predictions.shape[0] == 5
 
 
-def test_predicting_without_generate_gathers_only_logits(tokenizer, corpus, tmp_path):
-    trainer = make_trainer(tokenizer, corpus, tmp_path, per_device_eval_batch_size=2)
-    predictions = trainer.predict(corpus["validation"]).predictions
-    logits = predictions[0] if isinstance(predictions, tuple) else predictions
-    assert logits.shape[0] == 5
-    assert logits.shape[-1] == len(tokenizer)
-
-
-@pytest.mark.slow
-def test_the_trainers_label_smoothing_is_that_of_the_model(tokenizer, corpus, tmp_path, caplog):
-    logs = []
-    for own, trainers in ((0.1, 0.0), (0.0, 0.1)):
-        set_seed(0)
-        model = tiny_model(tokenizer, **SETTINGS, label_smoothing=own)
-        trainer = make_trainer(tokenizer, corpus, tmp_path, model, label_smoothing_factor=trainers)
-        with caplog.at_level(logging.WARNING):
-            trainer.train()
-        logs.append(losses(trainer))
-    assert logs[1] == pytest.approx(logs[0], rel=1e-4)
-    assert sum("has no part in it" in entry.message for entry in caplog.records) <= 1
-
-
 def test_the_trainers_label_smoothing_is_refused_where_the_model_has_other_losses(tokenizer, corpus, tmp_path):
     model = tiny_model(tokenizer, guided_routing="guided")
     trainer = make_trainer(tokenizer, corpus, tmp_path, model, label_smoothing_factor=0.1)
     with pytest.raises(ValueError, match=r"set `model\.config\.label_smoothing` instead"):
         trainer.train()
-
-
-def test_a_loss_of_ones_own(tokenizer, corpus, tmp_path):
-    def squared(outputs, labels, num_items_in_batch=None):
-        return outputs.logits.square().mean()
-
-    set_seed(0)
-    model = tiny_model(tokenizer, **SETTINGS)
-    model.accepts_loss_kwargs = False
-    trainer = make_trainer(tokenizer, corpus, tmp_path, model, trainer_settings={"compute_loss_func": squared})
-    trainer.train()
-    assert losses(trainer)[-1] < losses(trainer)[0]

@@ -16,7 +16,6 @@ FURTHER = {
     "capsule_mt": {
         "py.typed",
         "engine/operations.def",
-        *(f"serve/page/{name}" for name in ("index.html", "page.css", "page.js")),
     },
     "hf_capsule_mt": {"py.typed", "hub/card_template.md"},
 }
@@ -39,11 +38,13 @@ def test_a_wheel_has_its_package_and_nothing_else(package, folder, tmp_path):
         points = wheel.read(f"{package}-{__version__}.dist-info/entry_points.txt").decode()
     information = {name for name in names if name.startswith(f"{package}-{__version__}.dist-info/")}
     wanted = {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / package).rglob("*") if path.suffix in (".py", ".yaml")
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in (".py", ".yaml", ".html", ".css", ".js", ".json", ".ts")
     }
     wanted |= {f"{package}/{name}" for name in FURTHER[package]}
     unbuilt = {"capsule_mt/hatch_build.py"}
-    sources = {name for name in names if name.startswith("capsule_mt/engine/native/")}
+    sources = {name for name in names if "/native/" in name}
     assert all(name.endswith((".c", ".h")) for name in sources)
     assert names - information - sources == wanted - unbuilt
     assert (points.split() == PROGRAM) == (package == "capsule_mt")

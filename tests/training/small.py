@@ -85,7 +85,7 @@ def in_process(function, *arguments):
 
 
 def in_processes(number, function, *arguments):
-    """The same in several at once, which find each other as those of torchrun do."""
+    """The same in several at once, which find each other as under torchrun."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

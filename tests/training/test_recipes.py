@@ -1,7 +1,5 @@
 """Recipes: every one loads and its model's configuration builds; errors name the key or value that is wrong."""
 
-import dataclasses
-
 import pytest
 import yaml
 
@@ -55,11 +53,6 @@ BASE = {
 }
 
 
-def test_optional_keys_of_a_source_may_be_null(tmp_path):
-    source = {"tsv": "a.tsv", "first": None, "columns": None}
-    assert load_recipe(write(tmp_path, data={"train": source})).data["train"] == source
-
-
 def write(folder, name="a.yaml", **values):
     (folder / name).write_text(yaml.safe_dump({**BASE, **values}), encoding="utf-8")
     return folder / name
@@ -73,16 +66,10 @@ def write(folder, name="a.yaml", **values):
             {"training": {"predict_with_generate": False}},
             r"`training`: `predict_with_generate` must be true: a run",
         ),
-        ({"data": {"train": {"embedded": 0}}}, r"`data\.train\.embedded` must be at least 1, got 0"),
-        ({"data": {"train": {"tsv": "a", "first": 1e5}}}, r"`data\.train\.first` must be int, got 100000\.0"),
         ({"data": {"train": {"tsv": 5}}}, r"`data\.train\.tsv` must be str \| PathLike \| list, got 5"),
         (
             {"data": {"train": {"tsv": "a", "columns": [0]}}},
             r"`data\.train\.columns` must be two, one for each language, got \[0\]",
-        ),
-        (
-            {"model": {"model_type": "capsule_marian", "layer_agregation": "linear"}},
-            "did you mean `layer_aggregation`",
         ),
         (
             {"model": {"model_type": "capsul_marian"}},
@@ -92,31 +79,15 @@ def write(folder, name="a.yaml", **values):
             {"data": {"train": {}, "cleaning": {"max_word": 3}}},
             r"`data\.cleaning` has no key `max_word`; did you mean",
         ),
-        ({"data": {"trian": {}}}, r"`data` has no key `trian`; did you mean `train`"),
         ({"data": {}}, "`data`: `train` is missing"),
         ({"tokenizer": {}}, "`tokenizer` is missing, and there is no `init_from`"),
         ({"tokenizer": {"load": "a", "vocab_size": 3}}, "needs either `load` or `vocab_size`"),
-        ({"languages": {"source": "en"}}, "`languages`: `target` is missing"),
         ({"training": {"output_dir": "x"}}, "`training` has no key `output_dir`"),
-        ({"training": {"bf16": "yes"}}, "`training.bf16` must be bool, got 'yes'"),
-        ({"training": {"lr_scheduler_type": "linaer"}}, r"got 'linaer'; did you mean `linear`\?"),
         (
             {"tokenizer": {"vocab_size": 9, "model": "word"}},
             "one of 'bpe', 'unigram', got 'word'",
         ),
-        ({"generation": {"num_beams": "4"}}, "`generation.num_beams` must be int, got '4'"),
         ({"data": {"train": "corpus"}}, r"`data.train` must be dict \| list, got 'corpus'"),
-        (
-            {"data": {"train": {}, "cleaning": {"max_words": "3"}}},
-            r"`data\.cleaning\.max_words` must be int, got '3'",
-        ),
-        ({"languages": {"source": 1, "target": "de"}}, "`languages.source` must be str, got 1"),
-        ({"word_distillation": {"weight": 0.5}}, "`word_distillation`: `teacher` is missing"),
-        ({"seed": "one"}, "`seed` must be int, got 'one'"),
-        (
-            {"model": {"model_type": "capsule_marian", "layer_aggregation": "em"}},
-            r"`model\.layer_aggregation` must be one of 'none', .*, got 'em'",
-        ),
         ({"model": {"model_type": "capsule_marian", "d_model": 100}}, r"`encoder_attention_heads` \(16\) must divide"),
     ],
 )
@@ -190,50 +161,23 @@ def test_rules_between_fields_wait_for_the_checkpoint_that_fills_in_the_others(t
         load_recipe(write(tmp_path, model=model))
 
 
-def test_a_recipe_does_not_change():
-    recipe = load_recipe("embedded/plain")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        recipe.seed = 2
-    with pytest.raises(ValueError, match="`training` has no key `sede`"):
-        dataclasses.replace(recipe, training={"sede": 1})
-
-
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
         ("max_steps", "abc", r"`training\.max_steps` must be int, got 'abc'"),
-        ("learning_rate", [1], r"`training\.learning_rate` must be float \| int, got \[1\]"),
         ("training", 3, "`training` must be a mapping of keys to values, got 3"),
-        ("model", "plain", "`model` must be a mapping of keys to values, got 'plain'"),
-        ("max_steps", 3.5, r"`training\.max_steps` must be int, got 3\.5"),
         ("learning_rate", -1, r"`training\.learning_rate` must be at least 0, got -1"),
-        ("save_steps", 0, r"`training\.save_steps` must be greater than 0, got 0"),
-        ("max_steps", -3, r"`training\.max_steps` must be at least -1, got -3"),
         ("adam_beta2", 1.5, r"`training\.adam_beta2` must be in \[0, 1\], got 1\.5"),
         ("metric_for_best_model", "blue", r"must be one of 'bleu', .*, got 'blue'; did you mean `bleu`\?"),
-        ("report_to", "tensorbord", r"must be .*, got 'tensorbord'; did you mean `tensorboard`\?"),
-        ("d_model", "big", r"`model\.d_model` must be int, got 'big'$"),
         ("seed", -1, r"`seed` must be in \[0, 4294967295\], got -1"),
-        ("bpe_dropout", 2, r"`training\.bpe_dropout` must be in \[0, 1\], got 2"),
-        ("num_beams", 2.5, r"`generation\.num_beams` must be int, got 2\.5"),
-        ("tokenizer.vocab_size", -3, r"`tokenizer\.vocab_size` must be at least 1, got -3"),
         (
             "word_distillation",
             {"teacher": "x", "weight": 3},
             r"`word_distillation\.weight` must be in \[0, 1\], got 3",
         ),
-        ("layer_aggregation", "em_routin", r"must be one of .* got 'em_routin'; did you mean `em_routing`\?"),
-        ("eval_strategy", "stepz", r"must be one of 'no', 'steps', 'epoch', got 'stepz'; did you mean `steps`\?"),
         ("data.train", {"jsonll": "x"}, r"`data\.train` must have one of the keys .*; did you mean `jsonl`\?"),
-        (
-            "data.train",
-            {"tsv": "x", "column": [0]},
-            r"`data\.train` has no key `column`; did you mean `columns`\?",
-        ),
         ("data.train", ["x"], r"`data\.train` must be a source, such as .*, got 'x'"),
         ("init_from", 3, "`init_from` must be str, got 3"),
-        ("output_dir", 3, "`output_dir` must be str, got 3"),
-        ("freeze", "new", "`freeze` must be one of 'old', got 'new'"),
         ("freeze", "old", "`freeze: old` needs `init_from`"),
         ("train_only", "capsule", r"`train_only` must be one of 'capsules', got 'capsule'; did you mean `capsules`\?"),
     ],

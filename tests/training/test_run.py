@@ -4,30 +4,26 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 import yaml
-from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from capsule_mt.text.lock import lock_output
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.data import load_translation_data, train_tokenizer
+from hf_capsule_mt.data import load_translation_data
 from hf_capsule_mt.training import load_recipe, run, run_recipe
 from hf_capsule_mt.training.checkpoints import find_checkpoints
 from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from tests.fixtures.tiny import SIZES, save_tiny_marian
-from tests.training.small import TOKENIZER
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -219,17 +215,7 @@ def change_weights(folder):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_another_tokenizer_at_the_same_path_is_named(tmp_path):
-    settings = write_data(tmp_path)
-    TOKENIZER.save_pretrained(tmp_path / "tokenizer")
-    load = {"tokenizer": {"load": str(tmp_path / "tokenizer")}}
-    run_recipe(recipe(tmp_path, load, **settings))
-    train_tokenizer((tmp_path / "a.de").open(), vocab_size=500).save_pretrained(tmp_path / "tokenizer")
-    with pytest.raises(ValueError, match=r"`data\.train` is tokenized differently"):
-        run_recipe(recipe(tmp_path, load, **settings))
-
-
-@pytest.mark.parametrize(("file", "content"), [("recipe.yaml", "a: ["), ("data.json", "[]"), ("data.json", "\0")])
+@pytest.mark.parametrize(("file", "content"), [("recipe.yaml", "a: ["), ("data.json", "[]")])
 def test_a_damaged_record_is_one_sentence(tmp_path, file, content):
     settings = write_data(tmp_path)
     (tmp_path / "run").mkdir()
@@ -317,38 +303,6 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
     assert "The same command goes on from the last checkpoint" in capsys.readouterr().out
 
 
-def test_a_folder_of_save_to_disk_that_changed_since_the_run_began_is_named(tmp_path):
-    rows = {"en": [f"sentence {n}" for n in range(40)], "de": [f"Satz {n}" for n in range(40)]}
-    Dataset.from_dict(rows).save_to_disk(tmp_path / "pairs")
-    settings = {"data": {"train": {"disk": "pairs"}}, "data_dir": str(tmp_path), "training": FEW_STEPS}
-    run_recipe(recipe(tmp_path, **settings))
-    Dataset.from_dict(rows | {"de": rows["en"]}).save_to_disk(tmp_path / "pairs")
-    with pytest.raises(ValueError, match=r"`data\.train` has other texts.*began: \S*data-00000-of-00001\.arrow\."):
-        run_recipe(recipe(tmp_path, {"max_steps": 3}, **settings))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("logger", "file"), [("tensorboard", "**/*tfevents*"), ("trackio", "**/*.db"), ("wandb", "**/*.wandb")]
-)
-def test_a_run_reports_to_a_logger_without_a_network(tmp_path, monkeypatch, logger, file):
-    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "TRACKIO_DIR": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)  # before trackio reads its own
-    pytest.importorskip(logger, reason=f"{logger} is not installed")
-    run_recipe(recipe(tmp_path, {"report_to": logger}))
-    assert list(tmp_path.glob(file))
-
-
-def test_a_stream_that_changed_since_the_run_began_is_named(tmp_path):
-    settings = write_data(tmp_path)
-    settings["data"] = FILES | {"streaming": True}
-    settings["training"] = FEW_STEPS | {"max_tokens_per_batch": None, "per_device_train_batch_size": 4}
-    run_recipe(recipe(tmp_path, **settings))
-    change_line(tmp_path / "a.de", 25, "Etwas anderes.")
-    with pytest.raises(ValueError, match=r"`data\.train` differs in a\.de"):
-        run_recipe(recipe(tmp_path, {"max_steps": 3}, **settings))
-
-
 @pytest.mark.slow
 def test_an_opus_model_learns_capsules_by_a_recipe(tmp_path):
     folder = save_tiny_marian(tmp_path / "opus")
@@ -374,14 +328,6 @@ def test_a_stream(tmp_path):
     settings["training"]["max_tokens_per_batch"] = 100
     with pytest.raises(ValueError, match=r"`data\.streaming` knows no lengths"):
         run_recipe(recipe(tmp_path, **settings))
-
-
-def test_bad_data_is_an_error_before_training(tmp_path):
-    (tmp_path / "a.en").write_text("one\ntwo\n")
-    (tmp_path / "a.de").write_text("eins\n")
-    data = {"train": {"text": [str(tmp_path / "a.en"), str(tmp_path / "a.de")]}}
-    with pytest.raises(ValueError, match=r"a\.de ends after line 1, but .*a\.en has a line 2"):
-        run_recipe(recipe(tmp_path, data=data))
 
 
 @pytest.fixture
@@ -414,44 +360,26 @@ def run_script(*words, launcher=(), **environment):
     )
 
 
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node"]
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
 # `accelerate launch --cpu --num_processes 2` would run one process
 ACCELERATE = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-NODES = ["--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:{port}", "--node_rank"]
-# what starts each machine of a launch, and what is added to the command
-LAUNCHERS = {
-    "torchrun": ([[*TORCHRUN, "2"]], []),
-    "torchrun on two machines": ([[*TORCHRUN, "1", *NODES, "0"], [*TORCHRUN, "1", *NODES, "1"]], []),
-    "torchrun, FSDP2": ([[*TORCHRUN, "2"]], ["--fsdp", "true"]),
-    "accelerate": ([ACCELERATE], []),
-    "accelerate, FSDP2": ([ACCELERATE], ["--fsdp", "true"]),
-}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", list(LAUNCHERS))
-def test_the_script_with_two_processes(tmp_path, launcher):
+@pytest.mark.parametrize(
+    ("launcher", "options"), [(TORCHRUN, []), (ACCELERATE, ["--fsdp", "true"])], ids=["torchrun", "accelerate, FSDP2"]
+)
+def test_the_script_with_two_processes(tmp_path, launcher, options):
     """The commands of docs/training.md."""
     recipe(tmp_path)
-    machines, options = LAUNCHERS[launcher]
     words = [ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--ddp_backend", "gloo", *options]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with ThreadPoolExecutor() as pool:
-        running = [
-            pool.submit(
-                run_script, *words, launcher=[word.format(port=port) for word in machine], ACCELERATE_USE_CPU="true"
-            )
-            for machine in machines
-        ]
-        done = [one.result() for one in running]
-    assert [one.returncode for one in done] == [0] * len(machines), [one.stderr for one in done]
-    assert "test_bleu" in "".join(one.stdout for one in done)
+    done = run_script(*words, launcher=launcher, ACCELERATE_USE_CPU="true")
+    assert done.returncode == 0, done.stderr
+    assert "test_bleu" in done.stdout
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run").lm_head.weight.isfinite().all()
     checkpoint = tmp_path / "run" / "checkpoint-6"
     assert (checkpoint / "rng_state_1.pth").exists()
-    assert (checkpoint / "pytorch_model_fsdp.bin").exists() == ("FSDP2" in launcher)
+    assert (checkpoint / "pytorch_model_fsdp.bin").exists() == bool(options)
 
 
 @pytest.mark.slow
@@ -464,7 +392,7 @@ def test_the_scripts_one_after_the_other(tmp_path):
     distilled = run_script(
         *(ROOT / "scripts/distill.py", tmp_path / "recipe.yaml", tmp_path / "out", "--teacher", tmp_path / "mean"),
         *("--num-beams", 1, "--max-new-tokens", 5, "--lines-per-file", 16, "--cpu"),
-        launcher=[*TORCHRUN, "2"],
+        launcher=TORCHRUN,
     )
     assert distilled.returncode == 0, distilled.stderr
     lines = [line for part in (tmp_path / "out").glob("part-*.jsonl") for line in part.open()]
@@ -472,11 +400,6 @@ def test_the_scripts_one_after_the_other(tmp_path):
     wrong = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--max_stepz", 3)
     assert wrong.returncode == 2
     assert "did you mean `max_steps`?" in wrong.stderr
-
-
-@pytest.mark.slow
-def test_compiled(tmp_path):
-    assert run_recipe(recipe(tmp_path, training={"torch_compile": True, "max_steps": 3}))["steps"] == 3
 
 
 def test_files_are_in_the_data_dir_or_where_one_is(tmp_path, monkeypatch):

@@ -8,7 +8,11 @@
 #include <cpuid.h>
 #endif
 
+#if defined(__wasm__)
+extern const kernels_t kernels_simd128;
+#else
 extern const kernels_t kernels_portable;
+#endif
 #if defined(ON_X86)
 extern const kernels_t kernels_avx2, kernels_avxvnni, kernels_avx512;
 
@@ -73,7 +77,11 @@ const kernels_t *choose_kernels(const char *name) {
 #elif defined(__aarch64__)
     if (has_dotprod()) available[count++] = &kernels_dotprod;
 #endif
+#if defined(__wasm__) /* a module is loaded where there is SIMD, or not at all */
+    available[count++] = &kernels_simd128;
+#else
     available[count++] = &kernels_portable;
+#endif
     for (int i = 0; i < count; i++)
         if (!name || !strcmp(name, available[i]->name)) return available[i];
     return NULL;

@@ -3,7 +3,12 @@
 
 #include <math.h>
 
-#if !defined(_WIN32)
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <time.h>
+#endif
+#if !defined(_WIN32) && !defined(__wasm__)
 #include <sys/mman.h>
 #endif
 #if defined(__GLIBC__)
@@ -238,6 +243,15 @@ void engine_widen_codes(const int8_t *codes, const float *largest, float *to, in
     for (int64_t r = 0; r < rows; r++) widen_codes(codes + r * width, largest[r], to + r * width, width);
 }
 
+void engine_round_codes(const float *from, int8_t *codes, float *largest, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, from += width, codes += width) {
+        largest[r] = 1e-30f;
+        for (int64_t i = 0; i < width; i++) largest[r] = fmaxf(largest[r], fabsf(from[i]));
+        float factor = LARGEST_CODE / largest[r];
+        for (int64_t i = 0; i < width; i++) codes[i] = (int8_t)rintf(from[i] * factor);
+    }
+}
+
 int64_t engine_count_infinite(const void *values, int type, int64_t count) {
     int64_t found = 0;
     const uint32_t *words = values;
@@ -410,14 +424,38 @@ static void keep_arena(model_t *model, chunk_t *chunks) {
     free_chunks(chunks);
 }
 
-int engine_translate(model_t *model, const request_t *request) {
-    run_t run = {.model = model, .request = request};
+static double seconds(void) {
+#if defined(_WIN32)
+    return (double)GetTickCount64() / 1e3;
+#elif defined(__wasm__)
+    return 0; /* there is no caller that looks */
+#else
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+#endif
+}
+
+void look(run_t *run) {
+    double now = seconds();
+    if (now - run->last_look < LOOK_SECONDS) return;
+    run->caller->regain(run->released);
+    int gives_up = run->caller->look();
+    run->released = run->caller->release();
+    run->last_look = seconds();
+    if (gives_up) longjmp(run->failed, IS_STOPPED);
+}
+
+int engine_translate(model_t *model, const request_t *request, const caller_t *caller) {
+    run_t run = {.model = model, .request = request, .caller = caller, .last_look = seconds()};
     if (check_request(model, request)) return IS_WRONG;
+    if (caller) run.released = caller->release();
     run.chunks = take_arena(model);
     run.team = team_new(request->num_threads);
     int failed = setjmp(run.failed);
     if (!failed) translate(&run);
     team_free(run.team);
     keep_arena(model, run.chunks);
+    if (caller) caller->regain(run.released);
     return failed;
 }

@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 10
+#define ENGINE_VERSION 12
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -79,6 +79,7 @@ typedef struct {
     const int32_t *suppressed; /* tokens that are never written */
     int64_t num_suppressed;
     int64_t num_beams, num_returned, least_tokens, no_repeat_ngram;
+    int64_t most_repeated; /* a translation ends once so many tokens in a row repeat those before; 0 for never */
     int64_t renormalizes; /* 1: a score is the probability among the tokens that may be written */
     int64_t unscored; /* 1: of a greedy search, which then compares logits, `scores` and `log_probs` mean nothing */
     int64_t start_token, end_token, pad_token;
@@ -87,7 +88,7 @@ typedef struct {
     int64_t longest;        /* of the limits: the width of the results */
     int64_t longest_source; /* of the lengths */
     int64_t layer, head;    /* whose attention to the source is read; -1 for none */
-    int64_t num_threads;    /* that share the work on a row; the results are those of one */
+    int64_t num_threads;    /* that share the work on a row; results do not depend on it */
     /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it
      * may write and their places among these, ascending, one source after the other. */
     const int32_t *candidates;
@@ -131,6 +132,8 @@ EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t r
 EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
 /* CODES [rows, width], as floats. */
 EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *to, int64_t rows, int64_t width);
+/* The reverse: what `engine_pack` makes of floats [rows, width] in an int8 map. */
+EXPORTED void engine_round_codes(const float *from, int8_t *codes, float *largest, int64_t rows, int64_t width);
 /* How many of count numbers of a type, but for INT8, are infinite or none. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
@@ -154,7 +157,17 @@ EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
-/* Threads may call it with one model at the same time. Returns -3 if it gave up, as `stop` asked. */
-EXPORTED int engine_translate(model_t *model, const request_t *request);
+/* A caller's lock, such as Python's, which is released while the engine works. NULL, or every LOOK_SECONDS `look` is called
+ * with the lock: the engine gives up if that is not 0. */
+typedef struct {
+    void *(*release)(void); /* returns what `regain` takes */
+    void (*regain)(void *);
+    int (*look)(void);
+} caller_t;
+#define LOOK_SECONDS 0.05
+
+/* Threads may call it with one model at the same time. `caller` may be NULL. Returns -3 if it gave up, as `stop` or the
+ * caller asked. */
+EXPORTED int engine_translate(model_t *model, const request_t *request, const caller_t *caller);
 
 #endif

@@ -6,7 +6,7 @@
 
 typedef struct {
     int64_t source, step, reads, writes; /* tokens; `writes` is -1 where the last token is read for PAST and FUTURE */
-    int64_t result;                      /* the place of the token among those of all targets */
+    int64_t result;                      /* the place of the token among all targets' tokens */
     float agreement;                     /* to the token that it reads */
 } position_t;
 
@@ -90,7 +90,6 @@ void force(run_t *run, int64_t most_positions) {
     int64_t count = list_positions(run, positions), rows = 0;
     float *curves = run->curves ? take(run, count * curve_width(request) * 4) : NULL;
     scores_t scores = {run, positions, at, 0};
-    run->beams = 1;
     run->step = 0;
     for (int64_t i = 0; i < count; i++) {
         if (!run->row_position && positions[i].step) continue;

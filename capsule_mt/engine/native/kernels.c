@@ -1,5 +1,5 @@
 /* The kernels of one tier. Compiled with -DTIER=name and one of -DTIER_AVX512, -DTIER_AVX2 (and -DTIER_AVXVNNI),
- * -DTIER_DOTPROD, or none.
+ * -DTIER_DOTPROD, -DTIER_SIMD128, or none.
  *
  * Float code is written once with vector extensions; only the int8 product names instructions.
  */
@@ -141,6 +141,8 @@ INLINE int any_above(vf values, float threshold) {
     return _mm512_cmp_ps_mask((__m512)values, _mm512_set1_ps(threshold), _CMP_GT_OQ);
 #elif defined(TIER_AVX2)
     return _mm256_movemask_ps((__m256)(values > all(threshold)));
+#elif defined(TIER_SIMD128)
+    return wasm_v128_any_true((v128_t)(values > all(threshold)));
 #else
     vi above = values > all(threshold);
     int32_t any = 0;

@@ -211,7 +211,7 @@ static void guided_start(run_t *run, const operation_t *op) {
     }
 }
 
-/* Keeps what of each word is PAST and FUTURE; `shares` [count, capsules], first those of PAST, then of FUTURE. */
+/* Keeps what of each word is PAST and FUTURE; `shares` [count, capsules]: first PAST, then FUTURE. */
 static void record_curves(run_t *run, int64_t row, const float *shares, int64_t count, int64_t capsules,
                           int64_t capsules_per_group) {
     int64_t most_words = run->request->longest_source;
@@ -328,7 +328,7 @@ static void recur_over_words(run_t *run, int out, int input_gates, const linear_
     }
 }
 
-/* Of given targets, the state before a row's is that of the row before; of a target's first token, zeros. */
+/* Of given targets, the state before a row is the row before; of a target's first token, zeros. */
 static void ssru(run_t *run, const operation_t *op) {
     int gates = op->slots[SSRU_gates], state = op->slots[SSRU_state];
     for (int64_t row = 0; row < run->rows; row++) {

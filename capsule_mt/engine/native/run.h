@@ -5,9 +5,16 @@
 #include "engine.h"
 #include "kernels.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__wasm__) /* a run that fails ends in a trap: the next one takes new memory */
+typedef int jmp_buf[1];
+#define setjmp(place) ((void)(place), 0)
+#define longjmp(place, value) ((void)(place), (void)(value), __builtin_trap())
+#else
+#include <setjmp.h>
+#endif
 
 typedef struct {
     void *values; /* floats, but for a table, which is kept as it is stored */
@@ -44,7 +51,7 @@ struct model {
     operation_t *programs[2];
     int64_t num_operations[2];
     const operation_t *head; /* of the decoder's program: writes the logits */
-    int goes_by_steps; /* through given targets, too: its states are those of the step before */
+    int goes_by_steps; /* through given targets, too: it needs the states of the step before */
     int64_t source_vocabulary, longest_source, longest_target; /* programs.c: the limits of tables and positions */
 };
 
@@ -100,11 +107,14 @@ typedef struct {
     team_t *team;
     chunk_t *chunks;
     jmp_buf failed; /* with NO_MEMORY or IS_STOPPED */
+    const caller_t *caller;
+    void *released; /* what the caller's lock is regained with */
+    double last_look;
 
     int64_t num_words, *first_word, *word_source, *word_position;
     float **values, **spare; /* of each buffer; `spare` of states, which beams reorder */
 
-    int64_t rows, beams, step, *row_source; /* of the hypotheses; `beams` of each source in this step */
+    int64_t rows, step, *row_source; /* of the hypotheses */
     int64_t *tokens;                        /* the last of each hypothesis */
     int64_t *row_position;                  /* if all positions of given targets are rows of one step, else NULL */
     int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */
@@ -125,7 +135,11 @@ typedef struct {
  * on small pages, looking up the pages takes a third of its time. */
 void *allocate_pages(int64_t bytes);
 void free_pages(void *memory);
+#if defined(__wasm__)
+#define LARGE_PAGE (64 << 10)
+#else
 #define LARGE_PAGE (2 << 20)
+#endif
 
 /* engine.c: the run fails for want of memory. */
 chunk_t *more_memory(run_t *run, int64_t bytes);
@@ -188,8 +202,12 @@ static inline int64_t source_of(const run_t *run, int space, int64_t row) {
     return space == OF_SOURCES ? row : run->row_source[row];
 }
 
+/* engine.c: lets the caller look, if it is time. */
+void look(run_t *run);
+
 /* Whether the translations are to end here; does not return if the request was given up. */
 static inline int must_finish(run_t *run) {
+    if (run->caller && run->caller->look) look(run);
     int asked = run->request->stop ? __atomic_load_n(run->request->stop, __ATOMIC_RELAXED) : GO_ON;
     if (asked == GIVE_UP) longjmp(run->failed, IS_STOPPED);
     return asked == FINISH;

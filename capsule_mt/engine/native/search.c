@@ -21,6 +21,7 @@ typedef struct {
 
 typedef struct {
     int64_t source, num_finished;
+    int64_t rows; /* in this step: one until its hypotheses differ, then one for each beam */
     const int64_t *prefix; /* what its translations begin with */
     int64_t prefix_length;
     int only_reads; /* the limit is reached: PAST and FUTURE read the last tokens, and nothing follows */
@@ -29,8 +30,8 @@ typedef struct {
 } search_t;
 
 typedef struct {
-    float score, unscored, agreement; /* as those of the hypothesis, but `unscored` is of this token alone */
-    int32_t row, token;               /* the row among those of the source */
+    float score, unscored, agreement; /* as in the hypothesis, but `unscored` is of this token alone */
+    int32_t row, token;               /* the row among the source's rows */
 } candidate_t;
 
 /* The place of a token in a list, or -1. */
@@ -82,7 +83,7 @@ static float *logits_of(const run_t *run, const list_t *list, int64_t row, float
 
 typedef struct {
     run_t *run;
-    const search_t *searches;
+    const list_t *lists; /* of each source */
     char *scratch;
     int64_t scratch_size; /* of each thread */
 } sums_t;
@@ -93,7 +94,7 @@ static void sum_rows(void *context, int64_t first, int64_t end, int thread) {
     for (int64_t row = first; row < end; row++) {
         long count;
         float *memory = (float *)(sums->scratch + thread * sums->scratch_size);
-        const float *logits = logits_of(run, &sums->searches[row / run->beams].list, row, memory, &count);
+        const float *logits = logits_of(run, &sums->lists[run->row_source[row]], row, memory, &count);
         run->totals[row] = run->model->kernels->log_sum_exp(logits, count);
     }
 }
@@ -102,8 +103,8 @@ static void sum_rows(void *context, int64_t first, int64_t end, int thread) {
 static int is_scored(const request_t *request) { return request->num_beams > 1 || !request->unscored; }
 
 /* Fills in `totals`. */
-static void sum_exponentials(run_t *run, const search_t *searches) {
-    sums_t sums = {run, searches, NULL, run->request->num_candidates * 4};
+static void sum_exponentials(run_t *run, const list_t *lists) {
+    sums_t sums = {run, lists, NULL, run->request->num_candidates * 4};
     int64_t count = run->request->candidates ? run->request->num_candidates : run->model->vocabulary;
     sums.scratch = scratch_of_threads(run, &sums.scratch_size);
     team_share(run->team, run->rows, count * 32, sum_rows, &sums);
@@ -123,18 +124,17 @@ static float agreement_to(const list_t *list, int64_t token, const float *logits
     return 1 / (1 + expf((place == best_places[0] ? best_two[1] : best_two[0]) - logits[place]));
 }
 
-/* The continuations by the next token of the prefix: one, and others that no search prefers. */
-static int64_t follow_prefix(const run_t *run, const search_t *search, const float *logits, float total,
-                             const float *best_two, const int32_t *best_places, candidate_t *best) {
+/* The continuation by the next token of the prefix. */
+static candidate_t follow_prefix(const run_t *run, const search_t *search, const float *logits, float total,
+                                 const float *best_two, const int32_t *best_places) {
     const hypothesis_t *hypothesis = search->running;
     int32_t token = (int32_t)search->prefix[hypothesis->length];
     float unscored = log_prob_of(&search->list, token, logits, total);
     float agreement = run->curves ? agreement_to(&search->list, token, logits, best_two, best_places) : 0;
-    int64_t num_beams = run->request->num_beams;
-    for (int64_t i = 0; i < num_beams; i++)
-        best[i] = (candidate_t){i ? -INFINITY : hypothesis->score, unscored, agreement, 0, token};
-    return num_beams;
+    return (candidate_t){hypothesis->score, unscored, agreement, 0, token};
 }
+
+static int follows_prefix(const search_t *search) { return search->running->length < search->prefix_length; }
 
 /* The best continuations of the hypotheses of a source, best first; returns how many. */
 static int64_t continuations(run_t *run, const search_t *search, int64_t first_row, candidate_t *best, float *values,
@@ -143,7 +143,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
     const kernels_t *kernels = run->model->kernels;
     const list_t *list = &search->list;
     int64_t wanted = request->num_beams == 1 ? 1 : 2 * request->num_beams, kept = 0;
-    for (int64_t row = 0; row < run->beams; row++) {
+    for (int64_t row = 0; row < search->rows; row++) {
         long count;
         float *memory = scratch_of(run, list->length * 4), *logits = logits_of(run, list, first_row + row, memory, &count);
         const hypothesis_t *hypothesis = search->running + row;
@@ -154,8 +154,10 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             run->totals[first_row + row] = kernels->log_sum_exp(logits, count);
         total = is_scored(request) ? run->totals[first_row + row] : 0;
         if (run->curves) kernels->top(logits, count, 2, best_two, best_places);
-        if (hypothesis->length < search->prefix_length)
-            return follow_prefix(run, search, logits, total, best_two, best_places, best);
+        if (follows_prefix(search)) {
+            best[0] = follow_prefix(run, search, logits, total, best_two, best_places);
+            return 1;
+        }
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
             indices[0] = (int32_t)place_of(list, request->end_token);
@@ -212,20 +214,38 @@ static void finish(const run_t *run, search_t *search, int64_t first_row, candid
     finished[place] = slot;
 }
 
+#define LONGEST_CYCLE 16
+
+/* Whether the last tokens of a hypothesis with one more, as many as the request says, repeat those before them. */
+static int repeats_itself(const request_t *request, const search_t *search, candidate_t candidate) {
+    const hypothesis_t *hypothesis = search->running + candidate.row;
+    int64_t most = request->most_repeated, last = hypothesis->length;
+    if (most <= 0 || last < search->prefix_length) return 0;
+#define TOKEN(i) ((i) == last ? candidate.token : hypothesis->tokens[i])
+    for (int64_t cycle = 1; cycle <= LONGEST_CYCLE && cycle + most <= last + 1; cycle++) {
+        int64_t i = 0;
+        while (i < most && TOKEN(last - i) == TOKEN(last - i - cycle)) i++;
+        if (i == most) return 1;
+    }
+#undef TOKEN
+    return 0;
+}
+
 /* Advances one source by a token, its last one if it `finishes`. Fills `parents`, the rows of its next hypotheses;
  * returns whether it goes on. These are the rules of transformers' beam search. */
 static int advance(run_t *run, search_t *search, int64_t first_row, const candidate_t *best, int64_t count,
                    int finishes, int64_t *parents) {
     const request_t *request = run->request;
     int64_t num_beams = request->num_beams, length = run->step + 1, kept = 0;
+    search->rows = follows_prefix(search) ? 1 : num_beams;
     int at_limit = finishes || length == request->limits[search->source];
     int full = search->num_finished == num_beams && request->early_stopping == 1;
     float divisor = powf((float)length, request->length_penalty);
     for (int64_t i = 0; i < count; i++) {
-        int ends = at_limit || best[i].token == request->end_token;
+        int ends = at_limit || best[i].token == request->end_token || repeats_itself(request, search, best[i]);
         if (ends && i < num_beams && !full && best[i].score > -INFINITY)
             finish(run, search, first_row, best[i], best[i].score / divisor);
-        if (!ends && kept < num_beams) {
+        if (!ends && kept < search->rows) {
             extend(search->next + kept, search->running + best[i].row, best[i]);
             parents[kept++] = first_row + best[i].row;
         }
@@ -233,7 +253,7 @@ static int advance(run_t *run, search_t *search, int64_t first_row, const candid
     hypothesis_t *next = search->next;
     search->next = search->running;
     search->running = next;
-    if (at_limit || kept < num_beams) return 0;
+    if (at_limit || kept < search->rows) return 0;
     if (search->num_finished < num_beams) return 1;
     if (num_beams == 1 || request->early_stopping == 1) return 0;
     int hopes = request->early_stopping == 2 && request->length_penalty > 0;
@@ -246,6 +266,7 @@ static int advance(run_t *run, search_t *search, int64_t first_row, const candid
 static int must_read(run_t *run, search_t *search, int64_t first_row, int64_t new_row, int64_t *parents) {
     const request_t *request = run->request;
     int must = 0;
+    search->rows = request->num_beams;
     if (run->step + 1 >= run->most_steps) return 0; /* the model has no further position */
     for (int64_t i = 0; i < request->num_beams; i++) {
         hypothesis_t *hypothesis = search->finished + i;
@@ -373,6 +394,7 @@ void decode(run_t *run) {
     const request_t *request = run->request;
     int64_t num_sources = request->num_sources, num_beams = request->num_beams, most = num_sources * num_beams;
     search_t *searches = take(run, num_sources * (int64_t)sizeof(search_t));
+    list_t *lists = take(run, num_sources * (int64_t)sizeof(list_t));
     int64_t *parents = take(run, most * 8);
     candidate_t *best = take(run, (2 * num_beams + 1) * (int64_t)sizeof(candidate_t));
     float *values = take(run, (2 * num_beams + 1) * 4);
@@ -380,11 +402,11 @@ void decode(run_t *run) {
     int64_t num_listed = 0;
     const int64_t *prefix = request->prefixes;
     for (int64_t i = 0; i < num_sources; i++) {
-        searches[i] = (search_t){.source = i};
+        searches[i] = (search_t){.source = i, .rows = 1};
         searches[i].running = new_hypotheses(run, num_beams);
         searches[i].next = new_hypotheses(run, num_beams);
         searches[i].finished = new_hypotheses(run, num_beams);
-        searches[i].list = list_of(run, i, &num_listed);
+        searches[i].list = lists[i] = list_of(run, i, &num_listed);
         if (prefix) {
             searches[i].prefix = prefix;
             prefix += searches[i].prefix_length = request->prefix_lengths[i];
@@ -392,20 +414,19 @@ void decode(run_t *run) {
         run->row_source[i] = i;
         run->tokens[i] = request->start_token;
     }
-    /* All beams begin alike: the first step has one row for each source. */
     run->rows = num_sources;
-    run->beams = 1;
     for (run->step = 0; run->step < run->most_steps && run->rows; run->step++) {
         run_program(run, 1);
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],
                    (size_t)(num_sources * run->model->vocabulary) * 4);
-        if (run->team && is_scored(request)) sum_exponentials(run, searches);
+        if (run->team && is_scored(request)) sum_exponentials(run, lists);
         int finishes = must_finish(run);
-        int64_t active = 0, rows = 0;
-        for (int64_t i = 0; i * run->beams < run->rows; i++) {
+        int64_t active = 0, rows = 0, next_row = 0;
+        for (int64_t i = 0; next_row < run->rows; i++) {
             search_t search = searches[i];
-            int64_t first_row = i * run->beams;
+            int64_t first_row = next_row;
+            next_row += search.rows;
             int goes_on = 0, was_read = search.only_reads;
             if (!was_read) {
                 int64_t count = continuations(run, &search, first_row, best, values, indices);
@@ -417,16 +438,16 @@ void decode(run_t *run) {
                 write_results(run, &search);
                 continue;
             }
-            for (int64_t j = 0; goes_on && j < num_beams; j++) {
+            for (int64_t j = 0; goes_on && j < search.rows; j++) {
                 run->tokens[rows + j] = search.running[j].tokens[run->step];
                 if (run->curves) run->agreements[rows + j] = search.running[j].agreement;
             }
             searches[active++] = search;
-            rows += num_beams;
+            rows += search.rows;
         }
         reorder(run, parents, rows);
-        for (int64_t row = 0; row < rows; row++) run->row_source[row] = searches[row / num_beams].source;
+        for (int64_t i = 0, row = 0; i < active; i++)
+            for (int64_t end = row + searches[i].rows; row < end; row++) run->row_source[row] = searches[i].source;
         run->rows = rows;
-        run->beams = num_beams;
     }
 }

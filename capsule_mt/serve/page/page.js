@@ -1,4 +1,4 @@
-// The page of `capsule-mt serve`: translate, show what was left out, try again with more beams, check a translation.
+// The page: translate, show what was left out, try again with more beams, check a translation.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -17,28 +17,6 @@ function element(tag, text, attributes = {}) {
   made.textContent = text;
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   return made;
-}
-
-async function call(path, fields) {
-  let response;
-  const asked = fields && {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...fields, api_key: $("api_key").value }),
-  };
-  try {
-    response = await fetch(path, asked);
-  } catch {
-    throw new Error("The server does not answer. Is it still running?");
-  }
-  const answer = await response.json().catch(() => null);
-  if (response.ok && answer !== null) return answer;
-  if (response.status === 403) {
-    $("key").hidden = false;
-    $("api_key").focus();
-    throw new Error("This server needs an API key: type it above.");
-  }
-  throw new Error(answer?.error ?? `The server answered with the status ${response.status}.`);
 }
 
 function say(text, kind = "") {
@@ -83,6 +61,7 @@ async function translate(beams) {
   const before = beams && shown?.q === q ? shown.score : null;
   const answer = await call("translate", { q, ...pair(), coverage: true, marks: $("marks").value, ...(beams && { beams }) });
   $("target").value = answer.translatedText;
+  if (!answer.coverage) return "Translated, by a model that cannot mark words,";
   show(answer.coverage, before);
   shown = { q, beams, score: answer.coverage.score };
   $("again").hidden = settings.maxBeams < 2 || beams === settings.maxBeams;
@@ -209,7 +188,7 @@ function showLanguages() {
 }
 
 async function start() {
-  say("Asking the server for its languages …", "busy");
+  say("Asking for the languages …", "busy");
   try {
     [languages, settings] = await Promise.all([call("languages"), call("frontend/settings")]);
   } catch (error) {

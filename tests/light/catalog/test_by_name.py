@@ -10,16 +10,22 @@ from types import SimpleNamespace
 import pytest
 
 from capsule_mt import CoverageOptions, PrefixedText, Translator
+from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import CatalogError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
-from capsule_mt.commands import models, serve, translate
+from capsule_mt.commands import calibrate, models, serve, translate
 from capsule_mt.coverage.verified import Read
 from capsule_mt.engine.search import Forced
+from capsule_mt.models.to_huggingface import write_huggingface
+from capsule_mt.models.to_marian import write_marian_folder
 from capsule_mt.pivot import PivotTranslator
 from capsule_mt.serve.batching import COVERAGE_WEIGHT, Batcher, Settings
-from tests.fixtures.word_for_word import SOURCE, TARGET, sentences
+from tests.fixtures.students import OPTIONS, write_student
+from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
+PATTERNS = {"model": "model*", "srcVocab": "srcvocab*", "trgVocab": "trgvocab*", "lexicalShortlist": "lex*"}
+FIELD = "`coverage_calibration`"
 # what the second model makes of the words that the first one writes
 LAST = [f"{word.lower()}x" for word in TARGET]
 
@@ -56,6 +62,25 @@ def test_a_name_is_as_good_as_a_folder(keep):
     ]
     with pytest.raises(CatalogError, match="en-xx: no such folder, and no model of Mozilla's registry"):
         Translator.from_pretrained("en-xx")
+
+
+def test_a_vocabulary_for_each_language(registry, tmp_path):
+    """As models of Chinese, Japanese and Korean have: from the registry to a translation, to transformers and back."""
+    pieces = ["</s>", "<unk>", "\u2581", *"一二三四五六七八九十百千万你我他好。\uff0c\uff01\uff1f"]
+    options = OPTIONS | {"tied-embeddings-all": False, "tied-embeddings": True}
+    student = write_student(tmp_path / "student", options=options, targets=pieces)
+    content = {kind: next(student.glob(pattern)).read_bytes() for kind, pattern in PATTERNS.items()}
+    registry.add("en-zh", content=content)
+    registry.publish()
+    by_name = Translator.from_pretrained("en-zh", shortlist=True)
+    write_huggingface(by_name.loaded.name, tmp_path / "hub")
+    write_marian_folder(tmp_path / "hub", tmp_path / "back")
+    found = by_name("the old man buys a red hat.", max_new_tokens=6)
+    assert set(found.text) <= {*"".join(pieces[3:]), " "}
+    for folder in (student, tmp_path / "hub", tmp_path / "back"):
+        translator = Translator.from_pretrained(folder, shortlist=True)
+        assert translator("the old man buys a red hat.", max_new_tokens=6) == found
+        assert translator.loaded.tokenizer.encode_target("你好。") == [2, 16, 19, 20, 0]
 
 
 # ---- through English
@@ -234,6 +259,34 @@ def test_translating_by_name(both, run, tmp_path):
     for further in (["en-pt"], ["--backend", "transformers"]):
         with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
             run(translate, "de-en", *further, *arguments)
+
+
+def test_calibrating_by_name(keep, run, monkeypatch, tmp_path):
+    """What is fitted stays with the model in the cache, and finds the other direction there."""
+    keep("en-pt")
+    keep("pt-en", TARGET, SOURCE)
+    texts = sentences(60, seed=5)
+    (tmp_path / "en").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "pt").write_text(
+        "".join(" ".join(TRANSLATION[word] for word in text.split()) + "\n" for text in texts)
+    )
+    monkeypatch.setattr(calibrating, "SMALLEST_AREA", 0.0)
+    options = ("--method", "attention", "verified", "--sentences", "20")
+    run(calibrate, "pt-en", tmp_path / "pt", *options[:2], *options[3:])  # its own translations are the references
+    _, printed = run(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
+    assert printed.out.splitlines()[-1] == f"{cache_folder() / 'mozilla' / 'en-pt' / 'config.json'}: {FIELD}"
+    listed = [re.split(" {2,}", line)[4] for line in run(models)[1].out.splitlines()[1:-1]]
+    assert listed == ["verified by pt-en", "attention"]
+    translator = Translator.from_pretrained("en-pt")
+    assert translator.has_reverse
+    assert set(translator.loaded.calibration) >= {"attention", "verified", "support"}
+    by_default, verified = (CoverageOptions(method=method, support=True) for method in ("auto", "verified"))
+    assert translator(TEXTS[0], coverage=by_default) == translator(TEXTS[0], coverage=verified)
+    run(models, "remove", "pt-en")
+    assert not Translator.from_pretrained("en-pt").has_reverse
+    keep("de-en")
+    with pytest.raises(ValueError, match="de-pt goes through English by two models: calibrate each of them"):
+        run(calibrate, "de-pt", tmp_path / "en", tmp_path / "pt")
 
 
 def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 from capsule_mt.catalog import download as downloading
 from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
-from capsule_mt.catalog.mozilla import entries_of, read_registry
+from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.store import (
     FACTS_FILE,
     download_model,
@@ -186,20 +186,6 @@ def test_a_damaged_file_is_asked_for_once_more(registry):
     assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
 
 
-def test_files_that_a_server_has_unpacked(registry):
-    """As a server does that gives `.gz` to those alone who accept it."""
-    registry.hub.files["/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"] = CONTENT["model"]
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
-
-
-def test_the_digest_of_the_storage(registry):
-    original = registry.hub.send
-    headers_of_google = {"x-goog-hash": "crc32c=AAAAAA==,md5=1B2M2Y8AsgTpgAmY7PhCfg=="}
-    registry.hub.send = lambda request, data, headers: original(request, data, headers | headers_of_google)
-    with pytest.raises(DownloadError, match=r"its MD5 is .*, but the server says d41d8cd98f00b204e9800998ecf8427e"):
-        resolve("en-pt")
-
-
 def test_a_full_disk(registry, monkeypatch):
     usage = shutil.disk_usage("/")._replace(free=100_000)
     with monkeypatch.context() as patched:
@@ -364,15 +350,6 @@ def test_registries_that_are_none(registry, fields, message):
         read_registry()
 
 
-def test_paths_of_a_registry():
-    registry = {"baseUrl": "https://m.example/root/", "models": {"en-pt": [version("a%b/m.bin.gz")]}}
-    (entry,) = entries_of(registry, "https://example.org/models.json")
-    assert [file.url for file in entry.files] == [
-        "https://m.example/root/a%25b/m.bin.gz",
-        "https://m.example/root/v.spm",
-    ]
-
-
 # ---- the hub
 def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
     folder = tmp_path / "opus"
@@ -398,7 +375,7 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
 
 
 def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):
-    """Weights in a pull request of the converter are taken; those of others, and of another file, are not."""
+    """Weights in a pull request of the converter are taken; weights of others, and of another file, are not."""
     good = (word_for_word / "model.safetensors").read_bytes()
     folder = tmp_path / "opus"
     shutil.copytree(word_for_word, folder)

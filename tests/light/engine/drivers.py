@@ -9,7 +9,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.engine.build import SOURCES, compile_objects
+from capsule_mt.engine.build import SOURCES, compile_objects, this_platform
 from capsule_mt.engine.library import LIBRARY, VERSION, Request
 
 FOLDER = Path(__file__).parent / "c"
@@ -35,6 +35,16 @@ def build_whole(source: str, folder: Path, target: str, command: list[str], sani
     """Compile a program with all of the engine in it."""
     objects = compile_objects(target, command, folder, sanitize)
     return build_driver(source, folder, command, *objects, *([f"-fsanitize={sanitize}"] if sanitize else []))
+
+
+def build_failing(source: str, folder: Path) -> Path:
+    """Compile a program with all of the engine in it, whose memory fails: see failing.c."""
+    sanitize, command = "address,undefined", ["gcc", "-Dmalloc=plain_malloc"]
+    objects = compile_objects(this_platform(), ["gcc"], folder, sanitize)
+    wrapped = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "posix_memalign", "free")]
+    return build_driver(
+        source, folder, command, str(FOLDER / "failing.c"), *objects, *wrapped, f"-fsanitize={sanitize}"
+    )
 
 
 class EmulatedLibrary:
@@ -119,7 +129,7 @@ class EmulatedLibrary:
         written = _call("p", num_encoder, num_decoder, logits) + _number(len(encoder)) + encoder
         return self._add(model, written + _number(len(decoder)) + decoder)
 
-    def engine_translate(self, model: int, reference: Any) -> int:
+    def engine_translate(self, model: int, reference: Any, caller: Any) -> int:
         request: Request = reference._obj
         number, returned = request.num_sources, request.num_returned
         lengths = (ctypes.c_int64 * number).from_address(request.lengths)

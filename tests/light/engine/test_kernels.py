@@ -1,5 +1,6 @@
 """Every tier of kernels against plain loops: on this processor, under sanitizers, and on arm64 under emulation."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,9 +8,10 @@ import sys
 import pytest
 
 from capsule_mt.engine.build import this_platform
+from capsule_mt.engine.search import SearchOptions
 from tests.light.engine import test_program, test_search
 from tests.light.engine.conftest import TIERS, needs_engine
-from tests.light.engine.drivers import ZIG, EmulatedLibrary, build_whole, build_with_the_library
+from tests.light.engine.drivers import ZIG, EmulatedLibrary, build_failing, build_whole, build_with_the_library
 from tests.light.engine.programs import PROGRAMS
 
 pytest.importorskip("ziglang", reason="ziglang compiles the programs")
@@ -32,6 +34,7 @@ assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
 from capsule_mt.engine.library import native_tier
 print(native_tier())
 """
+MOST_FAILURES = 40  # of the allocations of a program
 # a processor with the dot product, and one without it
 PROCESSORS = {"dotprod": "max", "portable": "cortex-a72"}
 
@@ -118,6 +121,31 @@ def arm64(request, tmp_path_factory):
         return [str(QEMU), "-cpu", PROCESSORS[request.param], str(program)]
 
     return request.param, build_command, folder
+
+
+@pytest.mark.slow
+@needs_gcc
+def test_each_allocation_may_fail(tmp_path, monkeypatch):
+    """The call says so or does without; nothing is read that is not there, and all is freed."""
+    program = build_failing("replay.c", tmp_path)
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # the program keeps all that it reads
+
+    def run(fails_at):
+        command, environment = [program, calls, tmp_path / "out"], {**os.environ, "FAIL_AT": str(fails_at)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    for name in PROGRAMS:
+        folder = tmp_path / name
+        folder.mkdir()
+        replaying([str(program)], folder, monkeypatch)
+        decoder = test_search.decoder_of(PROGRAMS[name], num_threads=2)
+        decoder.translate([[5, 6, 7], [8, 9]], SearchOptions([4, 3], num_beams=2, num_return_sequences=2))
+        calls = next(folder.glob("calls-*"))
+        count = int(run(0).stdout.split()[0])
+        ended = [run(number) for number in range(1, count + 1, max(1, count // MOST_FAILURES))]
+        for one in ended:
+            assert one.returncode in (0, 1, 3), (name, one.args, one.stdout[-500:], one.stderr[-3000:])
+        assert sum(one.returncode != 0 for one in ended) > MOST_FAILURES // 2
 
 
 @pytest.mark.slow

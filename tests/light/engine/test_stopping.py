@@ -13,7 +13,7 @@ from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES
 from tests.light.engine.test_search import decoder_of
 
 LONG = 300_000  # tokens: many seconds of work
-SOON = 1.0  # seconds; 0.02 on a machine that does nothing else
+SOON = 1.0  # seconds of the processor, which no other process takes; 0.02 where it does nothing else
 
 
 def search(decoder: EngineDecoder, **further):
@@ -38,7 +38,7 @@ def decoder(num_threads):
 @threads
 @calls
 def test_ctrl_c_ends_a_call(decoder, call):
-    due = time.monotonic() + 0.3
+    began = time.process_time()
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -48,7 +48,7 @@ def test_ctrl_c_ends_a_call(decoder, call):
     try:
         with pytest.raises(KeyboardInterrupt):
             call(decoder)
-        assert time.monotonic() < due + SOON
+        assert time.process_time() < began + 3 * 0.3 + SOON
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
@@ -62,13 +62,13 @@ def test_another_thread_ends_a_call(decoder, call):
     def work():
         with stop, pytest.raises(StoppedError):
             call(decoder)
-        ended.append(time.monotonic())
+        ended.append(time.process_time())
 
     worker = threading.Thread(target=work)
     worker.start()
     time.sleep(0.1)
     assert not ended
-    due = time.monotonic()
+    due = time.process_time()
     stop.set()
     worker.join()
     assert ended[0] < due + SOON
@@ -79,9 +79,10 @@ def test_another_thread_ends_a_call(decoder, call):
 
 @threads
 def test_a_search_has_so_much_time(decoder):
-    began = time.monotonic()
+    began, due = time.monotonic(), time.process_time() + 3 * 0.2
     found = search(decoder, max_time=0.2, num_beams=2)
-    assert 0.2 <= time.monotonic() - began < 0.2 + SOON
+    assert time.monotonic() - began >= 0.2
+    assert time.process_time() < due + SOON
     for (best,) in found:
         assert best.was_cut
         assert 0 < len(best.ids) < LONG
@@ -89,7 +90,7 @@ def test_a_search_has_so_much_time(decoder):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_found_until_then_has_all_its_readings(name):
-    """Without any time there is one step: the translations are those of a limit of one token."""
+    """Without any time there is one step: the translations are as with a limit of one token."""
     decoder = decoder_of(PROGRAMS[name])
     engine = decoder.engine
     readings = Readings(head=(1, 1) if engine.head_shape[0] else None, guided=engine.follows_past_and_future)

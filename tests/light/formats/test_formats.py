@@ -89,12 +89,6 @@ def test_html():
         assert part in page
 
 
-def test_html_of_another_encoding_keeps_it():
-    page = '<meta charset="iso-8859-1"><p>Er schläft.'.encode("latin-1")
-    written = translated("page.html", page, lambda text: "Он é")
-    assert written == b'<meta charset="iso-8859-1"><p>&#1054;&#1085; \xe9'
-
-
 def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
     units = read("film.srt").units
     assert [(unit.place, unit.text) for unit in units] == [
@@ -111,6 +105,27 @@ def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
     assert translated("film.srt").endswith(b"\n")
     assert f"{after[0].content} {after[1].content}".split() == shout(units[0].text).split()
     assert max(len(line) for one in after for line in one.content.split("\n")) <= 43
+
+
+def test_sounds_speakers_and_titles_are_no_parts_of_a_sentence():
+    lines = [
+        "[DOOR SLAMS]",
+        "MARTHA: Who is",
+        "there now?",
+        "{\\an8}12 YEARS LATER",
+        "The house on",
+        "the HILL",
+        "NASA built",
+        "(laughs)",
+        "is empty",
+        "\u266a Sailing home \u266a",
+        "Anna:",
+        "Come in",
+        "Mr. Collins: No",
+    ]
+    content = "\n".join(f"{n}\n00:00:{n:02},000 --> 00:00:{n:02},900\n{line}\n" for n, line in enumerate(lines))
+    places = [unit.place.split()[1] for unit in read("film.srt", content.encode()).units]
+    assert places == ["1", "2-3", "4", "5-7", "8", "9", "10", "11", "12", "13"]
 
 
 def test_a_sentence_is_cut_in_proportion_to_times_at_clauses():
@@ -155,6 +170,23 @@ def test_po():
     assert found.metadata["Language"] == "en"
     po = pytest.importorskip("translate.storage.po")
     assert po.pofile.parsestring(translated("messages.po")).units[1].target.strings[1] == '%d DATEIEN SIND "WEG".\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "seen", "translation", "written"),
+    [
+        ("_Open...", "Open...", "Abrir...", "_Abrir..."),
+        ("Save _As", "Save As", "Salvar como", "S_alvar como"),
+        ("E&xit", "Exit", "Sair", "&Sair"),
+        ("&Help", "Help", "Ajuda (Help)", "Ajuda (&Help)"),
+        ("R&D costs &amp; snake_case", "R&D costs &amp; snake_case", "Custos", "Custos"),
+        ("_One _Two", "_One _Two", "Um", "Um"),
+    ],
+)
+def test_the_key_of_a_menu_is_marked_in_its_translation(source, seen, translation, written):
+    catalog = f'msgid "{source}"\nmsgstr ""\n'.encode()
+    assert texts("a.po", catalog) == [seen]
+    assert f'msgstr "{written}"' in translated("a.po", catalog, lambda text: translation).decode()
 
 
 def test_po_marks_what_needs_a_review_as_fuzzy():
@@ -217,6 +249,8 @@ def test_markdown():
             found.append((token.type, token.tag, body, kept, links, marks))
         return found
 
+    notes = "See.[^1]\n\n[^1]: one <b>two</b>.\n[^2]: three\nfour.\n"
+    assert translated("page.md", notes.encode()) == b"SEE.[^1]\n\n[^1]: ONE <b>TWO</b>.\n[^2]: THREE FOUR.\n"
     written = translated("page.md").decode()
     assert shape(written) == shape(MARKDOWN)
     assert 'DER **ALTE** MANN KAUFT EINEN [ROTEN HUT](https://example.org/a_(b) "T"). RUFE `ls -l` AUF' in written

@@ -1,24 +1,27 @@
 """Folders of Marian's as they are: the numbers of its mathematics, what is refused by name, and damaged files."""
 
+import hashlib
 import json
 import math
 import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert
+from capsule_mt.coverage.methods import Calibration
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
-from capsule_mt.models.loading import load_model
+from capsule_mt.models import shipped
+from capsule_mt.models.checking import check_calibration
+from capsule_mt.models.loading import load_model, read_calibration
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.to_huggingface import write_huggingface
-from capsule_mt.models.weights import CheckpointError
+from capsule_mt.models.to_marian import write_marian_folder
+from capsule_mt.models.weights import CheckpointError, read_json
 from tests.fixtures.students import (
     HEADS,
     LAYERS,
@@ -47,13 +50,6 @@ KINDS = {
 }
 
 
-PACKAGES = ("torch", "numpy", "transformers", "tokenizers", "sentencepiece", "yaml")
-ALONE = f"""
-import sys
-from capsule_mt import Translator
-translator = Translator.from_pretrained(sys.argv[1], shortlist=True)
-print(translator(sys.argv[2], max_new_tokens=9).text, [name for name in {PACKAGES} if name in sys.modules])
-"""
 REAL_LINES = {
     "en": [
         "How are you today?",
@@ -176,16 +172,6 @@ def test_all_forms_translate_alike(kind, tmp_path):
     assert texts[1:] == texts[:1] * 3
 
 
-def test_no_package_is_needed(tmp_path):
-    folder = write_student(tmp_path / "student")
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, str(folder), SOURCES[0]], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    text = Translator.from_pretrained(folder, shortlist=True)(SOURCES[0], max_new_tokens=9).text
-    assert ran.stdout == f"{text} []\n"
-
-
 @pytest.mark.parametrize("kind", ["ssru", "attention", "two of other sizes"])
 def test_converted_for_transformers(kind, tmp_path):
     """What tests/decoding/test_students.py loads there."""
@@ -205,17 +191,45 @@ def test_converted_for_transformers(kind, tmp_path):
         write_huggingface(tmp_path / "out", tmp_path / "again")
 
 
-def test_the_command_converts(tmp_path, monkeypatch, capsys):
-    folder = write_student(tmp_path / "student")
+@pytest.mark.parametrize("kind", ["ssru", "two of other sizes"])
+def test_the_command_converts(kind, tmp_path, monkeypatch, capsys):
+    """There and back, with the vocabularies, the shortlist and the calibration."""
+    options, targets = KINDS[kind]
+    folder = write_student(tmp_path / "student", options=options, targets=targets)
+    (folder / "coverage_calibration.json").write_text('{"attention": {"head": [1, 0]}}')
     for model, out, to in ((folder, "hub", "huggingface"), (tmp_path / "hub", "back", "marian")):
         monkeypatch.setattr("sys.argv", ["convert", str(model), str(tmp_path / out), "--to", to])
         convert.main()
-    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "back" / "model.npz")
-    shutil.copy(folder / "vocab.xxyy.spm", tmp_path / "back")
-    back, before = (Translator.from_pretrained(one)(SOURCES, max_new_tokens=9) for one in (tmp_path / "back", folder))
-    assert back == before
+    vocabularies = ["vocab.spm"] if targets is None else ["srcvocab.spm", "trgvocab.spm"]
+    names = ["config.yml", "coverage_calibration.json", "lex.s2t.bin", "model.npz", *vocabularies]
+    assert capsys.readouterr().out.splitlines()[-len(names) :] == [str(tmp_path / "back" / name) for name in names]
+    for shortlist in (False, True):
+        back, before = (load_model(one, shortlist=shortlist) for one in (tmp_path / "back", folder))
+        assert back.calibration == before.calibration != {}
+        texts = [Translator(model)(SOURCES, max_new_tokens=9) for model in (back, before)]
+        assert texts[0] == texts[1]
+    assert back.shortlist.of_source([9, 20]) == before.shortlist.of_source([9, 20])
+    assert back.tokenizer.encode("a </s> b <unk> ox").ids == before.tokenizer.encode("a </s> b <unk> ox").ids
     with pytest.raises(ValueError, match="back: is there and not empty; name a new folder"):
         convert.main()
+
+
+def test_vocabularies_that_marian_does_not_have(tmp_path):
+    write_huggingface(write_student(tmp_path / "student"), tmp_path / "hub")
+    content = read_json(str(tmp_path / "hub" / "tokenizer.json"))
+    for change in (
+        {"model": {"type": "BPE", "vocab": {}, "merges": []}},
+        {"normalizer": {"type": "Lowercase"}},
+        {"pre_tokenizer": None},
+        {"model": {**content["model"], "vocab": content["model"]["vocab"][::-1]}},
+    ):
+        (tmp_path / "hub" / "tokenizer.json").write_text(json.dumps({**content, **change}))
+        with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: is no SentencePiece vocabulary of"):
+            write_marian_folder(tmp_path / "hub", tmp_path / "back")
+    (tmp_path / "hub" / "tokenizer.json").unlink()
+    with pytest.raises(UnsupportedModelError, match=r"hub: has no tokenizer\.json, and vocab\.json numbers"):
+        write_marian_folder(tmp_path / "hub", tmp_path / "back")
+    assert not list((tmp_path / "back").glob("*.spm*"))
 
 
 def test_int8_takes_the_codes_of_the_file(tmp_path):
@@ -267,14 +281,36 @@ def test_a_calibration_beside_a_student(tmp_path):
                 read(folder)
 
 
+def test_a_calibration_that_comes_with_the_package(tmp_path, monkeypatch):
+    """It is for one file of weights, wherever that is, and gives way to one beside it."""
+    folder = write_student(tmp_path / "student")
+    weights_file, own = folder / "model.xxyy.bin", {"attention": {"head": [1, 0]}}
+    key = (weights_file.stat().st_size, hashlib.sha256(weights_file.read_bytes()).hexdigest())
+    monkeypatch.setattr(shipped, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(shipped, "SHIPPED", {key: "ours.json"})
+    (tmp_path / "ours.json").write_text(json.dumps(own))
+    assert load_model(folder).calibration == read_calibration(folder) == own
+    beside = {"attention": {"head": [0, 1]}}
+    (folder / "coverage_calibration.json").write_text(json.dumps(beside))
+    assert load_model(folder).calibration == read_calibration(folder) == beside
+    (folder / "coverage_calibration.json").unlink()
+    weights_file.write_bytes(weights_file.read_bytes()[:-1] + b"\1")  # another version, of the same size
+    assert load_model(folder).calibration == read_calibration(folder) == {}
+
+
+def test_those_that_come_with_the_package_are_sound():
+    assert sorted(shipped.SHIPPED.values()) == sorted(os.listdir(shipped.FOLDER))
+    for name in shipped.SHIPPED.values():
+        values = read_json(os.path.join(shipped.FOLDER, name))
+        check_calibration(values, (2, 8), name)
+        assert Calibration.of_config(values).reverse is not None
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
         ("type", "s2s", "`type` 's2s' is not known, only 'transformer'"),
         ("transformer-postprocess", "nda", "`transformer-postprocess` 'nda' is not known, only 'an'"),
-        ("transformer-preprocess", "n", "`transformer-preprocess` 'n' is not known, only ''"),
-        ("transformer-tied-layers", [1, 1], r"`transformer-tied-layers` \[1, 1\] is not known, only \[\]"),
-        ("transformer-train-position-embeddings", True, "`transformer-train-position-embeddings` True is not known"),
         (
             "transformer-decoder-autoreg",
             "average-attention",
@@ -282,9 +318,6 @@ def test_a_calibration_beside_a_student(tmp_path):
         ),
         ("dec-cell", "gru", "`dec-cell` 'gru' is not known, only 'ssru'"),
         ("transformer-ffn-activation", "gelu", "`transformer-ffn-activation` 'gelu' is not known, only 'relu' or"),
-        ("transformer-rnn-projection", True, "`transformer-rnn-projection` True is not known, only False"),
-        ("right-left", True, "`right-left` True is not known"),
-        ("lemma-dim-emb", 64, "`lemma-dim-emb` 64 is not known, only 0"),
         ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not known"),
     ],
 )

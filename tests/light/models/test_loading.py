@@ -4,8 +4,6 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,43 +18,10 @@ from tests.light.models.files import FOLDER, edit_json, golden, read_header, wri
 
 FAMILIES = ("capsule_marian", "capsnmt", "capsule_rnmt")
 RELEASED = Path(__file__).parents[3] / "checkpoints"
-FORBIDDEN = ("torch", "transformers", "numpy", "huggingface_hub", "safetensors", "hf_capsule_mt", "tqdm")
-ALONE = f"""
-import sys
-
-class Forbids:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {FORBIDDEN}:
-            raise AssertionError(f"{{name}} was imported")
-
-sys.meta_path.insert(0, Forbids())
-from capsule_mt.engine.search import SearchOptions
-from capsule_mt.models.loading import load_model
-
-for folder, source in zip(sys.argv[1::2], sys.argv[2::2]):
-    model = load_model(folder)
-    ids = model.tokenizer.encode(source).ids
-    ((found,),) = model.decoder.translate([ids], SearchOptions(limits=[40]))
-    print(model.tokenizer.decode(found.ids))
-"""
 
 
 def expected_of(family):
     return json.loads((FOLDER / family / "expected.json").read_text(encoding="utf-8"))
-
-
-def test_alone(tmp_path):
-    first = {golden(name, tmp_path / name): expected_of(name)["pairs"][0] for name in FAMILIES}
-    arguments = [text for folder, pair in first.items() for text in (str(folder), pair["source"])]
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[3],
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [pair["target"] for pair in first.values()]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -126,26 +91,14 @@ def test_a_shortlist(tmp_path):
     ("family", "fields", "message"),
     [
         ("capsnmt", {"model_type": "bart"}, "type 'bart' has no fast form, only marian, capsule_marian, capsnmt"),
-        ("capsnmt", {"model_type": ["marian"]}, "type .*marian.* has no fast form"),
         ("capsnmt", {"quantization_config": {"bits": 4}}, "a quantised model"),
         (
             "capsnmt",
             {"aggregation": "attention"},
             "`aggregation` 'attention' has no fast form, only capsules",
         ),
-        ("capsnmt", {"score_scale": 0.5}, "`score_scale` 0.5 has no fast form"),
-        (
-            "capsule_rnmt",
-            {"guided_routing": "classifier"},
-            "`guided_routing` 'classifier' has no fast form, only",
-        ),
         ("capsule_marian", {"layer_aggregation": "max_pool"}, "`layer_aggregation` 'max_pool' .* only none, linear"),
-        ("capsule_marian", {"layer_aggregation": ["linear"]}, "`layer_aggregation` .* has no fast form"),
-        ("capsule_marian", {"layer_aggregation_side": "middle"}, "`layer_aggregation_side` 'middle'"),
-        ("capsule_marian", {"layer_aggregation_vote_input": "some"}, "`layer_aggregation_vote_input` 'some'"),
         ("capsule_marian", {"em_input_activation": "matrix"}, "`em_input_activation` 'matrix' has no fast form"),
-        ("capsule_marian", {"head_aggregation": "mean"}, "`head_aggregation` 'mean' has no fast form, only concat"),
-        ("capsule_marian", {"decoder_self": "aan"}, "`decoder_self` 'aan' has no fast form, only attention, ssru"),
         (
             "capsule_marian",
             {"decoder_self": "ssru", "head_aggregation": "em_routing", "head_aggregation_sites": ["decoder_self"]},
@@ -167,31 +120,24 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
 @pytest.mark.parametrize(
     ("family", "fields", "message"),
     [
-        ("capsnmt", {"hidden_size": 49}, "`hidden_size` must be even, got 49"),
         ("capsnmt", {"hidden_size": "wide"}, "`hidden_size` must be a number from 2 to 134217728, got 'wide'"),
         ("capsnmt", {"num_iterations": 10**9}, "`num_iterations` must be a number from 1 to 1000"),
         ("capsnmt", {"encoder_layers": 10**8}, r"model\.safetensors: lacks `model\.encoder\.layers\.1\.lstm"),
-        ("capsnmt", {"encoder_layers": True}, "`encoder_layers` must be a number"),
-        ("capsnmt", {"decoder_layers": 2}, r"lacks `model\.decoder\.layers\.1\.lstm\.weight_ih_l0`"),
         (
             "capsnmt",
             {"num_capsules": 3},
             r"`model\.encoder\.aggregation\.votes\.weight` is \[576, 48\], but .*432",
         ),
         ("capsnmt", {"separable_scoring": False}, r"has `model\.encoder\.aggregation\.\w+_scoring\.\w+`, for which"),
-        ("capsnmt", {"source_attention": "yes"}, "`source_attention` must be true or false, got 'yes'"),
         ("capsnmt", {"vocab_size": 701}, r"`model\.encoder\.embed_tokens\.weight` is \[700, 48\], but .* \[701, 48\]"),
         ("capsnmt", {"tie_word_embeddings": False}, r"lacks `lm_head\.weight`"),
-        ("capsnmt", {"score_scale": float("nan")}, "`score_scale` must be a number that is not negative"),
         (
             "capsule_marian",
             {"layer_aggregation_num_capsules": 7},
             r"`layer_aggregation_num_capsules` \(7\) must",
         ),
         ("capsule_marian", {"decoder_start_token_id": 700}, "`decoder_start_token_id` is 700, but the vocabulary has"),
-        ("capsule_marian", {"eos_token_id": "1"}, "`eos_token_id` is '1', but the vocabulary has the tokens 0 to 699"),
         ("capsule_marian", {"decoder_start_token_id": None}, r"config\.json: lacks `decoder_start_token_id`"),
-        ("capsule_marian", {"coverage_calibration": 5}, "`coverage_calibration` must be an object, got 5"),
     ],
 )
 def test_what_does_not_fit_together(family, fields, message, tmp_path):
@@ -215,15 +161,10 @@ RISING = [[0.0, 0.0], [1.0, 1.0]]
             "has `words`, which must be at most 10000 points",
         ),
         ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "has `sentences`, which .* do not fall"),
-        ({"guided": {"words": RISING, "sentences": RISING[::-1]}}, "has `sentences`, which .* do not fall"),
-        ({"guided": {"words": RISING * 10_000}}, "has `words`, which must be at most 10000 points"),
-        ({"guided": {"words": []}}, r"has `words`, which .*, got \[\]"),
         ({"guided": {"words": [[0.0, 2.0]]}}, "has `words`, which .* y from 0 to 1"),
         ({"deletion": {"threshold": "high"}}, "has `threshold`, which must be from 0 to 1, got 'high'"),
         ({"attention": {"head": [7, 0]}}, "has `head`, which must be a layer and a head of 2 and"),
-        ({"attention": {"head": 1}}, "has `head`, which .* got 1"),
         ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
-        ({"optional_words": [1]}, "`coverage_calibration.optional_words` must be a list"),
         ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must have numbers as"),
         ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and words by their number of characters"),
         ({"verified": {"words": [[0, 0]]}}, "`coverage_calibration.verified` must have `shortness`, a number from 0"),
@@ -241,12 +182,9 @@ def test_a_calibration_that_is_none(calibration, message, tmp_path):
     ("fields", "message"),
     [
         ({"num_beams": 10**7}, "`num_beams` must be a whole number from 1 to 256, got 10000000"),
-        ({"num_beams": True}, "`num_beams` must be a whole number"),
-        ({"max_new_tokens": -3}, "`max_new_tokens` must be a whole number from 1 to"),
         ({"length_penalty": math.inf}, "`length_penalty` must be a number from -100 to 100, got inf"),
         ({"early_stopping": "soon"}, "`early_stopping` must be true, false or"),
         ({"suppress_tokens": [700]}, "`suppress_tokens` must be lists of tokens from 0 to 699"),
-        ({"bad_words_ids": [["a"]]}, "`bad_words_ids` must be lists of tokens"),
     ],
 )
 def test_a_search_that_is_none(fields, message, tmp_path):

@@ -51,22 +51,14 @@ def test_types(tmp_path):
     [
         (b"{", DATA, "is no JSON"),
         (b"[" * 100_000, DATA, "is no JSON"),
-        (b"[1]", DATA, "must be a JSON object, got a list"),
         ({"x": 5}, DATA, "its header describes no tensors"),
         ({"x": FACTS | {"dtype": "F33"}}, DATA, "`dtype` of `x` is 'F33', choose among F64"),
-        ({"x": FACTS | {"dtype": ["F32"]}}, DATA, "`dtype` of `x`"),
         ({"x": FACTS | {"shape": [2, -3]}}, DATA, "`shape` of `x`"),
-        ({"x": FACTS | {"shape": [2, True]}}, DATA, "`shape` of `x`"),
-        ({"x": FACTS | {"shape": None}}, DATA, "`shape` of `x`"),
         ({"x": FACTS | {"shape": [2**62, 2**62, 6]}}, DATA, "`x` has 24 bytes, but F32"),
         ({"x": FACTS | {"data_offsets": [24, 0]}}, DATA, "`data_offsets` of `x`"),
-        ({"x": FACTS | {"data_offsets": [0, 24, 48]}}, DATA, "`data_offsets` of `x`"),
-        ({"x": FACTS | {"data_offsets": [-24, 0]}}, DATA, "`data_offsets` of `x`"),
-        ({"x": FACTS | {"data_offsets": [0.0, 24.0]}}, DATA, "`data_offsets` of `x`"),
         ({"x": FACTS | {"data_offsets": [0, 2**70]}}, DATA, "`data_offsets` of `x`"),
         ({"x": FACTS | {"data_offsets": [8, 32]}}, DATA + bytes(8), "`data_offsets` of `x` begin at 8, where 0 is"),
         ({"x": FACTS, "y": FACTS}, DATA, "`data_offsets` of `y` begin at 0, where 24 is free"),
-        ({"x": FACTS}, DATA[:-1], "bytes long, but its header describes"),
         ({"x": FACTS}, DATA + b"0", "bytes long, but its header describes"),
         ({"__metadata__": 5, "x": FACTS}, DATA, "`__metadata__` must be an object"),
     ],
@@ -124,7 +116,7 @@ def test_parts(tmp_path):
         raise found.problem("y", "`y`")
 
 
-@pytest.mark.parametrize("part", ["../part-2.safetensors", "/etc/passwd", "..", "", "a/b", "a\\b", "C:b", "a\0b"])
+@pytest.mark.parametrize("part", ["../part-2.safetensors", "/etc/passwd", "a\\b", "C:b", "a\0b"])
 def test_an_index_that_leaves_its_folder(part, tmp_path):
     with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` has .* for `y`, which is no file beside it"):
         SafetensorsFile.in_folder(sharded(tmp_path, y=part))
@@ -145,15 +137,6 @@ def test_an_index_that_does_not_fit(tmp_path):
         SafetensorsFile.in_folder(sharded(tmp_path, z="part-1.safetensors"))
     with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` must name the file of each tensor"):
         SafetensorsFile.in_folder(sharded(tmp_path, y=5))
-    write_tensors(tmp_path / "part-2.safetensors", {name: ("F32", [1], bytes(4)) for name in "xy"})
-    with pytest.raises(CheckpointError, match=r"part-2\.safetensors: `x` is also in part-1\.safetensors"):
-        SafetensorsFile.in_folder(sharded_index_of(tmp_path))
-
-
-def sharded_index_of(folder):
-    weight_map = {"x": "part-1.safetensors", "y": "part-2.safetensors"}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    return folder
 
 
 def test_a_file_that_shrinks_while_it_is_open(tmp_path):

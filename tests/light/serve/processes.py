@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
-# the translator of a test; `{seconds}` are those of a batch
+# the translator of a test; a batch takes `{seconds}`
 FAKE = """
 import sys
 from capsule_mt.serve.app import Limits

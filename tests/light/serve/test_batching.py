@@ -110,13 +110,6 @@ def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
 
 
-def test_alternatives(batcher, upper):
-    upper.free.set()
-    (future,) = batcher.submit(["a"], Settings(alternatives=2)).results
-    assert [one.text for one in future.result(30)] == ["A", "A'", "A''"]
-    assert upper.calls[-1][1]["num_beams"] == 3
-
-
 def test_given_translations_are_checked(batcher, upper):
     upper.free.set()
     futures = batcher.submit_checks(["a b", "broken", "c"], ["A", "X", "C"]).results
@@ -153,9 +146,12 @@ def test_when_two_take_long_the_second_gives_way_and_is_begun_again(batcher, upp
     second = batcher.submit(["slow too"], client="another")
     until(lambda: len(upper.calls) == 2)
     assert results(batcher.submit(["a"], client="other")) == ["A"]
+    third = batcher.submit(["b"], client="another")  # which is slow now: no further trial
+    assert results(batcher.submit(["c"], client="other")) == ["C"]
+    assert batches(upper) == [["a"], ["c"]]
     upper.freed_slow.set()
-    assert results(first, second) == ["SLOW", "SLOW TOO"]
-    assert batches(upper)[-1] == ["slow too"]
+    assert results(first, second, third) == ["SLOW", "SLOW TOO", "B"]
+    assert batches(upper)[2:] == [["slow too", "b"]]
 
 
 # ---- what goes wrong
@@ -163,19 +159,6 @@ def test_a_broken_text_costs_the_others_nothing(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["a", "b;broken", "c"])]
     upper.free.set()
     assert results(*orders) == ["FIRST", "SECOND", "A", Failure("ValueError: a broken text"), "C"]
-
-
-def test_a_text_that_cannot_be_cut_costs_the_others_nothing(batcher, upper, monkeypatch):
-    upper.free.set()
-    documents = upper.documents
-
-    def fail(texts, options):
-        if "long" in texts[0]:
-            raise ValueError("too long")
-        return documents(texts, options)
-
-    monkeypatch.setattr(upper, "documents", fail)
-    assert results(batcher.submit(["a", "long", "c"])) == ["A", Failure("ValueError: too long"), "C"]
 
 
 def test_an_error_of_every_text_is_raised_and_the_threads_go_on(batcher, upper, monkeypatch):

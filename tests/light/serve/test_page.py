@@ -19,27 +19,11 @@ from capsule_mt.serve.clients import Keys
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.running import bind
-from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
+from tests.fixtures.browser import open_page, readable, texts_of
 from tests.light.serve.fakes import Upper
 
 ROOT = Path(__file__).resolve().parents[3]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 EN_DE = LanguagePair("en", "de")
-# of each piece of text on the page, its contrast with what is behind it, as WCAG 2 defines it
-CONTRASTS = """() => {
-  const light = ([r, g, b]) => { const [R, G, B] = [r, g, b].map(v => (v /= 255) <= 0.03928 ? v / 12.92
-    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * R + 0.7152 * G + 0.0722 * B; };
-  const numbers = colour => colour.match(/[0-9.]+/g).map(Number);
-  const behind = node => { for (; node; node = node.parentElement) {
-    const colour = numbers(getComputedStyle(node).backgroundColor);
-    if (colour.length < 4 || colour[3] == 1) return colour; } return [255, 255, 255]; };
-  return [...document.querySelectorAll("main *")].filter(node => [...node.childNodes].some(
-      child => child.nodeType == 3 && child.data.trim())
-      && node.checkVisibility() && !node.matches("option, :disabled"))
-    .map(node => {
-      const [a, b] = [light(numbers(getComputedStyle(node).color)), light(behind(node))].sort((x, y) => y - x);
-      return [node.textContent, (a + 0.05) / (b + 0.05)]; });
-}"""
 
 
 @contextmanager
@@ -56,37 +40,6 @@ def served(translators, limits=None):
     thread.join(10)
     for batcher in batchers.values():
         batcher.close()
-
-
-@pytest.fixture
-def browser(chromium):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def open_page(browser, address, width=1280, scheme="light"):
-    """Open the page; whatever it complains about or asks of others is in `page.problems`."""
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    page.problems = []
-    page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda asked: asked.url.startswith((address, "data:")) or page.problems.append(asked.url))
-    page.goto(address)
-    page.locator("#translate:enabled").wait_for()
-    return page
-
-
-def texts_of(page, selector):
-    return page.locator(selector).all_inner_texts()
-
-
-def readable(page):
-    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
-    assert {text: ratio for text, ratio in page.evaluate(CONTRASTS) if ratio < 4.5} == {}
 
 
 @pytest.mark.slow
@@ -187,21 +140,6 @@ def test_waiting_and_errors(browser):
         assert not page.locator("#result").is_visible()
     page.locator("#translate").click()
     status.get_by_text("The server does not answer.").wait_for()
-
-
-@pytest.mark.slow
-def test_titles_and_cells(browser):
-    """Lines without a full stop: their last words are not underlined."""
-    translator = Translator.from_pretrained(ROOT / "checkpoints" / "capsule-marian-de-en")
-    with served({LanguagePair("de", "en"): translator}) as address:
-        page = open_page(browser, address)
-        page.locator("#source").fill("\n".join(german for german, _ in TITLES_AND_CELLS))
-        page.locator("#target").fill("\n".join(english for _, english in TITLES_AND_CELLS))
-        page.locator("#check").click()
-        page.locator("#result").wait_for()
-        left = texts_of(page, "#sentences .left")
-        assert sum(german.endswith(word) for german, _ in TITLES_AND_CELLS for word in left) <= 2, left
-        assert not page.problems
 
 
 @pytest.mark.slow

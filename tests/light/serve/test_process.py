@@ -90,18 +90,6 @@ def test_sigterm_finishes_what_was_accepted(serve):
 
 
 # ---- the command
-def test_help_imports_no_server():
-    code = (
-        "import sys; sys.argv[1:] = ['serve', '--help']\n"
-        "from capsule_mt.commands import main\n"
-        "try:\n    main()\nexcept SystemExit: pass\n"
-        "print(sorted({'fastapi', 'uvicorn', 'asyncio', 'torch', 'tokenizers'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "usage: capsule-mt serve" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
 def test_a_taken_port_is_one_sentence(serve_fake):
     _, address = serve_fake()
     port = address.rsplit(":", 1)[1]
@@ -114,7 +102,7 @@ def test_a_taken_port_is_one_sentence(serve_fake):
 
 # ---- load
 async def client_of(address, number, seconds, requests):
-    """Translate one to three sentences at a time; each answer must be that of its own request.
+    """Translate one to three sentences at a time; each answer must belong to its request.
 
     Over a bare connection: a hundred clients of httpx take more of the processor than the server.
     """

@@ -2,14 +2,12 @@
 
 import ast
 import gzip
-import io
-import os
 from pathlib import Path
 
 import pytest
 
 from capsule_mt.text.line_failures import PROBE, Failure, translate_lines
-from capsule_mt.text.reading import decode_lines, read_lines, read_parallel
+from capsule_mt.text.reading import read_lines, read_parallel
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,14 +30,6 @@ def test_a_missing_file_is_named(tmp_path):
         read_lines(tmp_path / "missing")
     with pytest.raises(ValueError, match=f"{tmp_path} is a folder"):
         read_lines(tmp_path)
-
-
-def test_a_pipe_is_read_like_a_file():
-    read, write = os.pipe()
-    os.write(write, b"a\nb\n")
-    os.close(write)
-    assert read_lines(f"/dev/fd/{read}") == ["a", "b"]
-    os.close(read)
 
 
 def test_every_command_reads_lines_here():
@@ -82,13 +72,6 @@ def test_a_file_cut_off_is_an_error_and_not_a_shorter_file(tmp_path):
         (tmp_path / "text.gz").write_bytes(damaged)
         with pytest.raises(ValueError, match=r"text\.gz, after line \d+: the gzip file is damaged \(.+\)"):
             read_lines(tmp_path / "text.gz")
-
-
-def test_lines_end_at_line_feeds_alone():
-    text = "a\u2028b\x0bc\r\n\n\x85d\re\nlast".encode()
-    assert list(decode_lines(io.BytesIO(text), "text")) == ["a\u2028b\x0bc", "", "\x85d\re", "last"]
-    with pytest.raises(ValueError, match=r"text\.en, line 2: not UTF-8 \(invalid start byte at byte 1\)"):
-        list(decode_lines(io.BytesIO(b"good\nb\xffd\n"), "text.en"))
 
 
 def test_parallel_files_must_be_as_long_as_each_other(tmp_path):

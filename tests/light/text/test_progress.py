@@ -26,13 +26,3 @@ def test_nobody_is_told_where_there_is_no_terminal(capsys):
         write_line("line 7: why")
     assert capsys.readouterr().err == "line 7: why\n"
     assert str(progress).startswith("3 lines, ")
-
-
-def test_long_times(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    progress = Progress(1000, "lines", shown=False)
-    now[0] = 10
-    for done, left in ((1, "2 h 46 min left"), (50, "3 min 6 s left"), (949, "")):
-        progress.update(done)
-        assert str(progress).endswith(left or "a second")

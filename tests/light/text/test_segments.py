@@ -1,6 +1,7 @@
 """Texts, the pieces they are translated in, and what is copied because it is no sentence."""
 
 import logging
+import time
 
 import pytest
 
@@ -25,6 +26,23 @@ def test_a_text_is_cut_and_joined():
     assert in_capitals("One two.  Three four!\n\nFive") == "ONE TWO.  THREE FOUR!\n\nFIVE"
     assert in_capitals("他来了a。b走了。c") == "他来了A。B走了。C"
     assert pieces_of("One two. Three. ", split_sentences=False) == ["One two. Three."]
+
+
+@pytest.mark.parametrize("letter", ["a", "漢", "a\u200d", "<!--", "x_", "@"])
+def test_a_word_of_megabytes_is_copied_and_recorded(letter, caplog):
+    """It took hours, or had no end."""
+    word, began = letter * (3_000_000 // len(letter)), time.process_time()
+    with caplog.at_level(logging.WARNING):
+        document = Segmenter(Words(), None).document(text := f"One two {word} three. Four. {word}")
+    assert [text[piece.span.start : piece.span.end] for piece in document.pieces] == ["One two", "three.", "Four."]
+    assert [text[span.start : span.end] == word for span in document.foreign] == [True, True]
+    assert join_translations(document, ["A", "B", "C"])[0] == f"A {word} B C {word}"
+    assert "2 words of a text have more than 10000 characters: they are copied." in caplog.text
+    assert time.process_time() - began < 5
+
+
+def test_chinese_has_no_long_words():
+    assert len(pieces_of("他来了。" * 6000)) == 6000
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from capsule_mt.text.segments import Segmenter, join_translations
 from capsule_mt.text.sentences import Span, language_code, split_sentences, split_to_fit
+from tests.light.text.words import Words
 
 
 def sentences(text, language=None):
@@ -101,11 +103,6 @@ def test_an_emoji_of_several_characters_stays_whole():
     assert {text[piece.start : piece.end].replace(family, "") for piece in pieces} == {""}
 
 
-def test_long_texts_take_no_quadratic_time():
-    for text in ("a. " * 100_000, "." * 100_000, "A. " * 100_000, '."' * 50_000):
-        split_sentences(text)
-
-
 @pytest.mark.parametrize("mark", ["\u0301", "\u200d", "\ufe0f", "\u0301\u200d"])
 def test_a_long_run_of_marks_is_cut_in_few_steps(mark):
     text = "e" + mark * 50_000
@@ -122,13 +119,27 @@ def test_a_long_run_of_marks_is_cut_in_few_steps(mark):
     assert sum(asked) < 20 * len(text)  # each of some log2(length / 10) rounds reads the text once
 
 
-def test_a_cut_before_the_last_letter_leaves_its_accents_there():
-    text = "abe" + "\u0301" * 3
-    pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= 4)
-    assert [text[piece.start : piece.end] for piece in pieces] == ["ab", "e" + "\u0301" * 3]
-
-
 def test_a_long_run_of_spaces_takes_no_quadratic_time():
     text = "a, b" + " " * 100_000 + "c"
     pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= 10)
     assert [text[piece.start : piece.end] for piece in pieces] == ["a, b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "translations", "expected"),
+    [
+        ("One. Two!  Three", ["一。", "二！", "三"], "一。二！三"),
+        ("One. Two.", ["他说：“好。”", "「はい。」"], "他说：“好。”「はい。」"),
+        ("One. NASA.", ["一。", "NASA。"], "一。NASA。"),
+        ("One.\nTwo.", ["一。", "二。"], "一。\n二。"),
+        ("One. Two.", ["안녕하세요.", "네."], "안녕하세요. 네."),  # Korean has spaces
+        ("One. Two.", ["He said “yes.”", "No."], "He said “yes.” No."),
+        ("一。二。", ["One.", "Two."], "One. Two."),
+        ("一。二。", ["ichi", "ni"], "ichi ni"),
+        ("One. Two.", ["一", "二"], "一二"),
+    ],
+)
+def test_sentences_of_chinese_and_japanese_have_no_space_between_them(text, translations, expected):
+    joined, starts = join_translations(Segmenter(Words(), None).document(text), translations)
+    assert joined == expected
+    assert all(joined.startswith(one, start) for start, one in zip(starts, translations, strict=True))

@@ -33,14 +33,17 @@ static char *weights_of(const linear_t *l, long output) {
 }
 
 static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
-    long size = from->int8 ? DEPTH : 4, steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
+    long steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
     to->inputs = from->inputs;
     to->int8 = from->int8;
     lay_out(to, memory);
     for (long o = 0; o < to->outputs; o++) {
         const char *source = weights_of(from, outputs[o]);
         char *target = weights_of(to, o);
-        for (long i = 0; i < steps; i++) memcpy(target + i * size * BLOCK, source + i * size * BLOCK, (size_t)size);
+        if (from->int8)
+            for (long i = 0; i < steps; i++) memcpy(target + i * DEPTH * BLOCK, source + i * DEPTH * BLOCK, DEPTH);
+        else
+            for (long i = 0; i < steps; i++) memcpy(target + i * 4 * BLOCK, source + i * 4 * BLOCK, 4);
         to->bias[o] = from->bias[outputs[o]];
         to->scales[o] = from->scales[outputs[o]];
         to->sums[o] = from->sums[outputs[o]];
@@ -174,6 +177,9 @@ INLINE weights_t load_weights(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm
 #elif defined(TIER_DOTPROD)
 typedef int8x16_t weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return vld1q_s8(p); }
+#elif defined(TIER_SIMD128)
+typedef v128_t weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return wasm_i16x8_load8x8(p); }
 #else
 typedef const int8_t *weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return p; }
@@ -197,6 +203,8 @@ INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
     int32_t four;
     memcpy(&four, x, 4);
     return (vi)vdotq_s32((int32x4_t)sum, weights, vreinterpretq_s8_s32(vdupq_n_s32(four)));
+#elif defined(TIER_SIMD128)
+    return (vi)wasm_i32x4_add((v128_t)sum, wasm_i32x4_dot_i16x8(weights, wasm_v128_load32_splat(x)));
 #else
     for (int lane = 0; lane < LANES; lane++)
         sum[lane] += (int32_t)weights[2 * lane] * x[0] + (int32_t)weights[2 * lane + 1] * x[1];

@@ -37,6 +37,9 @@ typedef int16_t rounded_t;
 typedef int8_t rounded_t;
 #define ZERO_POINT 0
 #else
+#if defined(TIER_SIMD128)
+#include <wasm_simd128.h>
+#endif
 #define LANES 4
 #define DEPTH 2
 #define MOST_ROWS 4
@@ -105,6 +108,13 @@ INLINE void four_sums(const vf *v, float *sums) {
     __m256 ab = _mm256_hadd_ps((__m256)v[0], (__m256)v[1]), cd = _mm256_hadd_ps((__m256)v[2], (__m256)v[3]);
     __m256 pairs = _mm256_hadd_ps(ab, cd);
     _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+#elif defined(TIER_SIMD128) /* in the order of sum_of */
+    v128_t a = (v128_t)v[0], b = (v128_t)v[1], c = (v128_t)v[2], d = (v128_t)v[3];
+    v128_t ab = wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), cd = wasm_i32x4_shuffle(c, d, 0, 4, 1, 5);
+    vf sum = (vf)wasm_i64x2_shuffle(ab, cd, 0, 2) + (vf)wasm_i64x2_shuffle(ab, cd, 1, 3);
+    ab = wasm_i32x4_shuffle(a, b, 2, 6, 3, 7), cd = wasm_i32x4_shuffle(c, d, 2, 6, 3, 7);
+    sum += (vf)wasm_i64x2_shuffle(ab, cd, 0, 2);
+    wasm_v128_store(sums, (v128_t)(sum + (vf)wasm_i64x2_shuffle(ab, cd, 1, 3)));
 #else
     for (int k = 0; k < 4; k++) sums[k] = sum_of(v[k]);
 #endif

@@ -161,7 +161,7 @@ static void tiles(long rows, long inputs, long outputs, int activation) {
     other->multiply(&linear, x, rows, wanted, activation, scratch, 0, other->num_blocks(&linear));
     checks++;
     if (memcmp(found, wanted, 4 * (size_t)(rows * outputs))) {
-        printf("amx product(%ld, %ld, %ld) is not that of avx512\n", rows, inputs, outputs);
+        printf("amx product(%ld, %ld, %ld) differs from avx512's\n", rows, inputs, outputs);
         failures++;
     }
     release();

@@ -45,7 +45,7 @@ static int translate(model_t *model, FILE *results) {
         outputs[num_outputs].memory = memory;
         outputs[num_outputs++].count = count;
     }
-    if (engine_translate(model, request)) {
+    if (engine_translate(model, request, NULL)) {
         printf("%s\n", engine_error());
         return 3;
     }

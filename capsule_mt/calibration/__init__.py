@@ -1,0 +1,1 @@
+"""Fit the coverage of a model on translations with words dropped. Needs numpy: the extra `calibrate`."""

@@ -1,0 +1,125 @@
+"""Measure the marks that a reverse model verifies, and choose the score that is an alarm."""
+
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked, own_translations
+from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
+from capsule_mt.coverage.options import MARKS
+from capsule_mt.text.reading import read_lines
+from capsule_mt.text.words import WORDS
+from capsule_mt.translator import Translator
+
+# the share of its own translations that an alarm may flag, and what is cut out of them to see whether it is found
+FLAGGED = 0.01
+FEWEST_WHOLE = 100  # of its own translations, that an alarm is chosen by
+LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
+COLUMNS = ["line", "translation", "left out"]
+
+
+def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike[str] | None) -> None:
+    """Add to the calibration of "verified": its points, its alarm, and the words that need no support.
+
+    sheet: own translations labelled by hand; else the aligner labels them, by references that are not the model's own.
+    """
+    sources, references = map(list, zip(*examples.text, strict=True))
+    found = dict(translator.loaded.calibration)
+    own = references if examples.are_own else own_translations(translator, sources)
+    points: dict[str, Any] = {}
+    if sheet is not None:
+        points = {"labels": "by hand", "marks": measure_marks(translator, read_sheet(sheet, sources))}
+    elif not examples.are_own:
+        points = {"labels": "aligner", "marks": measure_marks(translator, _labelled_by_aligner(examples, own))}
+    if (alarm := choose_alarm(translator, sources, own)) is not None:
+        points["alarm"] = alarm
+    found["verified"] = found["verified"] | points
+    translator.set_calibration(found)
+    if translator.reverse is not None and translator.reverse.calibration.head is not None:
+        whole = [*examples.whole, *examples.more]
+        covered = coverage_of_examples(translator, whole, "attention", marks="all", support=True)
+        marked = often_marked([word for coverage in covered for word in coverage.target_words])
+        optional = sorted({*marked, *translator.reverse.calibration.lists.function})
+        translator.set_calibration(found | {"support": {"optional_words": optional}})
+        print(f"words that need no support: {', '.join(optional) or 'none'}")
+
+
+def read_sheet(path: str | os.PathLike[str], sources: Sequence[str]) -> list[WithOmissions]:
+    """Read own translations labelled by hand: the number of the line, the translation, and the words left out.
+
+    A word that the source has several times is left out as often as it is named, its last places first.
+    """
+    header, *rows = [line.split("\t") for line in read_lines(path)]
+    if header != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
+        raise ValueError(f"{path}: the columns must be {', '.join(COLUMNS)}, got {', '.join(header)}")
+    found = []
+    for number, translation, named in rows:
+        source, left, labels = sources[int(number) - 1], named.split(), dict[tuple[int, int], bool]()
+        for match in reversed(list(WORDS.finditer(source))):
+            if is_left := match[0] in left:
+                left.remove(match[0])
+            labels[match.span()] = is_left
+        if left:
+            raise ValueError(f"{path}: {left[0]!r} is no word of line {number}, {source!r}")
+        found.append(WithOmissions(source, translation, labels, 0))
+    return found
+
+
+def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> list[WithOmissions]:
+    sources, references = map(list, zip(*examples.text, strict=True))
+    wanted, given = (examples.aligner.align_lines(sources, list(lines)) for lines in (references, translations))
+    return omissions_of(sources, translations, wanted, given, set(examples.function_words))
+
+
+def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> dict[str, dict[str, float]]:
+    """Return how many marks each operating point has, how many of them are right, and how many omissions have one."""
+    found: dict[str, dict[str, float]] = {}
+    for point in MARKS:
+        coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
+        pairs = [
+            pair for one, coverage in zip(labelled, coverages, strict=True) for pair in one.labelled(coverage.words)
+        ]
+        left_out = sum(not is_kept for _, is_kept in pairs)
+        marked = [is_kept for word, is_kept in pairs if word.marked]
+        hits = len(marked) - sum(marked)
+        found[point] = {
+            "marks": len(marked),
+            "precision": round(hits / max(len(marked), 1), 2),
+            "recall": round(hits / max(left_out, 1), 2),
+        }
+        print(f"marks={point!r}: {hits} of {len(marked)} are right, and {hits} of {left_out} omissions are marked")
+    return found
+
+
+def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
+    """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
+
+    Chosen on the translations of eight words or more, measured on each half of them by the alarm of the other; `None`
+    for too few of them.
+    """
+    chance = random.Random(1)
+    cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
+    places = [number for number, line in enumerate(cut["a half"]) if line is not None]
+    if len(places) < FEWEST_WHOLE:
+        print(
+            f"alarm: none, for {len(places)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed"
+        )
+        return None
+
+    def scores(lines: Sequence[str | None]) -> np.ndarray:
+        examples = [WithOmissions(sources[place], lines[place] or "", {}, 0) for place in places]
+        return np.array([one.score for one in coverage_of_examples(translator, examples, "verified")])
+
+    own = scores(translations)
+    alarms = [np.quantile(own[other::2], FLAGGED) for other in (1, 0)]
+
+    def flagged(values: np.ndarray) -> float:
+        return round(float(np.concatenate([values[half::2] < alarm for half, alarm in enumerate(alarms)]).mean()), 3)
+
+    alarm = round(float(np.quantile(own, FLAGGED)), 3)
+    caught = {name: flagged(scores(lines)) for name, lines in cut.items()}
+    print(f"alarm: a score below {alarm} flags {flagged(own):.1%} of own translations and catches {caught}")
+    return {"score": alarm, "flagged": flagged(own), "caught": caught}

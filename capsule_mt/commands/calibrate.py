@@ -1,0 +1,132 @@
+"""Calibrate the coverage of a model, so that its shares are probabilities.
+
+    capsule-mt calibrate en-pt dev.en dev.pt --align-with train.en train.pt --reverse pt-en
+    capsule-mt calibrate en-pt some.en --reverse pt-en     # without a translation of it
+    capsule-mt calibrate outputs/gdr dev.en dev.de --align-with train.en train.de
+    capsule-mt calibrate Helsinki-NLP/opus-mt-de-en dev.de dev.en --align-with train.de train.en
+    capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
+        --reverse checkpoints/capsule-marian-en-de
+
+From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the
+checkpoint says what is left. Two curves are fitted: from what it says of a word to the probability that the word is
+translated, and from their mean to the share of the content words that is; and the probability below which a word is
+marked. For the method "attention", the head of the decoder that tells the missing words best is chosen first, if one
+tells them at all. Words that are often missing in whole references, such as the German "sich", are optional: coverage
+does not count them; the 50 most frequent words count only where they are marked. The checkpoint's config.json keeps
+all of it, or coverage_calibration.json in a folder of Marian's, and coverage uses it wherever the checkpoint is
+loaded; a model by name keeps it in its folder of the cache. With --reverse, a model of the other direction verifies
+the marks, and the score also counts how short a translation is, by what the text teaches of the length of each word's
+translation. Words of references that it often doubts become optional, too, and those of translations that it finds
+without support need none. The marks of each operating point are measured on the model's own translations, labelled in
+a sheet or by the aligner (which counts mistranslated words as left out), and the score is chosen below which a
+sentence is an alarm. The coverage of another part of the same text is printed as a check. Use text that the model was
+not trained on; the aligner needs more text than that. Where there is no translation, words are dropped from those of
+the model itself, up to 10,000 lines, and the marks of the operating points are not measured.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any, get_args
+
+from capsule_mt.commands.console import CommandParser, add_languages, positive
+from capsule_mt.commands.loading import folders_of, load_translator
+from capsule_mt.coverage.options import CoveredBy
+from capsule_mt.models.loading import CONFIG_FILE
+from capsule_mt.models.shipped import CALIBRATION_FILE
+from capsule_mt.text.outputs import check_output_folder, write_output
+
+STATE_OF_TRAINING = ".pt", ".pth"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("model", help="the folder of a model, or a name such as en-pt")
+    parser.add_argument("source", type=Path, help="text that the model was not trained on, a sentence a line")
+    parser.add_argument(
+        "target",
+        type=Path,
+        nargs="?",
+        help="its translation (default: the model's own, which tell less: see docs/coverage.md)",
+    )
+    parser.add_argument(
+        "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
+    )
+    parser.add_argument(
+        "--method", choices=get_args(CoveredBy), nargs="+", help="what to calibrate (default: what the model has)"
+    )
+    parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
+    parser.add_argument(
+        "--reverse", metavar="MODEL", help="a model of the other direction: calibrate `verified` with it"
+    )
+    parser.add_argument(
+        "--labelled",
+        type=Path,
+        metavar="SHEET",
+        help="own translations of lines of the text, read by hand, as TSV: line (from 1), translation, left out",
+    )
+    add_languages(parser)
+    parser.add_argument("--output", type=Path, help="folder for the calibrated model (default: in place)")
+    parser.set_defaults(backend="auto", cpu=False, dtype="float32", int8=False, shortlist=False)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.output is not None:
+        check_output_folder(arguments.output)
+    from capsule_mt.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
+    from capsule_mt.calibration.verifying import measure
+
+    translator = load_translator(arguments)
+    folder = _folder_of(arguments)
+    translator.languages = (arguments.src_lang, arguments.tgt_lang)
+    methods = arguments.method or methods_of(translator)
+    given = (arguments.source, arguments.target, arguments.align_with, arguments.sentences)
+    examples = examples_of(translator, *given)
+    if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support", "length"}:
+        translator.set_calibration({})  # every curve is fitted anew
+    for method in methods:
+        try:
+            calibrate(translator, examples, method)
+        except NoHeadError as error:
+            if arguments.method:
+                raise
+            print(error)
+        else:
+            check(translator, examples.checked, method)
+            if method == "verified":
+                measure(translator, examples, arguments.labelled)
+    print(f"\n{_written(translator, folder, arguments.output or folder)}")
+
+
+def _folder_of(arguments: argparse.Namespace) -> Path:
+    """Return the folder of the model that was loaded; its name if transformers keeps it."""
+    found = folders_of(arguments.model)
+    if len(found) > 1:
+        raise ValueError(f"{arguments.model} goes through English by two models: calibrate each of them")
+    if arguments.output is None and not Path(found[0]).is_dir():
+        raise ValueError(f"{arguments.model} is no folder on this machine; `--output` names one for the result")
+    return Path(found[0])
+
+
+def _written(translator: Any, folder: Path, output: Path) -> str:
+    """Write the calibration into a folder, after the model if that is another one; return where it is."""
+    if not folder.is_dir():
+        translator.save_pretrained(output)
+    elif output.resolve() != folder.resolve():
+        output.mkdir(parents=True, exist_ok=True)
+        for file in folder.iterdir():
+            if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
+                shutil.copy(file, output)
+    found, config = dict(translator.loaded.calibration), output / CONFIG_FILE
+    if not config.is_file():
+        _write_json(output / CALIBRATION_FILE, found)
+        return str(output / CALIBRATION_FILE)
+    _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": found})
+    return f"{config}: `coverage_calibration`"
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    write_output(file, json.dumps(content, indent=2, sort_keys=True) + "\n")

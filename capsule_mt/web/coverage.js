@@ -1,0 +1,114 @@
+// What a translation leaves out, by what the words of the source receive of a head's attention: see coverage/methods.py.
+
+const WORDS = /[\p{L}\p{N}_]+(?:['\u2019-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]/gu;
+const UNSPACED = /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]/;
+const LARGEST_EVIDENCE = 16;
+const LONGEST_REPEATED_PHRASE = 6;
+
+const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
+const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+/** Return the words of a text, and which tokens each is made of. */
+export function wordsOf(text, offsets) {
+  const tokensOf = ([start, end]) => offsets.flatMap((place, token) =>
+    (place && place[0] < end && place[1] > start ? [token] : []));
+  return [...text.matchAll(WORDS)].flatMap((match) => {
+    const span = [match.index, match.index + match[0].length];
+    const tokens = tokensOf(span);
+    if (!UNSPACED.test(match[0])) return [{ span, tokens }];
+    // a script without spaces, where a token stands for a word
+    const cut = new Map(tokens.map((token) => {
+      const own = [Math.max(offsets[token][0], span[0]), Math.min(offsets[token][1], span[1])];
+      return [own.join(), own];
+    }));
+    return [...cut.values()].sort((one, other) => one[0] - other[0]).map((own) => ({ span: own, tokens: tokensOf(own) }));
+  }).filter(({ tokens }) => tokens.length);
+}
+
+/** Read a curve of points [x, y] by linear interpolation; constant beyond its ends. */
+function onCurve(points, value) {
+  if (points.length === 1) return points[0][1];
+  let right = 1;
+  while (right < points.length - 1 && points[right][0] < value) right++;
+  const [[x0, y0], [x1, y1]] = [points[right - 1], points[right]];
+  return y0 + Math.min(Math.max((value - x0) / (x1 - x0), 0), 1) * (y1 - y0);
+}
+
+function evidenceOf(share) {
+  if (!(share > 0 && share < 1)) return share >= 0.5 ? LARGEST_EVIDENCE : -LARGEST_EVIDENCE;
+  return Math.min(Math.max(Math.log(share / (1 - share)), -LARGEST_EVIDENCE), LARGEST_EVIDENCE);
+}
+
+/**
+ * Cover the words of a piece of a text. `received`: the most attention that each token gets in any step.
+ *
+ * Return the words, and of the piece its score and how much it counts.
+ */
+export function coverPiece({ text, ids, offsets, start }, received, calibration, unknown) {
+  const lists = ["optional_words", "function_words"].map((name) => new Set(calibration[name]));
+  const words = wordsOf(text, offsets).map(({ span, tokens }) => {
+    const word = text.slice(...span);
+    const mark = isMark(word);
+    const [isOptional, isFunction] = lists.map((list) => list.has(folded(word)));
+    const isUnknown = tokens.some((token) => ids[token] === unknown);
+    const attention = mark ? 1 : Math.max(...tokens.map((token) => received[token]));
+    let covered = mark ? 1 : onCurve(calibration.words, evidenceOf(attention));
+    let marked = covered < calibration.threshold && !isOptional;
+    if (isUnknown) [covered, marked] = [0, true];
+    const counts = !mark && !isOptional && (marked || !isFunction);
+    const untranslated = marked && !mark;
+    return {
+      word, start: start + span[0], end: start + span[1], covered, untranslated, marked, counts,
+      weighs: untranslated || !(mark || isOptional || isFunction),
+    };
+  });
+  const counted = words.filter((word) => word.counts);
+  let score = 1;
+  if (counted.length) {
+    const missing = mean(counted.map((word) => Number(word.marked)));
+    score = Math.min(onCurve(calibration.sentences, mean(counted.map((word) => word.covered))), 1 - missing);
+  }
+  return {
+    words: words.map(({ marked, counts, weighs, ...word }) => word),
+    score,
+    weight: words.filter((word) => word.weighs).length,
+  };
+}
+
+/** Put the coverage of a text together; of each piece its `coverPiece`, its place, its source and its translation. */
+export function coverText(pieces, alarm) {
+  const total = pieces.reduce((sum, { covered }) => sum + covered.weight, 0);
+  const sentences = pieces.map(({ start, end, covered: { score } }) =>
+    ({ start, end, score, ...(alarm !== null && { below_threshold: score < alarm }) }));
+  return {
+    score: total ? pieces.reduce((sum, { covered }) => sum + covered.weight * covered.score, 0) / total : 1,
+    sentences,
+    words: pieces.flatMap(({ covered }) => covered.words),
+    repetitions: pieces.flatMap(({ source, translation }) => repeatedPhrases(translation, source)),
+  };
+}
+
+/** Return the phrases that a translation says twice in a row, unless its source repeats itself as often. */
+function repeatedPhrases(translation, source) {
+  const found = doubled(translation);
+  return found.length <= doubled(source).length ? [] : [...new Set(found)];
+}
+
+function doubled(text) {
+  const words = Array.from(text.matchAll(WORDS), (match) => folded(match[0]));
+  const found = [];
+  if (new Set(words).size === words.length) return found;
+  for (let place = 0; place < words.length;) {
+    let step = 1;
+    for (let length = LONGEST_REPEATED_PHRASE; length > 0; length--) {
+      const [phrase, next] = [0, length].map((more) => words.slice(place + more, place + more + length));
+      if (next.length < length || phrase.every(isMark) || phrase.some((word, at) => word !== next[at])) continue;
+      found.push(phrase.join(" "));
+      step = length;
+      break;
+    }
+    place += step;
+  }
+  return found;
+}

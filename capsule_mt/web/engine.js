@@ -1,0 +1,268 @@
+// The engine: a module of WebAssembly, and the only file that calls it.
+
+import { FIELDS, OPERATIONS, TYPES, VERSION } from "./interface.js";
+
+const MOST_SLOTS = 12;
+const NO_MEMORY = -1;
+const EARLY_STOPPING = new Map([[false, 0], [true, 1], ["never", 2]]);
+// bytes of a field of the request: whole numbers of 64 and of 32 bits, pointers, floats
+const BYTES = { i: 8, h: 4, p: 4, f: 4 };
+const decoder = new TextDecoder();
+
+let compiled = null; // once for all models
+
+/** Return the bytes of a file by its address: a URL, or in node also a path. */
+export async function read(address) {
+  const isFile = address instanceof URL ? address.protocol === "file:" : !/^[a-z]+:\/\//.test(address);
+  if (isFile && typeof process === "object" && process.versions?.node) {
+    const { readFile } = await import("node:fs/promises");
+    return new Uint8Array(await readFile(address));
+  }
+  const response = await fetch(address);
+  if (!response.ok) throw new Error(`${address}: the answer has the status ${response.status}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+async function compile() {
+  compiled ??= read(new URL("engine.wasm", import.meta.url)).then((bytes) => WebAssembly.compile(bytes));
+  return compiled;
+}
+
+/** The places of the fields of `request_t`, as C lays them out. */
+const { places: PLACES, size: REQUEST_BYTES } = (() => {
+  const places = new Map();
+  let size = 0;
+  for (const [name, kind] of Object.entries(FIELDS)) {
+    size = Math.ceil(size / BYTES[kind]) * BYTES[kind];
+    places.set(name, { kind, at: size });
+    size += BYTES[kind];
+  }
+  return { places, size: Math.ceil(size / 8) * 8 };
+})();
+
+export class Engine {
+  /** Pack the weights of a `ModelFile`. */
+  static async create(file) {
+    const { exports } = await WebAssembly.instantiate(await compile(), { math: Math });
+    exports._initialize();
+    if (exports.engine_version() !== VERSION) {
+      throw new Error(`engine.wasm has version ${exports.engine_version()}, not ${VERSION}: build it again`);
+    }
+    return new Engine(exports, file);
+  }
+
+  constructor(exports, file) {
+    const { program } = file.model;
+    this.exports = exports;
+    this.tokens = file.model.tokens;
+    this.model = this.#placed([new Uint8Array(1)], (name) =>
+      exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)));
+    program.linears.forEach(([outputs, inputs], number) => {
+      this.#check(exports.engine_add_linear(this.model, BigInt(outputs), BigInt(inputs), 1));
+      const parts = ["codes", "largest", "bias"].map((part) => file.tensor(`linears.${number}.${part}`));
+      this.#placed(parts, (codes, largest, bias) =>
+        exports.engine_pack(this.model, number, 0n, BigInt(outputs), codes, TYPES.I8, largest, bias, TYPES.F32));
+    });
+    program.vectors.forEach((vector, number) => this.#addVector(file, vector, number));
+    for (const [space, width] of program.buffers) {
+      this.#check(exports.engine_add_buffer(this.model, space, BigInt(width)));
+    }
+    const sides = [program.encoder, program.decoder].map(packed);
+    this.#placed(sides, (encoder, decoder) => exports.engine_set_programs(
+      this.model, encoder, BigInt(program.encoder.length), decoder, BigInt(program.decoder.length), program.logits,
+    ));
+  }
+
+  #addVector(file, vector, number) {
+    const { exports, model } = this;
+    const [kind, ...sizes] = vector;
+    if (kind === "positions") {
+      this.#check(exports.engine_add_positions(model, ...sizes.map(BigInt)));
+    } else if (kind === "packed") { // the rows of a linear map
+      this.#placed([file.tensor(`linears.${sizes[0]}.largest`)], (largest) =>
+        exports.engine_add_packed_table(model, sizes[0], largest));
+    } else if (kind === "table") {
+      const name = `vectors.${number}`;
+      const type = TYPES[file.type(name) ?? "I8"];
+      this.#placed([file.tensor(name) ?? file.tensor(`${name}.codes`), file.tensor(`${name}.largest`)], (rows, largest) =>
+        exports.engine_add_table(model, rows, ...sizes.map(BigInt), type, largest));
+    } else {
+      this.#placed([file.tensor(`vectors.${number}`)], (values) =>
+        exports.engine_add_vector(model, values, BigInt(sizes[0]), TYPES.F32));
+    }
+  }
+
+  /**
+   * Search for the best translation of each source; `options` are those of search.py, as lists and numbers.
+   *
+   * Return for each its tokens, the mean log-probability of one, and, of a head that is read, what each source token
+   * received.
+   */
+  search(sources, { limits, forcesEnd, beams, lengthPenalty, earlyStopping, noRepeat, renormalizes, least, suppressed,
+    head = null, shortlist = null }) {
+    const longest = Math.max(...limits);
+    const width = Math.max(...sources.map((source) => source.length));
+    const tokens = new BigInt64Array(sources.length * longest);
+    const lengths = new BigInt64Array(sources.length);
+    const logProbs = new Float32Array(sources.length);
+    const received = head && new Float32Array(sources.length * width);
+    this.#translate({
+      ...this.#common(sources, width, head),
+      limits: whole(limits),
+      forced: Int32Array.from(forcesEnd, Number),
+      suppressed: Int32Array.from(suppressed),
+      num_suppressed: suppressed.length,
+      num_beams: beams,
+      num_returned: 1,
+      least_tokens: least,
+      no_repeat_ngram: noRepeat,
+      renormalizes: Number(renormalizes),
+      length_penalty: lengthPenalty,
+      early_stopping: EARLY_STOPPING.get(earlyStopping ?? false),
+      longest,
+      ...(shortlist && listed(sources, shortlist)),
+    }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
+    return sources.map((source, row) => ({
+      ids: Array.from(tokens.subarray(row * longest, row * longest + Number(lengths[row])), Number),
+      score: logProbs[row],
+      received: received && received.slice(row * width, row * width + source.length),
+    }));
+  }
+
+  /** Score given translations by a forced pass: log-probabilities [T], and what a head attends to, [T][S]. */
+  force(sources, targets, head) {
+    const width = Math.max(...sources.map((source) => source.length));
+    const lengths = targets.map((target) => target.length);
+    const total = lengths.reduce((sum, length) => sum + length, 0);
+    const logProbs = new Float32Array(total);
+    const received = head && new Float32Array(total * width);
+    this.#translate({
+      ...this.#common(sources, width, head),
+      limits: whole(lengths),
+      targets: whole(targets.flat()),
+      target_lengths: whole(lengths),
+      longest: Math.max(...lengths),
+      num_beams: 1,
+      num_returned: 1,
+    }, { target_log_probs: logProbs, received });
+    let first = 0;
+    return sources.map((source, row) => {
+      const steps = Array.from({ length: lengths[row] }, (_, step) => first + step);
+      first += lengths[row];
+      return {
+        logProbs: steps.map((step) => logProbs[step]),
+        received: received && steps.map((step) => received.slice(step * width, step * width + source.length)),
+      };
+    });
+  }
+
+  #common(sources, width, head) {
+    const { start, end, pad } = this.tokens;
+    return {
+      num_sources: sources.length,
+      words: whole(sources.flat()),
+      lengths: whole(sources.map((source) => source.length)),
+      longest_source: width,
+      start_token: start,
+      end_token: end,
+      pad_token: pad,
+      layer: head ? head[0] : -1,
+      head: head ? head[1] : -1,
+      num_threads: 1,
+    };
+  }
+
+  /** Call the engine with the fields of a request, and fill in the arrays of its results. */
+  #translate(fields, results) {
+    const arrays = Object.entries({ ...fields, ...results }).filter(([, value]) => ArrayBuffer.isView(value));
+    const request = new Uint8Array(REQUEST_BYTES);
+    const view = new DataView(request.buffer);
+    for (const [name, value] of Object.entries(fields)) {
+      const { kind, at } = PLACES.get(name);
+      if (kind === "i") view.setBigInt64(at, BigInt(value), true);
+      else if (kind === "h") view.setInt32(at, value, true);
+      else if (kind === "f") view.setFloat32(at, value, true);
+    }
+    this.#placed(arrays.map(([, array]) => array), (...pointers) => {
+      arrays.forEach(([name], number) => view.setUint32(PLACES.get(name).at, pointers[number], true));
+      const code = this.#placed([request], (pointer) => this.exports.engine_translate(this.model, pointer, 0));
+      const { buffer } = this.exports.memory;
+      arrays.forEach(([name, array], number) => {
+        if (name in results) array.set(new array.constructor(buffer, pointers[number], array.length));
+      });
+      return code;
+    });
+  }
+
+  /** Copy arrays into the engine's memory for a call with their addresses, 0 for none; return what it returns. */
+  #placed(arrays, call) {
+    const { exports } = this;
+    const pointers = arrays.map((array) => {
+      if (!array) return 0;
+      const pointer = exports.malloc(array.byteLength + 64);
+      if (!pointer) throw new Error(TOO_LARGE);
+      new Uint8Array(exports.memory.buffer, pointer, array.byteLength).set(
+        new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
+      return pointer;
+    });
+    try {
+      return this.#check(call(...pointers));
+    } catch (error) {
+      throw error instanceof WebAssembly.RuntimeError ? new Error(TOO_LARGE, { cause: error }) : error;
+    } finally {
+      pointers.forEach((pointer) => exports.free(pointer));
+    }
+  }
+
+  /** Return a number that the engine gave, or throw what it means. */
+  #check(number) {
+    if (number === NO_MEMORY) throw new Error(TOO_LARGE);
+    if (number >= 0) return number;
+    const bytes = new Uint8Array(this.exports.memory.buffer, this.exports.engine_error());
+    throw new Error(`the engine refused: ${decoder.decode(bytes.slice(0, bytes.indexOf(0)))}`);
+  }
+}
+
+const TOO_LARGE = "no memory for the engine";
+const whole = (numbers) => BigInt64Array.from(numbers, BigInt);
+
+/** Operations as C reads them; each is its name and its slots. */
+function packed(operations) {
+  const view = new DataView(new ArrayBuffer(operations.length * 4 * (1 + MOST_SLOTS)));
+  const names = Object.keys(OPERATIONS);
+  operations.forEach(([name, ...slots], place) => {
+    const kinds = OPERATIONS[name];
+    if (kinds?.length !== slots.length) {
+      throw new Error(`this engine does not know the operation ${name} with ${slots.length} slots: convert the model again`);
+    }
+    const start = place * 4 * (1 + MOST_SLOTS);
+    view.setInt32(start, names.indexOf(name), true);
+    slots.forEach((slot, number) => {
+      const at = start + 4 * (1 + number);
+      if (kinds[number] === "r") view.setFloat32(at, slot, true);
+      else view.setInt32(at, slot, true);
+    });
+  });
+  return new Uint8Array(view.buffer);
+}
+
+/** The tokens that each source may write, which `shortlist` gives ascending, as the fields of a request. */
+function listed(sources, shortlist) {
+  const lists = sources.map((source) => shortlist(source));
+  const all = lists.length === 1 ? lists[0] : Int32Array.from(new Set(lists.flatMap((list) => [...list]))).sort();
+  const places = new Int32Array(lists.reduce((sum, list) => sum + list.length, 0));
+  let next = 0;
+  for (const list of lists) {
+    let place = 0;
+    for (const token of list) {
+      while (all[place] !== token) place++;
+      places[next++] = place;
+    }
+  }
+  return {
+    candidates: all,
+    num_candidates: all.length,
+    list_lengths: whole(lists.map((list) => list.length)),
+    list_places: places,
+  };
+}

@@ -1,0 +1,80 @@
+/** A file of `capsule-mt convert --to web`: its bytes, or its address (a URL; in node, a path is one too). */
+export type Model = string | URL | ArrayBuffer | Uint8Array;
+
+export interface TranslationOptions {
+  /** Mark the words that were left out; the model needs `marks`. By default false. */
+  coverage?: boolean;
+  /** Hypotheses of beam search; by default as many as the model was released with. */
+  beams?: number;
+  /** Sentences that go through the model at once; by default 16. */
+  batchSize?: number;
+  /** Translate sentence by sentence; by default true. */
+  splitSentences?: boolean;
+  /** Score only the tokens that the words of a source are likely to become, if the model has a list; by default true. */
+  shortlist?: boolean;
+}
+
+export interface Translation {
+  text: string;
+  /** The mean log-probability of a token; null for a blank text. */
+  score: number | null;
+  /** The tokens of each sentence, end tokens included. */
+  tokens: number[][];
+  /** What was left out, where it was asked for. */
+  coverage?: Coverage;
+}
+
+/** Characters `start` to `end` of the text, as JavaScript counts them. */
+export interface Place {
+  start: number;
+  end: number;
+}
+
+export interface Word extends Place {
+  word: string;
+  /** How much of it was translated, from 0 to 1. */
+  covered: number;
+  untranslated: boolean;
+}
+
+export interface Sentence extends Place {
+  score: number;
+  /** Whether it has probably lost something, where the model has a threshold for that. */
+  below_threshold?: boolean;
+}
+
+/** What of a text was translated, in the form of the server's answers. */
+export interface Coverage {
+  /** How complete the translation seems, from 0 to 1. */
+  score: number;
+  words: Word[];
+  sentences: Sentence[];
+  /** Phrases that the translation says twice in a row, and the source does not. */
+  repetitions: string[];
+}
+
+export class Translator {
+  static load(model: Model): Promise<Translator>;
+  /** The codes of the languages. */
+  readonly source: string;
+  readonly target: string;
+  /** Whether the model can mark words. */
+  readonly marks: boolean;
+  translate(text: string, options?: TranslationOptions): Translation;
+  translate(texts: string[], options?: TranslationOptions): Translation[];
+  /** What a given translation of a text leaves out; the text is taken as one sentence. */
+  cover(text: string, translation: string): Coverage;
+}
+
+/** The same in a worker of its own. */
+export class TranslatorWorker {
+  static load(model: Model): Promise<TranslatorWorker>;
+  readonly source: string;
+  readonly target: string;
+  readonly marks: boolean;
+  translate(text: string, options?: TranslationOptions): Promise<Translation>;
+  translate(texts: string[], options?: TranslationOptions): Promise<Translation[]>;
+  cover(text: string, translation: string): Promise<Coverage>;
+  /** End the worker, whatever it does. */
+  close(): void;
+}

@@ -1,0 +1,192 @@
+"""A model as one file for the browser: its program in int8, its tokenizer, and how it translates.
+
+It is a safetensors file. Of its metadata, `model` is a JSON object with the program and the settings, and `tokenizers`
+a list with the tokenizer.json of the source and, if it has one of its own, of the target. model_file.js reads it.
+"""
+
+import json
+import math
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
+from capsule_mt.engine.library import rounded, widened
+from capsule_mt.engine.program import Codes, Linear, Operation, Positions, Program, Tensor, UnsupportedModelError
+from capsule_mt.models.loading import load_model, open_checkpoint
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.models.registry import write_program
+from capsule_mt.models.shortlist import NAMES, Shortlist
+from capsule_mt.models.tokenizer import CLEAN_UP
+from capsule_mt.models.weights import ITEM_SIZES
+from capsule_mt.options import limit_of_checkpoint, search_options
+from capsule_mt.text.sentences import rules_of
+
+FORMAT = 1
+MODEL_FILE = "model.capsule"
+Named = Iterator[tuple[str, Tensor]]
+
+
+def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], source: str, target: str) -> None:
+    """Write the model in a folder as one file.
+
+    Args:
+        source, target: the codes of its languages.
+
+    Raises:
+        UnsupportedModelError: a model or a tokenizer that has no such form, by name.
+        CheckpointError: a damaged checkpoint.
+    """
+    folder = os.fspath(folder)
+    checkpoint = open_checkpoint(folder)
+    tokenizers = checkpoint.tokenizer_jsons()
+    program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.place)
+    model = load_model(folder, int8=True, shortlist=checkpoint.has_shortlist)
+    rules = rules_of(source)
+    described = {
+        "format": FORMAT,
+        "languages": [source, target],
+        "program": _described(program),
+        "tokens": {"start": model.start, "end": model.end, "pad": model.pad},
+        "tokenizer": _tokenizer(model),
+        "search": _search(model),
+        "sentences": {**rules._asdict(), "abbreviations": sorted(rules.abbreviations)},
+        "coverage": _coverage(model),
+    }
+    tensors = [*_tensors(program), *_listed(model.shortlist)]
+    metadata = {"model": json.dumps(described), "tokenizers": json.dumps(tokenizers)}
+    _write(os.fspath(file), metadata, tensors)
+
+
+def _described(program: Program) -> dict[str, Any]:
+    """Return a program as plain values; its tensors are apart."""
+    return {
+        "vocabulary": program.vocabulary,
+        "num_caches": program.num_caches,
+        "linears": [[program.outputs(number), parts[0].inputs] for number, parts in enumerate(program.linears)],
+        "vectors": [_kind(program, number) for number in range(len(program.vectors))],
+        "buffers": [[int(space), width] for space, width in program.buffers],
+        "encoder": [_operation(one) for one in program.encoder],
+        "decoder": [_operation(one) for one in program.decoder],
+        "logits": program.logits,
+    }
+
+
+def _operation(operation: Operation) -> list[str | float]:
+    return [operation.kind.name, *operation.slots]
+
+
+def _kind(program: Program, number: int) -> list[Any]:
+    """Return of which kind a vector is, and its sizes; codes that a linear map has, too, are not stored again."""
+    vector, width = program.vectors[number], program.table_widths.get(number)
+    if isinstance(vector, Positions):
+        return ["positions", vector.count // vector.width, vector.width, vector.span]
+    if (
+        vector.packed is not None
+        and isinstance(vector.packed.read()[0], Codes)
+        and (vector.packed,) in program.linears
+    ):
+        return ["packed", program.linears.index((vector.packed,))]
+    return ["vector", vector.count] if width is None else ["table", vector.count // width, width]
+
+
+def _tensors(program: Program) -> Named:
+    """Yield the weights of a program by number: matrices as codes, tables as they are stored, other numbers as F32."""
+    for number, parts in enumerate(program.linears):
+        yield from _of_linear(f"linears.{number}", parts)
+    for number, vector in enumerate(program.vectors):
+        kind = _kind(program, number)[0]
+        if isinstance(vector, Positions) or kind == "packed":
+            continue
+        values, name = vector.read(), f"vectors.{number}"
+        if isinstance(values, Codes) and kind == "table":
+            yield from _codes(name, [values])
+        else:
+            yield name, values if isinstance(values, Tensor) and kind == "table" else widened(values)
+
+
+def _of_linear(name: str, parts: Sequence[Linear]) -> Named:
+    read = [part.read() for part in parts]
+    yield from _codes(name, [rounded(weight) for weight, _ in read])
+    if any(bias is not None for _, bias in read):
+        zeros = (Tensor(bytes(4 * part.outputs), "F32", (part.outputs,)) for part in parts)
+        biases = [widened(zero if bias is None else bias) for zero, (_, bias) in zip(zeros, read, strict=True)]
+        yield f"{name}.bias", _joined(biases)
+
+
+def _codes(name: str, codes: Sequence[Codes]) -> Named:
+    yield f"{name}.codes", _joined([one.codes for one in codes])
+    yield f"{name}.largest", _joined([one.largest for one in codes])
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the rows of tensors, one tensor after the other."""
+    first = tensors[0]
+    rows = sum(one.shape[0] for one in tensors)
+    return Tensor(b"".join(bytes(one.buffer) for one in tensors), first.dtype, (rows, *first.shape[1:]))
+
+
+def _listed(shortlist: Any) -> Named:
+    if isinstance(shortlist, Shortlist):
+        for name in NAMES:
+            values: array[int] = getattr(shortlist, name)
+            yield f"shortlist.{name}", Tensor(values, {"H": "U16", "i": "I32"}[values.typecode], (len(values),))
+
+
+def _search(model: LoadedModel) -> dict[str, Any]:
+    """Return how a search is made where nobody says otherwise."""
+    options = search_options(model, [1], {})
+    if options.further:
+        raise UnsupportedModelError(f"{model.name}: {', '.join(options.further)} of its settings have no such form")
+    return {
+        "beams": options.num_beams,
+        "length_penalty": options.length_penalty,
+        "early_stopping": options.early_stopping,
+        "no_repeat": options.no_repeat_ngram_size,
+        "renormalizes": options.renormalize_logits,
+        "least": options.min_new_tokens,
+        "suppressed": list(options.suppress_tokens),
+        "longest_source": model.longest_source,
+        "longest_target": limit_of_checkpoint(model),
+        "forces_end": model.generation.get("forced_eos_token_id") in (model.end, [model.end]),
+        "shortlist_multiple": model.shortlist.multiple if isinstance(model.shortlist, Shortlist) else None,
+    }
+
+
+def _tokenizer(model: LoadedModel) -> dict[str, Any]:
+    return {
+        "unknown": model.tokenizer.unknown_id,
+        "special": sorted(model.tokenizer.special_ids),
+        "clean_up": list(CLEAN_UP) if getattr(model.tokenizer, "cleans_up", False) else [],
+    }
+
+
+def _coverage(model: LoadedModel) -> dict[str, Any] | None:
+    """Return the head, the curves and the words of coverage by attention; `None` where there are none."""
+    calibration = Calibration.of_config(model.calibration)
+    if calibration.head is None:
+        return None
+    return {
+        **calibration.methods["attention"],
+        "threshold": calibration.methods["attention"].get("threshold", CALIBRATED_THRESHOLD),
+        "alarm": calibration.alarm("attention"),
+        "optional_words": sorted(calibration.lists.optional),
+        "function_words": sorted(calibration.lists.function),
+    }
+
+
+def _write(file: str, metadata: dict[str, str], tensors: Sequence[tuple[str, Tensor]]) -> None:
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, tensor in tensors:
+        size = ITEM_SIZES[tensor.dtype] * math.prod(tensor.shape)
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [end, end + size]}
+        end += size
+    described = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    described += b" " * (-len(described) % 8)
+    with open(f"{file}.part", "wb") as stream:
+        stream.write(len(described).to_bytes(8, "little") + described)
+        for _, tensor in tensors:
+            stream.write(tensor.buffer)
+    os.replace(f"{file}.part", file)

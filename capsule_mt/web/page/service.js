@@ -1,0 +1,25 @@
+// What answers the page: models that translate in a worker of the reader's browser, in place of serve/page/service.js.
+"use strict";
+
+const site = fetch("site.json").then((response) => response.json());
+const translators = new Map(); // by language pair
+
+function translatorOf(pair) {
+  if (!translators.has(pair)) {
+    const loading = Promise.all([site, import("./capsule/index.js")])
+      .then(([{ models }, { TranslatorWorker }]) => TranslatorWorker.load(models[pair]));
+    loading.catch(() => translators.delete(pair)); // the next call tries again
+    translators.set(pair, loading);
+  }
+  return translators.get(pair);
+}
+
+async function call(path, fields) {
+  const known = await site;
+  if (path === "languages") return known.languages;
+  if (path === "frontend/settings") return known.settings;
+  const translator = await translatorOf(`${fields.source}-${fields.target}`);
+  if (path === "cover") return { coverage: await translator.cover(fields.q, fields.translation) };
+  const { text, coverage } = await translator.translate(fields.q, { coverage: translator.marks, beams: fields.beams });
+  return { translatedText: text, coverage };
+}

@@ -1,0 +1,61 @@
+"""Write the page of `capsule-mt serve` as a site of static files, which translates in the reader's browser.
+
+python -m capsule_mt.web.site OUT MODEL.capsule ...     # then serve OUT by any web server
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from capsule_mt.models.weights import CheckpointError, SafetensorsFile
+from capsule_mt.serve.languages import LanguagePair, describe_languages
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULE, build
+
+PAGE = FOLDER.parent / "serve" / "page"
+MOST_BEAMS = 8
+
+
+def write_site(out: Path, models: Sequence[Path]) -> None:
+    """Write a site with these models; `models` are files of `capsule-mt convert --to web`."""
+    files = {_languages(model): model for model in models}
+    scripts = out / "capsule"
+    scripts.mkdir(parents=True, exist_ok=True)
+    for folder in (PAGE, FOLDER / "page"):  # the second has a service.js in place of the first's
+        for source in folder.iterdir():
+            shutil.copyfile(source, out / source.name)
+    for source in FOLDER.glob("*.js"):
+        shutil.copyfile(source, scripts / source.name)
+    if all((FOLDER / name).exists() for name in (MODULE, INTERFACE)):
+        shutil.copyfile(FOLDER / MODULE, scripts / MODULE)
+    else:
+        build(scripts)
+    for pair, model in files.items():
+        shutil.copyfile(model, out / f"{pair}.capsule")
+    described = {
+        "languages": describe_languages(files),
+        "models": {str(pair): f"{pair}.capsule" for pair in files},
+        "settings": {"maxBeams": MOST_BEAMS, "precision": {}, "keyRequired": False},
+    }
+    (out / "site.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _languages(model: Path) -> LanguagePair:
+    described = SafetensorsFile(model).metadata.get("model")
+    if not isinstance(described, str):
+        raise CheckpointError(f"{model}: is no file of `capsule-mt convert --to web`")
+    return LanguagePair(*json.loads(described)["languages"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="the folder to write")
+    parser.add_argument("models", type=Path, nargs="+", help="files of `capsule-mt convert --to web`")
+    arguments = parser.parse_args()
+    write_site(arguments.out, arguments.models)
+    print(arguments.out / "index.html")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+// A tokenizer as tokenizer.json describes it, with the characters that each token stands for.
+//
+// A text goes through a normaliser, is cut into words, and each word into pieces of the vocabulary. Places are those of
+// JavaScript's strings. It is the part of Hugging Face's tokenizers that translation models have.
+
+const encoder = new TextEncoder();
+const PUNCTUATION = /[\p{P}$+<=>^`|~]/gu; // as Rust has it: also the symbols of ASCII
+const CLUSTER = /[^][\p{M}\u1160-\u11ff]*/gu; // what may compose
+const UNKNOWN_PENALTY = 10; // how much less likely than the least likely piece a character is that no piece has
+const LONGEST_PART = 32; // characters that a map may replace at once
+const MOST_WORDS = 20000; // that are kept
+
+const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+const patternOf = ({ String: plain, Regex: pattern }) => new RegExp(plain === undefined ? pattern : escaped(plain), "g");
+const byteToken = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
+
+/** Return the builder of a component by its type. */
+function build(builders, description, what) {
+  const builder = builders[description.type];
+  if (!builder) throw new Error(`the tokenizer has the ${what} ${description.type}, which is not known here`);
+  return builder(description);
+}
+
+const all = (parts) => (value) => parts.reduce((done, part) => part(done), value);
+
+// ---- normalisers: a text, and where each of its characters begins and ends in the text before, to the same
+function replaced({ text, starts, ends }, places, contents) {
+  if (places.length === 0) return { text, starts, ends };
+  const found = { text: "", starts: [], ends: [] };
+  let done = 0;
+  const keep = (end) => {
+    found.text += text.slice(done, end);
+    for (; done < end; done++) {
+      found.starts.push(starts[done]);
+      found.ends.push(ends[done]);
+    }
+  };
+  places.forEach(([start, end], number) => {
+    keep(start);
+    found.text += contents[number];
+    for (let i = 0; i < contents[number].length; i++) {
+      found.starts.push(starts[start]);
+      found.ends.push(ends[Math.max(end - 1, start)]);
+    }
+    done = end;
+  });
+  keep(text.length);
+  return found;
+}
+
+function byPattern(pattern, contentOf) {
+  return (normal) => {
+    const matches = [...normal.text.matchAll(pattern)];
+    const places = matches.map((match) => [match.index, match.index + match[0].length]);
+    return replaced(normal, places, matches.map((match) => contentOf(match[0])));
+  };
+}
+
+const NORMALIZERS = {
+  Sequence: ({ normalizers }) => all(normalizers.map((one) => build(NORMALIZERS, one, "normalizer"))),
+  NFKC: () => {
+    const slowly = byPattern(CLUSTER, (cluster) => cluster.normalize("NFKC"));
+    return (normal) => (normal.text.normalize("NFKC") === normal.text ? normal : slowly(normal));
+  },
+  Replace: ({ pattern, content }) => byPattern(patternOf(pattern), () => content),
+  Prepend: ({ prepend }) => (normal) => prepended(normal, prepend, true),
+  Precompiled: ({ precompiled_charsmap: map }) => new CharacterMap(map).normalizer(),
+};
+
+/** What a normaliser puts before a text stands for its first character, as in `tokenizers`, else for none. */
+function prepended({ text, starts, ends }, more, standsForFirst) {
+  if (text === "") return { text, starts, ends };
+  const before = (place) => Array(more.length).fill(place);
+  return {
+    text: more + text,
+    starts: [...before(starts[0]), ...starts],
+    ends: [...before(standsForFirst ? ends[0] : starts[0]), ...ends],
+  };
+}
+
+/** The map of SentencePiece: a double-array trie (darts-clone) of UTF-8 strings, and behind it what each becomes. */
+class CharacterMap {
+  constructor(base64) {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const size = new DataView(bytes.buffer).getUint32(0, true);
+    this.trie = new Uint32Array(bytes.slice(4, 4 + size).buffer);
+    this.contents = bytes.subarray(4 + size);
+    this.decoder = new TextDecoder();
+    this.bytes = new Map(); // of characters
+    const ascii = Array.from({ length: 95 }, (_, code) => String.fromCharCode(32 + code));
+    this.keepsAscii = ascii.every((one) => ascii.every((other) => this.longest(one + other, 0) === null));
+  }
+
+  normalizer() {
+    return (normal) => {
+      const { text } = normal;
+      if (this.keepsAscii && /^[ -~]*$/.test(text)) return normal;
+      const places = [];
+      const contents = [];
+      for (let place = 0; place < text.length;) {
+        const found = this.longest(text, place);
+        if (found) {
+          places.push([place, place + found.length]);
+          contents.push(found.content);
+        }
+        place += found?.length ?? String.fromCodePoint(text.codePointAt(place)).length;
+      }
+      return replaced(normal, places, contents);
+    };
+  }
+
+  /** Return what the longest part of a text from a place on becomes that is in the map, and its length; or null. */
+  longest(text, place) {
+    const { trie } = this;
+    const below = (unit) => (unit >>> 10) << ((unit & 512) >>> 6);
+    let node = below(trie[0]);
+    let found = null;
+    let length = 0;
+    let unit = 0;
+    for (const character of text.slice(place, place + LONGEST_PART)) {
+      length += character.length;
+      for (const byte of this.#bytesOf(character)) {
+        node ^= byte;
+        unit = trie[node];
+        if ((unit & 0x800000ff) !== byte) return found && this.#content(found);
+        node ^= below(unit);
+      }
+      if ((unit >>> 8) & 1) found = { at: trie[node] & 0x7fffffff, length };
+    }
+    return found && this.#content(found);
+  }
+
+  #bytesOf(character) {
+    let found = this.bytes.get(character);
+    if (!found) {
+      found = encoder.encode(character);
+      if (this.bytes.size < MOST_WORDS) this.bytes.set(character, found);
+    }
+    return found;
+  }
+
+  #content({ at, length }) {
+    const end = this.contents.indexOf(0, at);
+    return { content: this.decoder.decode(this.contents.subarray(at, end)), length };
+  }
+}
+
+// ---- cutting a text into words: the normalised text and where it is cut, to the same
+const PRE_TOKENIZERS = {
+  Sequence: ({ pretokenizers }) => all(pretokenizers.map((one) => build(PRE_TOKENIZERS, one, "pre-tokenizer"))),
+  Metaspace: ({ replacement, prepend_scheme: scheme, split }) => ({ normal, cuts }) => {
+    let found = { ...normal, text: normal.text.replaceAll(" ", replacement) };
+    if (scheme !== "never" && !found.text.startsWith(replacement)) found = prepended(found, replacement, false);
+    const more = split ? placesOf(found.text, new RegExp(escaped(replacement), "g")).map(([start]) => start) : [];
+    return { normal: found, cuts: new Set([...cuts, ...more]) };
+  },
+  Punctuation: ({ behavior }) => {
+    if (behavior !== "Isolated") throw new Error(`the tokenizer splits punctuation as ${behavior}, which is not known here`);
+    return ({ normal, cuts }) => ({ normal, cuts: new Set([...cuts, ...placesOf(normal.text, PUNCTUATION).flat()]) });
+  },
+  Split: ({ pattern, behavior, invert }) => {
+    if (behavior !== "MergedWithPrevious" || invert) {
+      throw new Error(`the tokenizer splits as ${behavior}, which is not known here`);
+    }
+    const compiled = patternOf(pattern);
+    return ({ normal, cuts }) => (
+      { normal, cuts: new Set([...cuts, ...placesOf(normal.text, compiled).map(([, end]) => end)]) });
+  },
+};
+
+const placesOf = (text, pattern) =>
+  [...text.matchAll(pattern)].map((match) => [match.index, match.index + match[0].length]);
+
+// ---- cutting a word into pieces: [token, its first character, the one after its last]
+const MODELS = { BPE: bytePairs, Unigram: unigram };
+
+/** Merge neighbours, of all the pair that comes first among the merges. */
+function bytePairs({ vocab, merges, unk_token: unknown, byte_fallback: hasBytes, fuse_unk: fuses, ...others }) {
+  for (const name of ["continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"]) {
+    if (others[name]) throw new Error(`the tokenizer has \`${name}\`, which is not known here`);
+  }
+  const tokens = new Map(Object.entries(vocab));
+  const ranks = new Map(merges.map((pair, rank) => [(Array.isArray(pair) ? pair : pair.split(" ")).join("\0"), rank]));
+  const rankOf = (one, other) => ranks.get(`${one.text}\0${other.text}`) ?? Infinity;
+  const cut = (word) => {
+    let place = 0;
+    const parts = Array.from(word, (text) => ({ text, start: place, end: (place += text.length) }));
+    for (;;) {
+      let best = Infinity;
+      let at = -1;
+      for (let i = 0; i + 1 < parts.length; i++) {
+        const rank = rankOf(parts[i], parts[i + 1]);
+        if (rank < best) [best, at] = [rank, i];
+      }
+      if (at < 0) break;
+      const [one, other] = parts.slice(at, at + 2);
+      parts.splice(at, 2, { text: one.text + other.text, start: one.start, end: other.end });
+    }
+    return parts;
+  };
+  return { tokens, cut: (word) => known(cut(word), tokens, hasBytes, tokens.get(unknown), fuses) };
+}
+
+/** Take the pieces whose log-probabilities have the largest sum. */
+function unigram({ vocab, unk_id: unknown, byte_fallback: hasBytes }) {
+  const tokens = new Map(vocab.map(([text], token) => [text, token]));
+  const scores = vocab.map(([, score]) => score);
+  const longest = Math.max(...vocab.map(([text]) => text.length));
+  const least = Math.min(...scores) - UNKNOWN_PENALTY;
+  const cut = (word) => {
+    const best = Array(word.length + 1).fill(-Infinity);
+    const starts = Array(word.length + 1).fill(0);
+    best[0] = 0;
+    const offer = (start, end, score) => {
+      if (best[start] + score > best[end]) [best[end], starts[end]] = [best[start] + score, start];
+    };
+    for (let start = 0; start < word.length; start++) {
+      if (best[start] === -Infinity) continue; // within a character
+      const next = start + String.fromCodePoint(word.codePointAt(start)).length;
+      for (let end = next; end <= Math.min(start + longest, word.length); end++) {
+        const token = tokens.get(word.slice(start, end));
+        if (token !== undefined) offer(start, end, scores[token]);
+      }
+      if (!tokens.has(word.slice(start, next))) offer(start, next, least);
+    }
+    const parts = [];
+    for (let end = word.length; end > 0; end = starts[end]) {
+      parts.unshift({ text: word.slice(starts[end], end), start: starts[end], end });
+    }
+    return parts;
+  };
+  return { tokens, cut: (word) => known(cut(word), tokens, hasBytes, unknown, true) };
+}
+
+/** Return the tokens of parts; of one that the vocabulary lacks, its bytes, or the unknown token. */
+function known(parts, tokens, hasBytes, unknown, fuses) {
+  const found = [];
+  for (const { text, start, end } of parts) {
+    const token = tokens.get(text);
+    const bytes = hasBytes && token === undefined ? Array.from(encoder.encode(text), (byte) => tokens.get(byteToken(byte))) : [];
+    const last = found.at(-1);
+    if (token !== undefined) found.push([token, start, end]);
+    else if (bytes.length && !bytes.includes(undefined)) found.push(...bytes.map((byte) => [byte, start, end]));
+    else if (fuses && last?.[0] === unknown && last[2] === start) last[2] = end;
+    else found.push([unknown, start, end]);
+  }
+  return found;
+}
+
+// ---- from tokens to text
+const DECODERS = {
+  Sequence: ({ decoders }) => all(decoders.map((one) => build(DECODERS, one, "decoder"))),
+  Replace: ({ pattern, content }) => {
+    const compiled = patternOf(pattern);
+    return (texts) => texts.map((text) => text.replace(compiled, () => content));
+  },
+  ByteFallback: () => (texts) => {
+    const found = [];
+    let bytes = [];
+    const flush = () => {
+      if (!bytes.length) return;
+      try {
+        found.push(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes)));
+      } catch {
+        found.push("\ufffd".repeat(bytes.length));
+      }
+      bytes = [];
+    };
+    for (const text of texts) {
+      const byte = /^<0x([0-9A-F]{2})>$/.exec(text);
+      if (byte) bytes.push(parseInt(byte[1], 16));
+      else {
+        flush();
+        found.push(text);
+      }
+    }
+    flush();
+    return found;
+  },
+  Fuse: () => (texts) => [texts.join("")],
+  Strip: ({ content, start, stop }) => (texts) => texts.map((text) => {
+    let [first, end] = [0, text.length];
+    while (first < start && text[first] === content) first++;
+    while (text.length - end < stop && end > first && text[end - 1] === content) end--;
+    return text.slice(first, end);
+  }),
+  Metaspace: ({ replacement, prepend_scheme: scheme }) => (texts) => texts.map((text, place) => {
+    const bare = place === 0 && scheme !== "never" && text.startsWith(replacement) ? text.slice(replacement.length) : text;
+    return bare.replaceAll(replacement, " ");
+  }),
+};
+
+export class Tokenizer {
+  /** source, target: what their tokenizer.json say; `cleanUp`: pairs of what is joined in a translation. */
+  constructor(source, target = source, cleanUp = []) {
+    const { normalizer, pre_tokenizer: cutter, post_processor: frame, model } = source;
+    this.normalize = normalizer ? build(NORMALIZERS, normalizer, "normalizer") : (normal) => normal;
+    this.cut = cutter ? build(PRE_TOKENIZERS, cutter, "pre-tokenizer") : (parts) => parts;
+    this.model = build(MODELS, model, "model");
+    this.words = new Map();
+    const single = frame?.single ?? [{ Sequence: {} }];
+    const place = single.findIndex((part) => part.Sequence);
+    const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids);
+    [this.before, this.after] = [special(single.slice(0, place)), special(single.slice(place + 1))];
+    this.forTarget = target === source ? this : new Tokenizer(target);
+    const { tokens } = this.forTarget.model;
+    this.texts = new Map(Array.from(tokens, ([text, token]) => [token, text]));
+    this.hidden = new Set(target.added_tokens.filter((token) => token.special).map((token) => token.id));
+    this.decoder = build(DECODERS, target.decoder, "decoder");
+    this.cleanUp = cleanUp;
+  }
+
+  /** Return the tokens of a text, and the characters [start, end] of each, null of a special one. */
+  encode(text) {
+    const places = Array.from({ length: text.length }, (_, place) => place);
+    const plain = this.normalize({ text, starts: places, ends: places.map((place) => place + 1) });
+    const { normal, cuts } = this.cut({ normal: plain, cuts: new Set([0]) });
+    const ids = [...this.before];
+    const offsets = ids.map(() => null);
+    const starts = [...cuts].filter((cut) => cut < normal.text.length).sort((one, other) => one - other);
+    starts.forEach((start, number) => {
+      for (const [token, first, end] of this.#pieces(normal.text.slice(start, starts[number + 1]))) {
+        const place = [normal.starts[start + first], normal.ends[start + end - 1]];
+        ids.push(token);
+        offsets.push(place[0] < place[1] ? place : null);
+      }
+    });
+    return { ids: [...ids, ...this.after], offsets: [...offsets, ...this.after.map(() => null)] };
+  }
+
+  /** Return the tokens of a translation. */
+  encodeTarget(text) {
+    return this.forTarget.encode(text).ids;
+  }
+
+  decode(ids) {
+    const texts = ids.filter((token) => !this.hidden.has(token)).map((token) => this.texts.get(token) ?? "");
+    return this.cleanUp.reduce((text, [apart, joined]) => text.replaceAll(apart, joined), this.decoder(texts).join(""));
+  }
+
+  #pieces(word) {
+    let found = this.words.get(word);
+    if (!found) {
+      found = this.model.cut(word);
+      if (this.words.size >= MOST_WORDS) this.words.clear();
+      this.words.set(word, found);
+    }
+    return found;
+  }
+}

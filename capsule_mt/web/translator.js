@@ -1,0 +1,177 @@
+// `Translator`: text in, translations out, with what they left out.
+
+import { coverPiece, coverText } from "./coverage.js";
+import { Engine, read } from "./engine.js";
+import { ModelFile } from "./model_file.js";
+import { splitSentences, splitToFit } from "./sentences.js";
+import { Tokenizer } from "./tokenizer.js";
+
+const BATCH_SIZE = 16;
+const UNSPACED_STOPS = /[。！？｡．]$/;
+const LONE_SURROGATES = /[\ud800-\udfff]/gu;
+const ALPHANUMERIC = /^[\p{L}\p{N}]$/u;
+
+export class Translator {
+  /** Load a model: its bytes, or the address of its file (a URL, or in node a path). */
+  static async load(model) {
+    const isAddress = typeof model === "string" || model instanceof URL;
+    const bytes = isAddress ? await read(model) : new Uint8Array(model.buffer ?? model, model.byteOffset ?? 0, model.byteLength);
+    const file = new ModelFile(bytes);
+    return new Translator(await Engine.create(file), file);
+  }
+
+  constructor(engine, file) {
+    const { languages, tokenizer, search, sentences, coverage } = file.model;
+    [this.source, this.target] = languages;
+    this.engine = engine;
+    this.tokenizer = new Tokenizer(file.tokenizers[0], file.tokenizers[1], tokenizer.clean_up);
+    this.noText = new Set([...tokenizer.special, tokenizer.unknown]);
+    this.unknown = tokenizer.unknown;
+    this.defaults = search;
+    this.rules = sentences;
+    this.calibration = coverage;
+    this.shortlist = search.shortlist_multiple === null ? null : shortlistOf(file, search.shortlist_multiple);
+  }
+
+  /** Whether words can be marked: the model has a head that aligns words, which `capsule-mt calibrate` has chosen. */
+  get marks() {
+    return this.calibration !== null;
+  }
+
+  /** Translate a text, or each of a list: see index.d.ts. */
+  translate(texts, options = {}) {
+    const { coverage = false, beams = this.defaults.beams, batchSize = BATCH_SIZE, splitSentences: splits = true } = options;
+    if (typeof texts === "string") return this.translate([texts], options)[0];
+    if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) {
+      throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
+    }
+    for (const [name, value] of Object.entries({ beams, batchSize })) {
+      if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be at least 1, got ${value}`);
+    }
+    if (coverage) this.#check();
+    const documents = texts.map((text) => this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), splits));
+    const pieces = documents.flat().sort((one, other) => other.ids.length - one.ids.length);
+    for (let first = 0; first < pieces.length; first += batchSize) {
+      const batch = pieces.slice(first, first + batchSize);
+      this.#search(batch, beams, coverage ? this.calibration.head : null, options.shortlist ?? true);
+    }
+    return documents.map((own, number) => this.#together(texts[number], own, coverage));
+  }
+
+  /** Find what a given translation of a text, taken as one sentence, leaves out. */
+  cover(text, translation) {
+    this.#check();
+    const plain = text.replace(LONE_SURROGATES, "\ufffd");
+    const [piece] = this.#pieces(plain, false, true);
+    if (!piece) return coverText([], this.calibration.alarm);
+    const longest = this.defaults.longest_target ?? Infinity;
+    const target = this.tokenizer.encodeTarget(translation);
+    const ids = target.length > longest ? [...target.slice(0, longest - 1), target.at(-1)] : target;
+    const [{ received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
+    const isEmpty = ids[0] === this.engine.tokens.end;
+    piece.received = piece.ids.map((_, token) => (isEmpty ? 0 : Math.max(...received.map((step) => step[token]))));
+    return this.#coverage([piece], [translation]);
+  }
+
+  #check() {
+    if (!this.marks) {
+      throw new Error("the model has no head that aligns words, which `capsule-mt calibrate` chooses before it is converted");
+    }
+  }
+
+  /** Cut a text into pieces that fit the model. */
+  #pieces(text, splits, truncates = false) {
+    const longest = this.defaults.longest_source ?? Infinity;
+    const encoded = new Map();
+    const encode = (part) => {
+      if (!encoded.has(part)) encoded.set(part, this.tokenizer.encode(part));
+      return encoded.get(part);
+    };
+    const fits = (part) => encode(part).ids.length <= longest;
+    const [start, end] = [text.length - text.trimStart().length, text.trimEnd().length];
+    const sentences = splits ? splitSentences(text, this.rules) : start < end ? [[start, end]] : [];
+    return sentences.flatMap((span) => (fits(text.slice(...span)) ? [span] : splitToFit(text, span, fits)))
+      .slice(0, truncates ? 1 : undefined)
+      .map(([from, to]) => ({ text: text.slice(from, to), start: from, end: to, ...encode(text.slice(from, to)) }))
+      .filter(({ ids }) => ids.some((token) => !this.noText.has(token)));
+  }
+
+  #search(pieces, beams, head, listed) {
+    const { longest_target: allowed, forces_end: forces, ...settings } = this.defaults;
+    const bySource = pieces.map(({ ids }) => 3 * ids.length + 30);
+    const ends = this.engine.tokens.end >= 0;
+    const found = this.engine.search(pieces.map(({ ids }) => ids), {
+      limits: bySource.map((limit) => Math.min(limit, allowed ?? Infinity)),
+      forcesEnd: bySource.map((limit) => ends && (forces || allowed === null || limit < allowed)),
+      beams,
+      lengthPenalty: settings.length_penalty,
+      earlyStopping: settings.early_stopping,
+      noRepeat: settings.no_repeat,
+      renormalizes: settings.renormalizes,
+      least: settings.least,
+      suppressed: settings.suppressed,
+      head,
+      shortlist: listed ? this.shortlist : null,
+    });
+    pieces.forEach((piece, place) => Object.assign(piece, { found: found[place], received: found[place].received }));
+  }
+
+  /** Join the translations of pieces with what is between them in the text. */
+  #together(text, pieces, coverage) {
+    const translations = pieces.map(({ found }) => this.tokenizer.decode(found.ids));
+    let joined = "";
+    pieces.forEach(({ start }, number) => {
+      let between = number ? text.slice(pieces[number - 1].end, start) : "";
+      if (number && !between && !UNSPACED_STOPS.test(joined)) between = " ";
+      joined = withSpace(withSpace(joined, between), translations[number]);
+    });
+    const tokens = pieces.flatMap(({ found }) => found.ids);
+    const total = pieces.reduce((sum, { found }) => sum + found.score * found.ids.length, 0);
+    return {
+      text: joined,
+      score: tokens.length ? total / tokens.length : null,
+      tokens: pieces.map(({ found }) => found.ids),
+      ...(coverage && { coverage: this.#coverage(pieces, translations) }),
+    };
+  }
+
+  #coverage(pieces, translations) {
+    const covered = pieces.map((piece, number) => ({
+      start: piece.start,
+      end: piece.end,
+      source: piece.text,
+      translation: translations[number],
+      covered: coverPiece(piece, piece.received, this.calibration, this.unknown),
+    }));
+    return coverText(covered, this.calibration.alarm);
+  }
+}
+
+function withSpace(text, more) {
+  const [last, first] = [Array.from(text.slice(-2)).at(-1) ?? "", Array.from(more.slice(0, 2))[0] ?? ""];
+  return ALPHANUMERIC.test(last) && ALPHANUMERIC.test(first) ? `${text} ${more}` : text + more;
+}
+
+/** Return what gives the tokens that a source may become, ascending: see shortlist.py. */
+function shortlistOf(file, multiple) {
+  const [starts, tokens, frequent] = ["starts", "tokens", "frequent"].map((name) => file.numbers(`shortlist.${name}`));
+  const { vocabulary } = file.model.program;
+  const { end } = file.model.tokens;
+  return (source) => {
+    const found = new Uint8Array(vocabulary);
+    let count = 0;
+    const add = (token) => {
+      count += 1 - found[token];
+      found[token] = 1;
+    };
+    frequent.forEach(add);
+    for (const token of new Set(source)) {
+      for (let place = starts[token]; place < starts[token + 1]; place++) add(tokens[place]);
+    }
+    for (let token = frequent.length; count % multiple && token < vocabulary; token++) add(token);
+    if (end >= 0) add(end);
+    const list = new Int32Array(count);
+    for (let token = 0, place = 0; place < count; token++) if (found[token]) list[place++] = token;
+    return list;
+  };
+}

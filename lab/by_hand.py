@@ -1,0 +1,294 @@
+"""How right marks are on translations that were read word by word, and how far two readers agree.
+
+    python -m lab.by_hand lab/sheets/firefox_en_pt.tsv outputs/enpt --reverse outputs/pten --student \\
+        --text tatoeba tatoeba.eng.gz --text flores flores.eng.gz --output outputs/read-firefox-en-pt.json
+    python -m lab.by_hand lab/sheets/tatoeba_de_en.tsv checkpoints/capsule-marian-de-en \\
+        --reverse checkpoints/capsule-marian-en-de --other-reader first_reader.tsv
+
+The model translates the lines of a sheet greedily, as it did for the reader, and marks words by each method and point.
+A mark is right where the reader named the word; borderline words are counted apart. Intervals are Wilson's, 95 %. The
+sheet of another reader has the columns line, source, translation, word_number, word and label (omitted, borderline or
+translated). With it, Cohen's kappa of the two is measured on the words that the other judged and on sentences with an
+omission, and the marks under each reader, either and both. lab/sheets/README.md has the rules of the labels.
+"""
+
+import argparse
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capsule_mt import CoverageOptions, Translation, Translator
+from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.coverage.options import MARKS
+from capsule_mt.text.reading import read_lines
+from capsule_mt.text.words import WORDS, is_mark
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.results import markdown_table
+from lab.area_under_curve import area_under_curve
+
+Span = tuple[int, int]
+ASKED: dict[str, CoverageOptions] = {
+    point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS
+}
+ASKED["attention"] = CoverageOptions(method="attention", threshold=0)
+OMITTED, BORDERLINE, TRANSLATED = "omitted", "borderline", "translated"
+
+
+class Labels(NamedTuple):
+    """What a reader named in a text, by its characters: words that are surely of a kind, and borderline ones."""
+
+    sure: set[Span]
+    borderline: set[Span]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("sheet", type=Path, help="a sheet of lab/sheets")
+    parser.add_argument("model", type=Path, help="the folder of the model that translates")
+    parser.add_argument("--reverse", type=Path, required=True, help="the folder of the model of the other direction")
+    parser.add_argument(
+        "--student", action="store_true", help="translate in int8, with the shortlist, sentence by sentence"
+    )
+    parser.add_argument(
+        "--text", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="sources of the sheet"
+    )
+    parser.add_argument("--other-reader", type=Path, help="a sheet of the same lines by another reader")
+    parser.add_argument("--output", type=Path, default=Path("outputs/read-by-hand.json"), help="the result file")
+    return parser.parse_args()
+
+
+def places(text: str, names: str) -> set[Span]:
+    """Return where the named words of a text are: `word`, `word#2` for its second place, `wor*` for how it begins."""
+    found = set()
+    for name in names.split():
+        word, _, number = name.partition("#")
+        begins = word.removesuffix("*") if word.endswith("*") else None
+        spans = [
+            match.span()
+            for match in WORDS.finditer(text)
+            if (match[0] == word if begins is None else match[0].startswith(begins))
+        ]
+        if not 1 <= int(number or 1) <= len(spans) or (len(spans) > 1 and not number):
+            raise ValueError(f"{name!r} must name one word of {text!r}, which has {word!r} {len(spans)} times")
+        found.add(spans[int(number or 1) - 1])
+    return found
+
+
+def digest(text: str) -> str:
+    """Return what a sheet has in place of a translation of a text that must not be passed on."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table with tabs, by the names of their columns."""
+    header, *lines = [line.split("\t") for line in read_lines(path)]
+    if any(len(line) != len(header) for line in lines):
+        raise ValueError(f"{path}: every row must have the {len(header)} columns {', '.join(header)}")
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def labels_of(row: dict[str, str], kind: str, text: str) -> Labels:
+    """Return what a row names of a text."""
+    return Labels(places(text, row[kind]), places(text, row[f"{kind}, borderline"]))
+
+
+def labels_of_other(rows: Sequence[dict[str, str]], line: str) -> dict[Span, str]:
+    """Return the labels that another reader gave words of a line, by their characters."""
+    return {
+        list(WORDS.finditer(row["source"]))[int(row["word_number"])].span(): row["label"]
+        for row in rows
+        if row["line"] == line and row["label"]
+    }
+
+
+def sources_of(rows: Sequence[dict[str, str]], files: dict[str, str], other: Sequence[dict[str, str]]) -> list[str]:
+    """Return the source of each row: of the sheet of another reader, or else a line of the file of its text."""
+    if other:
+        known = {row["line"]: row["source"] for row in other}
+        return [known[row["line"]] for row in rows]
+    texts = {name: read_lines(file) for name, file in files.items()}
+    if unknown := {row["text"] for row in rows} - texts.keys():
+        raise ValueError(
+            f"`--text` must name the file of {', '.join(sorted(unknown))}, got {', '.join(texts) or 'none'}"
+        )
+    return [texts[row["text"]][int(row["line"]) - 1] for row in rows]
+
+
+def kappa(pairs: Iterable[tuple[Any, Any]]) -> float:
+    """Return Cohen's kappa of the labels of two readers: agreement beyond chance, over what chance leaves."""
+    counts = Counter(pairs)
+    number = sum(counts.values())
+    first, second = Counter[Any](), Counter[Any]()
+    for (one, other), count in counts.items():
+        first[one] += count
+        second[other] += count
+    agreed = sum(count for (one, other), count in counts.items() if one == other) / number
+    expected = sum(first[label] * second[label] for label in first) / number**2
+    return (agreed - expected) / (1 - expected)
+
+
+def wilson(hits: int, number: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Wilson 1927)."""
+    if not number:
+        return 0.0, 1.0
+    z, share = 1.96, hits / number
+    middle, scale = share + z * z / (2 * number), 1 + z * z / number
+    width = z * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
+    return (middle - width) / scale, (middle + width) / scale
+
+
+def agreement(first: Sequence[dict[Span, str]], second: Sequence[Labels]) -> dict[str, Any]:
+    """Return how far two readers agree on the omissions of the same sentences; the first did not judge all words."""
+    words, sentences, unjudged = [], [], 0
+    for judged, labels in zip(first, second, strict=True):
+        for span, label in judged.items():
+            own = OMITTED if span in labels.sure else BORDERLINE if span in labels.borderline else TRANSLATED
+            words.append((label, own))
+        unjudged += len(labels.sure - judged.keys())
+        sentences.append((OMITTED in judged.values(), bool(labels.sure)))
+    strict = [(one == OMITTED, other == OMITTED) for one, other in words]
+    return {
+        "words": {
+            "judged": len(words),
+            "kappa": kappa(strict),
+            "kappa, three labels": kappa(words),
+            **_counts(strict),
+        },
+        "sentences": {"judged": len(sentences), "kappa": kappa(sentences), **_counts(sentences)},
+        "unjudged by the first, omitted by the second": unjudged,
+    }
+
+
+def _counts(pairs: Sequence[tuple[bool, bool]]) -> dict[str, int]:
+    counts = Counter(pairs)
+    return {"both": counts[True, True], "only first": counts[True, False], "only second": counts[False, True]}
+
+
+def marks_under(labels: Sequence[Labels], marked: Sequence[set[Span]]) -> dict[str, int]:
+    """Return how many words are marked and named, and how many marks are right or borderline."""
+    pairs = list(zip(labels, marked, strict=True))
+    return {
+        "named": sum(len(one.sure) for one in labels),
+        "borderline named": sum(len(one.borderline) for one in labels),
+        "marks": sum(map(len, marked)),
+        "right": sum(len(one.sure & spans) for one, spans in pairs),
+        "borderline": sum(len(one.borderline & spans) for one, spans in pairs),
+    }
+
+
+def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> dict[str, float] | None:
+    """Return how well the least covered words are those that a reader named; borderline words do not count."""
+    pairs = [
+        (-value, span in one.sure)
+        for one, words in zip(labels, measured, strict=True)
+        for span, value in words.items()
+        if span not in one.borderline
+    ]
+    if not any(named for _, named in pairs):
+        return None
+    values, named = map(list, zip(*pairs, strict=True))
+    return area_under_curve(values, named).as_dict()
+
+
+def readers(first: Sequence[dict[Span, str]], second: Sequence[Labels]) -> dict[str, list[Labels]]:
+    """Return the labels of each of two readers, of either and of both."""
+    other = [
+        Labels(*({span for span, label in judged.items() if label == name} for name in (OMITTED, BORDERLINE)))
+        for judged in first
+    ]
+    either, both = [], []
+    for a, b in zip(other, second, strict=True):
+        either.append(Labels(a.sure | b.sure, (a.borderline | b.borderline) - a.sure - b.sure))
+        shared = a.sure & b.sure
+        both.append(Labels(shared, (a.sure | a.borderline) & (b.sure | b.borderline) - shared))
+    return {"first reader": other, "second reader": list(second), "either": either, "both": both}
+
+
+def table(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return the marks of results as Markdown: how many are right, with the interval and the recall of "likely"."""
+    rows = []
+    for record in found:
+        for words, by_point in record["marks"].items():
+            likely = by_point["likely"]
+            low, high = wilson(likely["right"], likely["marks"])
+            counts = {point: f"{one['right']} of {one['marks']}" for point, one in by_point.items()}
+            named = f"{likely['named']} ({likely['borderline named']})"
+            cells = [
+                *(named, counts["sure"], counts["likely"], f"[{low:.2f}, {high:.2f}]"),
+                f"{likely['right'] / max(likely['named'], 1):.2f}",
+                *(counts["all"], counts.get("attention", "")),
+            ]
+            area = record["auc"][words]
+            shown = f"{area['auc']:.2f} [{area['low']:.2f}, {area['high']:.2f}]" if area else ""
+            rows.append([f"`{record['sheet']}`, {record['translations']}", words, *cells, shown])
+    header = ["sheet, translations", "words", "named (borderline)", '`"sure"`', '`"likely"`', "precision", "recall"]
+    return markdown_table([*header, '`"all"`', "attention alone", "AUC"], rows)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    rows, first = read_rows(arguments.sheet), read_rows(arguments.other_reader) if arguments.other_reader else []
+    sources = sources_of(rows, dict(arguments.text), first)
+    translator = Translator.from_pretrained(
+        arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
+    )
+    found = {
+        point: translator(sources, num_beams=1, split_sentences=arguments.student, coverage=asked)
+        for point, asked in ASKED.items()
+    }
+    own = [one.text.strip() for one in found["attention"]]
+    kept = [n for n, row in enumerate(rows) if row["translation"] in (own[n], digest(own[n]))]
+    if not kept:
+        raise ValueError(f"{arguments.model} gives none of the translations of {arguments.sheet}")
+    record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(kept)}
+    record |= {"differ": len(rows) - len(kept), "marks": {}, "auc": {}}
+    for kind, texts in {"left out": sources, "made up": own}.items():
+        if kind not in rows[0]:
+            continue
+        labels = [labels_of(rows[n], kind, texts[n]) for n in kept]
+        by_reader = {kind: labels}
+        if first and kind == "left out":
+            judged = [labels_of_other(first, rows[n]["line"]) for n in kept]
+            record["agreement"] = agreement(judged, labels)
+            by_reader = readers(judged, labels)
+        marks = {
+            point: [marked(translations[n], kind) for n in kept]
+            for point, translations in found.items()
+            if kind == "left out" or ASKED[point].support
+        }
+        measured = [measured_words(found["all"][n], kind) for n in kept]
+        for reader, named in by_reader.items():
+            record["marks"][reader] = {point: marks_under(named, places) for point, places in marks.items()}
+            record["auc"][reader] = auc_of(named, measured)
+        for n, one, spans in zip(kept, labels, marks["all"], strict=True):
+            for start, end in sorted(spans - one.sure):
+                print(f"{rows[n]['text']} {rows[n]['line']}: {texts[n][start:end]!r} is marked, and not {kind}")
+    path = write_result(arguments.output, record)
+    print(f"\n{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")
+    for unit, counts in record.get("agreement", {}).items():
+        print(f"{unit}: {counts}")
+    print(f"Result: {path}")
+
+
+def marked(translation: Translation, kind: str) -> set[Span]:
+    """Return the characters of the words that are marked as left out, or as made up."""
+    coverage = translation.coverage
+    assert coverage is not None
+    words = coverage.untranslated if kind == "left out" else coverage.unsupported
+    return {(word.start, word.end) for word in words}
+
+
+def measured_words(translation: Translation, kind: str) -> dict[Span, float]:
+    """Return how much of each word is covered, or supported, by its characters."""
+    coverage = translation.coverage
+    assert coverage is not None
+    if kind == "left out":
+        return {(word.start, word.end): word.covered for word in coverage.words}
+    return {(word.start, word.end): word.supported for word in coverage.target_words if not is_mark(word.text)}
+
+
+if __name__ == "__main__":
+    run(main)

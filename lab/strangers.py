@@ -1,0 +1,378 @@
+"""Let ordinary and hostile clients ask a server at once, and check that the ordinary ones lose nothing.
+
+    python -m lab.strangers --minutes 10 --clients 100 --output outputs/strangers.json
+    python -m lab.strangers --minutes 2 --clients 1 --kinds letters unknown emoji words --turn-seconds 15
+
+Starts `capsule-mt serve` on the loopback interface; each client has its own address, which needs Linux. Ordinary
+clients send one to three sentences at a time; each answer must be that of the same sentences alone. They are by
+themselves and beside one client of each hostile kind, in turns. Prints their times and the memory of the server; exits
+with 1 if an answer was lost, wrong, or no error of the API.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
+from capsule_mt.text.outputs import check_outputs, write_output
+from hf_capsule_mt.data import sentence_pairs
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.results import markdown_table
+
+CHECKPOINT = Path("checkpoints/capsule-marian-de-en")
+SENTENCES = 60
+LONGEST = 4999  # characters of a hostile text; a server takes 5,000
+SECONDS_TO_ANSWER = 120
+SECONDS_TO_STOP = 20
+PAUSE = 0.05  # of hostile clients whose requests cost little
+MEMORY_EVERY = 5.0
+OTHER_TEXTS = {
+    "letters": "a" * LONGEST,
+    "words": ("ab " * LONGEST)[:LONGEST],
+    "joiners": "\u200d" * LONGEST,
+    "unknown": "漢" * LONGEST,
+    "unknown words": ("Ich habe 漢字. " * LONGEST)[:LONGEST],
+    "emoji": "\U0001f600" * LONGEST,
+    "commas": ("x," * LONGEST)[:LONGEST],
+    "pieces": ("aaaaaaaaaaaaaaaa. " * LONGEST)[:LONGEST],
+}
+HEAD = "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+
+
+@dataclass
+class Server:
+    """A running server: its process, port, and the languages that it translates."""
+
+    process: subprocess.Popen[str]
+    port: int
+    source: str
+    target: str
+
+    async def connect(self, client: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect from an address of the client's own."""
+        local = (f"127.0.{1 + client // 250}.{1 + client % 250}", 0)
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=local)
+
+    def request(self, texts: str | list[str], **fields: Any) -> bytes:
+        body = json.dumps({"q": texts, "source": self.source, "target": self.target, **fields}).encode()
+        return HEAD.format(path="/translate", length=len(body)).encode() + body
+
+    @property
+    def memory(self) -> float:
+        """MiB that are resident."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def read_answer(reader: asyncio.StreamReader) -> tuple[int, Any]:
+    while (head := (await reader.readuntil(b"\r\n\r\n")).decode()).startswith("HTTP/1.1 100 "):
+        pass
+    length = re.search(r"content-length: (\d+)", head)
+    body = await reader.readexactly(int(length[1]) if length else 0)
+    return int(head.split()[1]), json.loads(body)
+
+
+async def ask(server: Server, client: int, request: bytes) -> tuple[int, Any]:
+    """Send a request over a connection of its own."""
+    reader, writer = await server.connect(client)
+    try:
+        writer.write(request)
+        return await asyncio.wait_for(read_answer(reader), SECONDS_TO_ANSWER)
+    finally:
+        writer.close()
+
+
+# ---- hostile clients: each is one endless loop, or ends when its turn is over
+def sends(text: str) -> Callable[[Server, int, Counter[str]], Awaitable[None]]:
+    """Return a client that sends a text again and again, which a server must translate or refuse."""
+
+    async def client(server: Server, number: int, answers: Counter[str]) -> None:
+        while True:
+            status, answer = await ask(server, number, server.request(text))
+            answers[str(status)] += 1
+            assert status == 200 or isinstance(answer["error"], str)
+            await asyncio.sleep(0 if status == 200 else PAUSE)
+
+    return client
+
+
+def talks(
+    write: Callable[[asyncio.StreamReader, asyncio.StreamWriter, Server], Awaitable[str]],
+) -> Callable[[Server, int, Counter[str]], Awaitable[None]]:
+    """Return a client that opens a connection again and again, and does with it what `write` does."""
+
+    async def client(server: Server, number: int, answers: Counter[str]) -> None:
+        while True:
+            reader, writer = await server.connect(number)
+            try:
+                answers[await write(reader, writer, server)] += 1
+            except (ConnectionError, asyncio.IncompleteReadError):
+                answers["closed"] += 1
+            finally:
+                writer.close()
+            await asyncio.sleep(PAUSE)
+
+    return client
+
+
+async def half_sent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """A body that never ends."""
+    writer.write(server.request("Hallo.")[:-5])
+    return str((await read_answer(reader))[0])
+
+
+async def half_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """A head that arrives byte by byte."""
+    for byte in server.request("Hallo.")[:40]:
+        writer.write(bytes([byte]))
+        await asyncio.sleep(1)
+    return str((await read_answer(reader))[0])
+
+
+async def leaves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """A request whose client has gone before it is answered."""
+    writer.write(server.request("a" * LONGEST))
+    await writer.drain()
+    await asyncio.sleep(PAUSE)
+    return "left"
+
+
+async def half_closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """A client that says that it will send no more, and waits for its answer."""
+    writer.write(server.request("Hallo."))
+    writer.write_eof()
+    status, _ = await read_answer(reader)
+    assert status == 200, f"a half-closed client got {status}"
+    return str(status)
+
+
+async def reads_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """Requests one after the other, whose answers are never read."""
+    for _ in range(20):
+        writer.write(server.request("Hallo."))
+        await writer.drain()
+    await asyncio.sleep(5)
+    return "unread"
+
+
+async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """What is no HTTP."""
+    writer.write(os.urandom(4096))
+    await asyncio.wait_for(reader.read(), SECONDS_TO_ANSWER)
+    return "noise"
+
+
+async def too_long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """A body of 10 MB."""
+    writer.write(HEAD.format(path="/translate", length=10**7).encode())
+    for _ in range(100):
+        writer.write(b"x" * 10**5)
+        await writer.drain()
+    return str((await read_answer(reader))[0])
+
+
+async def wrong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """Fields of wrong kinds."""
+    writer.write(server.request([], beams="many"))
+    return str((await read_answer(reader))[0])
+
+
+async def many(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
+    """Sixty connections at once that say nothing."""
+    others = [await server.connect(249) for _ in range(60)]
+    await asyncio.sleep(2)
+    for _, other in others:
+        other.close()
+    return "silent"
+
+
+KINDS: dict[str, Callable[[Server, int, Counter[str]], Awaitable[None]]] = {
+    **{name: sends(text) for name, text in OTHER_TEXTS.items()},
+    "half a body": talks(half_sent),
+    "half a head": talks(half_head),
+    "leaves": talks(leaves),
+    "half-closed": talks(half_closes),
+    "reads nothing": talks(reads_nothing),
+    "no HTTP": talks(noise),
+    "10 MB": talks(too_long),
+    "wrong fields": talks(wrong),
+    "silent connections": talks(many),
+}
+
+
+# ---- ordinary clients
+@dataclass
+class Load:
+    """What the ordinary clients have seen: seconds by whether hostile ones were there, and what went wrong."""
+
+    seconds: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    failures: list[str] = field(default_factory=list)
+    answers: dict[str, Counter[str]] = field(default_factory=dict)
+    memory: list[float] = field(default_factory=list)
+    is_disturbed: bool = False
+
+
+async def ordinary(server: Server, number: int, known: list[tuple[str, str]], load: Load) -> None:
+    """Ask on one connection, again and again; each answer must be that of its own request."""
+    reader, writer = await server.connect(number)
+    for request in itertools.count():
+        chosen = [known[(7 * number + 3 * request + n) % len(known)] for n in range(1 + (number + request) % 3)]
+        was_disturbed, began = load.is_disturbed, time.perf_counter()
+        writer.write(server.request([source for source, _ in chosen]))
+        status, answer = await asyncio.wait_for(read_answer(reader), SECONDS_TO_ANSWER)
+        if was_disturbed == load.is_disturbed:
+            load.seconds[was_disturbed].append(time.perf_counter() - began)
+        if status != 200 or answer["translatedText"] != [target for _, target in chosen]:
+            load.failures.append(f"an ordinary client got {status}: {str(answer)[:200]}")
+
+
+async def _watched(name: str, work: Awaitable[None], load: Load) -> None:
+    """Note how a client failed."""
+    try:
+        await work
+    except Exception as error:
+        load.failures.append(f"{name}: {type(error).__name__}: {error}")
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:
+    """Let the clients ask, the hostile ones in every second turn."""
+    load = Load(answers={kind: Counter() for kind in arguments.kinds})
+    sources = [pair[server.source == "de"] for pair in itertools.islice(sentence_pairs(), SENTENCES)]
+    known = []
+    for source in sources:
+        status, answer = await ask(server, 0, server.request(source))
+        assert status == 200, answer
+        known.append((source, answer["translatedText"]))
+    clients = [
+        asyncio.create_task(_watched("an ordinary client", ordinary(server, number, known, load), load))
+        for number in range(arguments.clients)
+    ]
+    end = time.monotonic() + 60 * arguments.minutes
+    while time.monotonic() < end and not load.failures:
+        hostile = [
+            asyncio.create_task(_watched(kind, KINDS[kind](server, 300 + place, load.answers[kind]), load))
+            for place, kind in enumerate(arguments.kinds)
+            if load.is_disturbed
+        ]
+        until = time.monotonic() + arguments.turn_seconds
+        while (left := until - time.monotonic()) > 0 and not load.failures:
+            await asyncio.sleep(min(left, MEMORY_EVERY))
+            load.memory.append(server.memory)
+        await _end(hostile)
+        load.is_disturbed = not load.is_disturbed
+    await _end(clients)
+    return load
+
+
+@contextlib.contextmanager
+def started(checkpoint: Path, options: list[str]) -> Iterator[Server]:
+    """Start a server on a free port of the loopback interface, and end it."""
+    command = [sys.executable, "-m", "capsule_mt", "serve", str(checkpoint), "--port", "0", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.match(r"(\w+)-(\w+) at http://[^:]+:(\d+) ", line)
+        if found is None:
+            raise ValueError(f"the server did not start: {line}")
+        yield Server(process, int(found[3]), found[1], found[2])
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(SECONDS_TO_STOP)
+        if code != 0:
+            raise ValueError(f"the server ended with {code}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def percentile(seconds: list[float], share: float) -> float:
+    return 1000 * sorted(seconds)[int(share * len(seconds))]
+
+
+def summary(load: Load, arguments: argparse.Namespace) -> dict[str, Any]:
+    times = {
+        name: {"requests": len(seconds), "p50": percentile(seconds, 0.5), "p95": percentile(seconds, 0.95)}
+        for name, seconds in (("alone", load.seconds[False]), ("beside hostile ones", load.seconds[True]))
+        if seconds
+    }
+    tenth = max(len(load.memory) // 10, 1)
+    return {
+        "kind": "strangers",
+        "minutes": arguments.minutes,
+        "clients": arguments.clients,
+        "times": times,
+        "memory": {
+            "first": median(load.memory[:tenth]),
+            "last": median(load.memory[-tenth:]),
+            "most": max(load.memory),
+        },
+        "answers": load.answers,
+        "failures": load.failures,
+    }
+
+
+def render(result: dict[str, Any]) -> str:
+    rows = [
+        [name, f"{of['requests']:,}", f"{of['p50']:.0f}", f"{of['p95']:.0f}"] for name, of in result["times"].items()
+    ]
+    parts = [markdown_table([f"{result['clients']} ordinary clients", "answers", "p50 (ms)", "p95 (ms)"], rows)]
+    kinds = [
+        [kind, ", ".join(f"{number:,} x {answer}" for answer, number in sorted(of.items()))]
+        for kind, of in result["answers"].items()
+    ]
+    parts.append(markdown_table(["hostile client", "answers"], kinds))
+    memory = result["memory"]
+    parts.append(
+        f"Memory of the server: {memory['first']:.0f} MiB at the beginning, {memory['last']:.0f} at the end, at most "
+        f"{memory['most']:.0f}. {len(result['failures'])} failures."
+    )
+    return "\n\n".join([*parts, *(f"- {failure}" for failure in result["failures"][:20])])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument(
+        "--checkpoint", type=checkpoint_folder, default=CHECKPOINT, help="what the server translates by"
+    )
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--turn-seconds", type=float, default=30, help="with and without hostile clients, in turns")
+    parser.add_argument("--clients", type=positive, default=100, help="ordinary ones")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="hostile clients")
+    parser.add_argument("--output", type=Path, help="the result file; its table gets the same name with .md")
+    arguments = parser.parse_args()
+    table = arguments.output and arguments.output.with_suffix(".md")
+    check_outputs([arguments.output, table])
+    with started(arguments.checkpoint, []) as server:
+        load = asyncio.run(try_strangers(server, arguments))
+    result = summary(load, arguments)
+    text = render(result)
+    print(text)
+    if arguments.output is not None:
+        write_result(arguments.output, result)
+        write_output(table, text + "\n")
+    return int(bool(load.failures))
+
+
+if __name__ == "__main__":
+    run(main)

