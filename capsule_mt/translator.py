@@ -14,7 +14,6 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.text.glossary import Glossary, glossary_of, lacking, next_word, place_of_term, with_term
-from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
 from capsule_mt.text.line_failures import describe
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
@@ -452,6 +451,7 @@ class Translator:
         without one that of the text.
         """
         from capsule_mt.coverage.results import Adequacy
+        from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
 
         if self.reverse is None:
             raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")

@@ -271,9 +271,11 @@ def _verified(
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
         result = _finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False)
         if curves is not None:
-            short = 0.0 if length is None else length.shortness(candidate.text, candidate.translation)
-            counted = [share for word, share in zip(piece.words, candidate.attention, strict=True) if word.counts]
-            whole = completeness(result.score, short, gap_of(counted), curves["shortness"])
+            whole = result.score
+            if (weight := curves.get("shortness")) is not None:  # else the calibration knows of words alone
+                short = 0.0 if length is None else length.shortness(candidate.text, candidate.translation)
+                counted = [share for word, share in zip(piece.words, candidate.attention, strict=True) if word.counts]
+                whole = completeness(whole, short, gap_of(counted), weight)
             result = result._replace(score=on_curve(curves["sentences"], whole))
         found.append(result)
     return found

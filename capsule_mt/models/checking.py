@@ -69,10 +69,9 @@ def check_calibration(values: object, head_shape: tuple[int, int], place: str) -
                     f"{place}: {field} has `{curve}`, which must be at most {MOST_POINTS} points [x, y] of finite "
                     f"numbers that do not fall, y from 0 to 1, got {_shown(value[curve])}"
                 )
-        if key == "verified" and "words" in value and not _is_number(value.get("shortness"), 0.0, 100.0):
+        if not _is_number(value.get("shortness", 0.0), 0.0, 100.0):
             raise CheckpointError(
-                f"{place}: {field} must have `shortness`, a number from 0 to 100, got "
-                f"{_shown(value.get('shortness'))}: `capsule-mt calibrate --reverse` fits it"
+                f"{place}: {field} has `shortness`, which must be from 0 to 100, got {_shown(value['shortness'])}"
             )
         if not _is_number(value.get("threshold", 0.0), 0.0, 1.0):
             raise CheckpointError(

@@ -44,7 +44,7 @@ _CURVES = {"words", "sentences"}
 # what a calibration of each method must have, and what it may have
 CALIBRATED: dict[str, tuple[set[str], set[str]]] = {
     "attention": (_CURVES | {"head"}, {"threshold"}),
-    "verified": (_CURVES | {"shortness"}, {"reverse", "labels", "marks", "alarm"}),
+    "verified": (_CURVES, {"shortness", "reverse", "labels", "marks", "alarm"}),
     "guided": (_CURVES, {"threshold"}),
     "deletion": (_CURVES, {"threshold"}),
 }

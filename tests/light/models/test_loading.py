@@ -167,7 +167,7 @@ RISING = [[0.0, 0.0], [1.0, 1.0]]
         ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
         ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must have numbers as"),
         ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and words by their number of characters"),
-        ({"verified": {"words": [[0, 0]]}}, "`coverage_calibration.verified` must have `shortness`, a number from 0"),
+        ({"verified": {"shortness": "much"}}, "has `shortness`, which must be from 0 to 100, got 'much'"),
     ],
 )
 def test_a_calibration_that_is_none(calibration, message, tmp_path):
