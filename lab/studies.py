@@ -103,15 +103,13 @@ def throughput(records: Records) -> str:
     return "\n\n".join(render_throughput(records.named("studies")[name]) for name in ("throughput", "throughput-256"))
 
 
-def engines(records: Records, name: str = "benchmark-engines") -> str:
-    record = records.named("studies")[name]
-    about = f"{record['hardware']['cpu']}, one thread, processor time, median of {record['repeats']} turns."
+def engines(records: Records) -> str:
+    record = records.named("studies")["benchmark-engines"]
+    about = (
+        f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, processor "
+        f"time, median of {record['repeats']} turns."
+    )
     return f"{about}\n\n{render_engines({'milliseconds': _milliseconds(record)})}"
-
-
-def engines_amx(records: Records) -> str:
-    """Return the engines on another processor."""
-    return engines(records, "benchmark-engines-amx")
 
 
 def translation_costs(records: Records) -> str:
@@ -169,7 +167,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
         *(adequacy, word_omissions, read_by_hand, alignment, comparisons, quickstart),
-        *(benchmarks, engines, engines_amx, lengths, throughput, translation_costs, training_costs, campaign),
+        *(benchmarks, engines, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }
 

@@ -1,10 +1,8 @@
 // The engine: a module of WebAssembly, and the only file that calls it.
 
-import { FIELDS, OPERATIONS, TYPES, VERSION } from "./interface.js";
+import { EARLY_STOPPING, FIELDS, MOST_SLOTS, OPERATIONS, TYPES, VERSION } from "./interface.js";
 
-const MOST_SLOTS = 12;
 const NO_MEMORY = -1;
-const EARLY_STOPPING = new Map([[false, 0], [true, 1], ["never", 2]]);
 // bytes of a field of the request: whole numbers of 64 and of 32 bits, pointers, floats
 const BYTES = { i: 8, h: 4, p: 4, f: 4 };
 const decoder = new TextDecoder();
@@ -13,12 +11,13 @@ let compiled = null; // once for all models
 
 /** Return the bytes of a file by its address: a URL, or in node also a path. */
 export async function read(address) {
-  const isFile = address instanceof URL ? address.protocol === "file:" : !/^[a-z]+:\/\//.test(address);
+  const url = typeof address === "string" && /^[a-z]{2,}:/i.test(address) ? new URL(address) : address;
+  const isFile = typeof url === "string" || url.protocol === "file:";
   if (isFile && typeof process === "object" && process.versions?.node) {
     const { readFile } = await import("node:fs/promises");
-    return new Uint8Array(await readFile(address));
+    return new Uint8Array(await readFile(url));
   }
-  const response = await fetch(address);
+  const response = await fetch(url);
   if (!response.ok) throw new Error(`${address}: the answer has the status ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }
@@ -56,7 +55,7 @@ export class Engine {
     this.exports = exports;
     this.tokens = file.model.tokens;
     this.model = this.#placed([new Uint8Array(1)], (name) =>
-      exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)));
+      exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)) || NO_MEMORY);
     program.linears.forEach(([outputs, inputs], number) => {
       this.#check(exports.engine_add_linear(this.model, BigInt(outputs), BigInt(inputs), 1));
       const parts = ["codes", "largest", "bias"].map((part) => file.tensor(`linears.${number}.${part}`));
@@ -118,7 +117,7 @@ export class Engine {
       no_repeat_ngram: noRepeat,
       renormalizes: Number(renormalizes),
       length_penalty: lengthPenalty,
-      early_stopping: EARLY_STOPPING.get(earlyStopping ?? false),
+      early_stopping: EARLY_STOPPING[earlyStopping ?? false],
       longest,
       ...(shortlist && listed(sources, shortlist)),
     }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
@@ -199,7 +198,7 @@ export class Engine {
     const { exports } = this;
     const pointers = arrays.map((array) => {
       if (!array) return 0;
-      const pointer = exports.malloc(array.byteLength + 64);
+      const pointer = exports.malloc(array.byteLength + 64) >>> 0;
       if (!pointer) throw new Error(TOO_LARGE);
       new Uint8Array(exports.memory.buffer, pointer, array.byteLength).set(
         new Uint8Array(array.buffer, array.byteOffset, array.byteLength));

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,6 +76,25 @@ def test_another_thread_ends_a_call(decoder, call):
     with stop, pytest.raises(StoppedError):
         call(decoder)  # it stays set
     assert decoder.force(SOURCES[:1], [[33]], Readings())  # outside of the block nothing is stopped
+
+
+def test_threads_share_a_model_and_wait_for_no_other():
+    """While one translates for long, others get what they get alone."""
+    decoder, stop = decoder_of(PROGRAMS["recurrent"]), Stop()
+    short = [SearchOptions([12] * len(SOURCES), num_beams=beams) for beams in (1, 4)] * 8
+    expected = [decoder.translate(SOURCES, options) for options in short]
+
+    def work():
+        with stop, pytest.raises(StoppedError):
+            search(decoder)
+
+    long = threading.Thread(target=work)
+    long.start()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda options: decoder.translate(SOURCES, options), short)) == expected
+    assert long.is_alive()
+    stop.set()
+    long.join()
 
 
 @threads
