@@ -447,24 +447,26 @@ class Translator:
     ) -> "list[Adequacy | None]":
         """Return how inadequate given translations are, such as another system's; `None` for a blank text.
 
-        It takes a model of the other direction, a translation of each text, and four forced passes.
+        It takes a model of the other direction and four forced passes. The length to expect is the calibration's, or
+        without one that of the text.
         """
         from capsule_mt.coverage.results import Adequacy
+        from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
 
         if self.reverse is None:
             raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         covered = self.cover(texts, translations, batch_size=batch_size)
-        own = self.translate(texts, TranslationOptions(batch_size, split_sentences=False, truncation=True, copy=False))
+        length = self.calibration.length or ExpectedLength()
         shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
         found: list[Adequacy | None] = []
-        for coverage, (mine, *_), given, (there, back) in zip(covered, own, translations, shares, strict=True):
+        for coverage, text, given, (there, back) in zip(covered, texts, translations, shares, strict=True):
             if there is None:
                 found.append(None)
                 continue
             words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
-            missing = 1 - sum(words) / max(len(words), 1)
-            shorter = 1 - min(len(given) / max(len(mine.text), 1), 1.0)
-            found.append(Adequacy((missing + shorter) / 2, 1 - (there + (back or 0.0)) / 2))
+            missing, short = 1 - sum(words) / max(len(words), 1), length.shortness(text, given)
+            omission = (missing + OMISSION_WEIGHT * short) / (1 + OMISSION_WEIGHT)
+            found.append(Adequacy(omission, 1 - (there + (back or 0.0)) / 2))
         return found
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from capsule_mt.calibration.lengths import fit_length
 from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 from lab.area_under_curve import auc_markdown, auc_table
-from lab.expected_length import POWERS, cross_validated, cross_validated_markdown, expected_lengths, shortness
+from lab.expected_length import POWERS, cross_validated, cross_validated_markdown, shortness
 from lab.records import read_table
 
 BY_WORDS = "shorter than its words"
@@ -91,7 +92,8 @@ def main() -> None:
         training[0] + sources, training[1] + hypotheses, progress=lambda step: print(f"Aligner: {step}")
     )
     measures: dict[str, Sequence[float]] = dict(adequacy_measures(sources, hypotheses, aligner))
-    expected = expected_lengths(training[0], training[1], sources)
+    length = fit_length(*training)
+    expected = np.array([length.of(source) for source in sources])
     measures[BY_WORDS] = shortness(expected, hypotheses).tolist()
     if "ref" in table:
         links = [aligner.align_lines(sources, lines) for lines in (hypotheses, table["ref"])]

@@ -6,55 +6,9 @@ from typing import Any
 import numpy as np
 
 from capsule_mt.calibration.fitting import rank_auc, ranks
-from capsule_mt.calibration.words import split_words
 from hf_capsule_mt.evaluation.results import markdown_table
 
-RIDGE = 0.3  # of 0.1, 0.3, 1 and 3, the one that predicts held-out lengths best
-STEPS = 30  # of conjugate gradients
 POWERS = (0.3, 0.5, 0.7, 1.0)  # the forms of `shortness` among which labels choose
-
-
-def expected_lengths(
-    training_sources: Sequence[str], training_targets: Sequence[str], sources: Sequence[str]
-) -> np.ndarray:
-    """Return how many characters the translation of each source should have, at least 2.
-
-    A source of x characters makes expect a + b x, and each of its words some more or less: ridge regression on the
-    training text, weighted by 1 / (x + 10). "Sehr geehrte Damen und Herren" becomes "Ladies and gentlemen". Pairs of
-    which one side is empty or too long for the other are left out.
-    """
-    pairs = [
-        (source, len(target))
-        for source, target in zip(training_sources, training_targets, strict=True)
-        if 0 < len(source) < 3 * len(target) + 10 and 0 < len(target) < 3 * len(source) + 10
-    ]
-    if not pairs:
-        raise ValueError(f"none of the {len(training_sources)} pairs can be learnt from")
-    numbers: dict[str, int] = {}
-    lines = [[numbers.setdefault(word.lower(), len(numbers)) for word in split_words(source)] for source, _ in pairs]
-    rows, words = np.repeat(np.arange(len(lines)), [len(line) for line in lines]), np.concatenate(lines).astype(int)
-    characters = np.array([len(source) for source, _ in pairs])
-    weights = 1 / np.sqrt(characters + 10)
-    plain = np.stack([weights, characters * weights], axis=1)
-    lengths = np.array([length for _, length in pairs]) * weights
-    start, slope = np.linalg.lstsq(plain, lengths, rcond=None)[0]
-
-    def by_word(by_line: np.ndarray) -> np.ndarray:
-        return np.bincount(words, (by_line * weights)[rows], minlength=len(numbers))
-
-    more = np.zeros(len(numbers))
-    left = direction = by_word(lengths - plain @ (start, slope))
-    for _ in range(STEPS):
-        if (size := left @ left) < 1e-9:
-            break
-        moved = by_word(np.bincount(rows, direction[words], minlength=len(lines)) * weights) + RIDGE * direction
-        step = size / (direction @ moved)
-        more, left = more + step * direction, left - step * moved
-        direction = left + (left @ left) / size * direction
-    known = [[numbers[word] for word in split_words(line.lower()) if word in numbers] for line in sources]
-    return np.array(
-        [max(2.0, start + slope * len(line) + more[ids].sum()) for line, ids in zip(sources, known, strict=True)]
-    )
 
 
 def shortness(expected: np.ndarray, translations: Sequence[str], power: float = 0.5) -> np.ndarray:

@@ -17,11 +17,15 @@ from capsule_mt.calibration.fitting import (
     rank_auc,
     read_curve,
 )
+from capsule_mt.calibration.lengths import calibrated, fit_length
 from capsule_mt.calibration.omissions import AMOUNTS, WithOmissions, drop_words, function_words
 from capsule_mt.calibration.word_alignment import WordAligner, fit_aligner
-from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration, evidence_of
+from capsule_mt.coverage.completeness import completeness, gap_of
+from capsule_mt.coverage.curves import evidence_of
+from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
 from capsule_mt.coverage.options import CoverageOptions, CoveredBy
 from capsule_mt.coverage.results import Coverage, Word
+from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import read_lines, read_parallel
 from capsule_mt.text.words import is_mark
@@ -35,6 +39,7 @@ SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
 # words seen so often in whole references, and probably missing in more than this share of them, are optional
 SMALLEST_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
 MORE_REFERENCES = 6000  # of the aligner's further text, which tell the words that "verified" need not find
+SHORTNESS_WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # of what is short in `completeness`
 MOST_OWN = 10_000  # lines that are translated where there are no references: they are what the aligner learns from
 WINDOW = 128
 
@@ -42,8 +47,8 @@ WINDOW = 128
 class Examples(NamedTuple):
     """The four variants of each sentence to fit, of each to check, more whole references, and the function words.
 
-    text: all sources and references. more: references of further text. are_own: whether the references are the model's
-    own translations.
+    text: all sources and references. more: some references of further text. length: of translations, by all text, as
+    a calibration keeps it. are_own: whether the references are the model's own translations.
     """
 
     fitted: list[WithOmissions]
@@ -53,6 +58,7 @@ class Examples(NamedTuple):
     text: list[tuple[str, str]]
     more: list[WithOmissions]
     aligner: WordAligner
+    length: dict[str, Any]
     are_own: bool = False
 
 
@@ -101,8 +107,11 @@ def examples_of(
     further = [] if more is None else list(zip(*read_parallel(more), strict=True))
     some = random.Random(1).sample(further, min(MORE_REFERENCES, len(further)))
     references = [WithOmissions(source, target, {}, 0) for source, target in some]
+    learnt = [pair for pair in [*every, *further] if pair[0] not in held_out]
+    all_sources, all_targets = map(list, zip(*learnt, strict=True))
+    length = calibrated(fit_length(all_sources, all_targets), all_sources)
     words = sorted(map(str.casefold, frequent))
-    return Examples(fitted, checked, whole, words, every, references, aligner, are_own=target is None)
+    return Examples(fitted, checked, whole, words, every, references, aligner, length, are_own=target is None)
 
 
 def coverage_of_examples(
@@ -198,6 +207,7 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
         print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
     if method == "verified":
+        others["length"] = examples.length
         translator.set_calibration(others)
         of_references = coverage_of_examples(translator, [*examples.whole, *examples.more], method, marks="all")
         further = often_marked([word for coverage in of_references for word in coverage.words])
@@ -224,13 +234,33 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
         means.append(float(values[counted].mean()) if counted.any() else 1.0)
         most.append(float(1 - marked[counted].mean()) if counted.any() and method != "verified" else 1.0)
     shares = [example.translated_share for example in examples.fitted]
-    sentences = fit_sentences(means, shares, [example.amount for example in examples.fitted], most)
+    amounts = [example.amount for example in examples.fitted]
+    candidates = _complete(translator, examples.fitted, means) if method == "verified" else {0.0: means}
+    weight, sentences = fit_sentences(candidates, shares, amounts, most)
     fitted = {**head, "words": words, "sentences": sentences}
     if method == "verified":
-        fitted["reverse"] = Path(cast(Any, translator.reverse)._folder).name
+        fitted |= {"shortness": weight, "reverse": Path(cast(Any, translator.reverse)._folder).name}
     else:
         fitted["threshold"] = threshold
     translator.set_calibration(others | {method: fitted})
+
+
+def _complete(
+    translator: Translator, examples: list[WithOmissions], means: Sequence[float]
+) -> dict[float, list[float]]:
+    """Return how complete each example is by `completeness`, for each weight of what is short."""
+    fitted, calibration = dict(translator.loaded.calibration), translator.calibration
+    translator.set_calibration(fitted | {"attention": {"head": fitted["attention"]["head"]}})  # as it is received
+    received = coverage_of_examples(translator, examples, "attention")
+    translator.set_calibration(fitted)
+    length, optional = calibration.length or ExpectedLength(), calibration.lists.optional
+    short = [length.shortness(one.source, one.translation) for one in examples]
+    gaps = [
+        gap_of([word.covered for word in one.words if not is_mark(word.text) and word.text.casefold() not in optional])
+        for one in received
+    ]
+    rows = list(zip(means, short, gaps, strict=True))
+    return {weight: [completeness(*row, weight) for row in rows] for weight in SHORTNESS_WEIGHTS}
 
 
 def _fit_words(pairs: list[tuple[Word, bool]]) -> Curve:

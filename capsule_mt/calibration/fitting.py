@@ -3,7 +3,7 @@
 A curve is a list of points (x, y) with rising x and y that never falls, read by linear interpolation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -81,26 +81,34 @@ def fit_threshold(probabilities: Sequence[float], is_translated: Sequence[bool])
 
 
 def fit_sentences(
-    means: Sequence[float], shares: Sequence[float], groups: Sequence[float], most: Sequence[float]
-) -> Curve:
-    """Return the curve from the mean probability of a sentence's words to its score.
+    candidates: Mapping[float, Sequence[float]],
+    shares: Sequence[float],
+    groups: Sequence[float],
+    most: Sequence[float],
+) -> tuple[float, Curve]:
+    """Return which candidate tells best how complete sentences are, and the curve from it to their score.
+
+    candidates: of each, how complete it finds every sentence, such as the mean probability of its words.
 
     It is f(x) = 0.97 sigmoid(a log(x) - b log(1 - x) + c) + 0.03 x, with a, b > 0: beta calibration (Kull et al. 2017)
     that never ties. Of a grid, it has the smallest sum of squares between the mean score of each group of sentences,
     such as those with one omission, and the mean of its true `shares`, plus 0.3 times the mean square over sentences:
     alone, a regression over sentences would draw every score towards the middle. A score is bounded by `most`.
     """
-    values, truth, of, bound = (np.asarray(numbers, dtype=float) for numbers in (means, shares, groups, most))
-    members = [of == kind for kind in np.unique(of)]
+    truth, of, bound = (np.asarray(numbers, dtype=float) for numbers in (shares, groups, most))
+    members, values = (
+        [of == kind for kind in np.unique(of)],
+        {name: np.asarray(one) for name, one in candidates.items()},
+    )
 
-    def error(parameters: tuple[float, ...]) -> float:
-        wrong = np.minimum(_score(values, *parameters), bound) - truth
+    def error(name: float, *parameters: float) -> float:
+        wrong = np.minimum(_score(values[name], *parameters), bound) - truth
         of_groups = sum(float(wrong[rows].mean()) ** 2 for rows in members)
         return of_groups + OF_SENTENCES * float((wrong**2).mean())
 
-    best = min(product(LOW_SLOPES, HIGH_SLOPES, OFFSETS), key=error)
+    name, *best = min(product(candidates, LOW_SLOPES, HIGH_SLOPES, OFFSETS), key=lambda found: error(*found))
     curve = zip(SENTENCE_POINTS, _score(SENTENCE_POINTS, *best), strict=True)
-    return [[round(float(x), 6), round(float(y), 6)] for x, y in curve]
+    return name, [[round(float(x), 6), round(float(y), 6)] for x, y in curve]
 
 
 def _score(values: np.ndarray, low_slope: float, high_slope: float, offset: float) -> np.ndarray:

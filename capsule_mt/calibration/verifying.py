@@ -100,7 +100,8 @@ def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> 
 def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
     """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
 
-    Chosen on one half of the translations of eight words or more, measured on the other; `None` for too few of them.
+    Chosen on the translations of eight words or more, measured on each half of them by the alarm of the other; `None`
+    for too few of them.
     """
     chance = random.Random(1)
     cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
@@ -116,8 +117,12 @@ def choose_alarm(translator: Translator, sources: Sequence[str], translations: S
         return np.array([one.score for one in coverage_of_examples(translator, examples, "verified")])
 
     own = scores(translations)
-    threshold = round(float(np.quantile(own[::2], FLAGGED)), 3)
-    flagged = round(float((own[1::2] < threshold).mean()), 3)
-    caught = {name: round(float((scores(lines)[1::2] < threshold).mean()), 3) for name, lines in cut.items()}
-    print(f"alarm: a score below {threshold} flags {flagged:.1%} of own translations and catches {caught}")
-    return {"score": threshold, "flagged": flagged, "caught": caught}
+    alarms = [np.quantile(own[other::2], FLAGGED) for other in (1, 0)]
+
+    def flagged(values: np.ndarray) -> float:
+        return round(float(np.concatenate([values[half::2] < alarm for half, alarm in enumerate(alarms)]).mean()), 3)
+
+    alarm = round(float(np.quantile(own, FLAGGED)), 3)
+    caught = {name: flagged(scores(lines)) for name, lines in cut.items()}
+    print(f"alarm: a score below {alarm} flags {flagged(own):.1%} of own translations and catches {caught}")
+    return {"score": alarm, "flagged": flagged(own), "caught": caught}

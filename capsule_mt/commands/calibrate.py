@@ -15,7 +15,8 @@ tells them at all. Words that are often missing in whole references, such as the
 does not count them; the 50 most frequent words count only where they are marked. The checkpoint's config.json keeps
 all of it, or coverage_calibration.json in a folder of Marian's, and coverage uses it wherever the checkpoint is
 loaded; a model by name keeps it in its folder of the cache. With --reverse, a model of the other direction verifies
-the marks. Words of references that it often doubts become optional, too, and those of translations that it finds
+the marks, and the score also counts how short a translation is, by what the text teaches of the length of each word's
+translation. Words of references that it often doubts become optional, too, and those of translations that it finds
 without support need none. The marks of each operating point are measured on the model's own translations, labelled in
 a sheet or by the aligner (which counts mistranslated words as left out), and the score is chosen below which a
 sentence is an alarm. The coverage of another part of the same text is printed as a check. Use text that the model was
@@ -88,7 +89,7 @@ def main() -> None:
     methods = arguments.method or methods_of(translator)
     given = (arguments.source, arguments.target, arguments.align_with, arguments.sentences)
     examples = examples_of(translator, *given)
-    if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support"}:
+    if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support", "length"}:
         translator.set_calibration({})  # every curve is fitted anew
     for method in methods:
         try:

@@ -7,21 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.options import METHODS, CoveredBy, Marks
-from capsule_mt.coverage.verified import (
-    POINTS,
-    SUPPORT_POINTS,
-    SUPPORT_RULE,
-    Candidate,
-    Reverse,
-    Rule,
-    doubts,
-    offsets_of,
-    support_doubts,
-    without_tokens,
-)
+from capsule_mt.coverage.supported import SUPPORT_POINTS, Written, attended, support_doubts, support_share
+from capsule_mt.coverage.verified import POINTS, Candidate, Read, Reverse, Rule, doubts, offsets_of, without_tokens
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
+from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists, is_mark
 
@@ -85,18 +77,23 @@ class Verifier(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """`coverage_calibration` of a checkpoint: curves and thresholds by method, and words that count less."""
+    """`coverage_calibration` of a checkpoint: curves and thresholds by method, and words that count less.
+
+    length: how long a translation should be, where that was learnt.
+    """
 
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     lists: WordLists = NO_LISTS
     support: Mapping[str, Any] = field(default_factory=dict)
+    length: ExpectedLength | None = None
 
     @classmethod
     def of_config(cls, values: Mapping[str, Any] | None) -> "Calibration":
         values = values or {}
         lists = (frozenset(values.get(name, ())) for name in ("optional_words", "function_words"))
         methods = {name: values[name] for name in METHODS if name in values}
-        return cls(methods, WordLists(*lists), values.get("support", {}))
+        length = ExpectedLength.of_calibration(values["length"]) if "length" in values else None
+        return cls(methods, WordLists(*lists), values.get("support", {}), length)
 
     @property
     def head(self) -> tuple[int, int] | None:
@@ -158,6 +155,10 @@ def cover(
     end: the end token.
     """
     found: list[PieceCoverage] = []
+    reads: list[Read | None] | None = None
+    if verifier is not None and verifier.support:  # of every translation, which also serves to verify
+        texts = [verifier.decode(one.ids) for one in hypotheses]
+        reads = verifier.reverse.read(texts, [piece.text for piece in pieces], with_head=True)
     if method == "deletion":
         found = list(_by_deletion(pieces, hypotheses, decoder, calibration))
     else:
@@ -168,9 +169,9 @@ def cover(
     elif method == "guided":
         found = [guided_coverage(piece, one.guided, curves) for piece, one in zip(pieces, hypotheses, strict=True)]
     elif method == "verified" and verifier is not None:
-        found = _verified(pieces, hypotheses, decoder, curves, verifier)
-    if verifier is not None and verifier.support:
-        supports = _supports(pieces, hypotheses, decoder, calibration.support, verifier)
+        found = _verified(pieces, hypotheses, decoder, calibration, verifier, reads)
+    if verifier is not None and reads is not None:
+        supports = _supports(pieces, hypotheses, decoder, calibration.support, verifier, reads)
         found = [one._replace(support=support) for one, support in zip(found, supports, strict=True)]
     return found
 
@@ -242,12 +243,13 @@ def _verified(
     pieces: Sequence[Covers],
     hypotheses: Sequence[Hypothesis],
     decoder: Decoder,
-    fitted: Mapping[str, Any] | None,
+    calibration: Calibration,
     verifier: Verifier,
+    reads: Sequence[Read | None] | None,
 ) -> list[PieceCoverage]:
-    """Cover a word the more, the smaller its doubt (see `verified`)."""
-    rule, curves = Rule(), fitted if fitted and "words" in fitted else None
-    threshold = POINTS[verifier.marks]
+    """Cover a word the more, the smaller its doubt (see `verified`), and score a piece by its `completeness`."""
+    rule, fitted, length = Rule(), calibration.methods.get("verified", {}), calibration.length
+    curves, threshold = fitted if "words" in fitted else None, POINTS[verifier.marks]
     candidates = [
         Candidate(
             piece.text,
@@ -263,11 +265,19 @@ def _verified(
         for piece, hypothesis in zip(pieces, hypotheses, strict=True)
     ]
     found = []
-    by_piece = doubts(candidates, decoder, verifier.reverse, rule, min(threshold, POINTS["likely"]))
+    by_piece = doubts(candidates, decoder, verifier.reverse, rule, min(threshold, POINTS["likely"]), reads)
     for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
         covered = [1.0 if word.is_mark else rule.share(one) for word, one in zip(piece.words, of_words, strict=True)]
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
-        found.append(_finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False))
+        result = _finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False)
+        if curves is not None:
+            whole = result.score
+            if (weight := curves.get("shortness")) is not None:  # else the calibration knows of words alone
+                short = 0.0 if length is None else length.shortness(candidate.text, candidate.translation)
+                counted = [share for word, share in zip(piece.words, candidate.attention, strict=True) if word.counts]
+                whole = completeness(whole, short, gap_of(counted), weight)
+            result = result._replace(score=on_curve(curves["sentences"], whole))
+        found.append(result)
     return found
 
 
@@ -277,24 +287,23 @@ def _supports(
     decoder: Decoder,
     fitted: Mapping[str, Any],
     verifier: Verifier,
+    reads: Sequence[Read | None],
 ) -> Iterator[PieceSupport]:
     """Yield which words of each translation its source supports."""
     optional, threshold = frozenset(fitted.get("optional_words", ())), SUPPORT_POINTS[verifier.marks]
-    texts = [verifier.decode(one.ids) for one in hypotheses]
-    offsets = [offsets_of(text, one.ids, verifier.decode) for text, one in zip(texts, hypotheses, strict=True)]
-    pairs = [(piece.ids, one.ids) for piece, one in zip(pieces, hypotheses, strict=True)]
-    sources = [piece.text for piece in pieces]
-    by_text = support_doubts(sources, pairs, texts, offsets, decoder, verifier.reverse)
-    for text, words in zip(texts, by_text, strict=True):
-        named = [text[span.start : span.end] for span, _ in words]
-        is_open = [not is_mark(word) and word.casefold() not in optional for word in named]
-        marked = [may and doubt > threshold for may, (_, doubt) in zip(is_open, words, strict=True)]
-        shares = [
-            1.0 if is_mark(word) else SUPPORT_RULE.share(one) for word, (_, one) in zip(named, words, strict=True)
-        ]
-        counted = [share for may, share in zip(is_open, shares, strict=True) if may]
+    written = []
+    for piece, hypothesis, read in zip(pieces, hypotheses, reads, strict=True):
+        text, ids = verifier.decode(hypothesis.ids), hypothesis.ids
+        words = [pair for pair in attended(text, read) if not is_mark(text[pair[0].start : pair[0].end])]
+        is_open = [text[span.start : span.end].casefold() not in optional for span, _ in words]
+        written.append(Written(text, piece.ids, ids, offsets_of(text, ids, verifier.decode), words, is_open))
+    found = support_doubts(written, decoder, min(threshold, SUPPORT_POINTS["likely"]))
+    for one, doubts_of in zip(written, found, strict=True):
+        marked = [may and doubt > threshold for may, doubt in zip(one.is_open, doubts_of, strict=True)]
+        shares = [support_share(doubt) for doubt in doubts_of]
+        counted = [share for may, share in zip(one.is_open, shares, strict=True) if may]
         score = sum(counted) / len(counted) if counted else 1.0
-        yield PieceSupport([span for span, _ in words], shares, marked, score)
+        yield PieceSupport([span for span, _ in one.words], shares, marked, score)
 
 
 # tokens that are scored at once
@@ -346,7 +355,7 @@ def _finished(
     the share of these words that is not marked.
 
     by_curve: words are marked by what the curve has of them, and their mean is that of the curve; else `marked` says
-    which are, and the mean is that of the shares as they are, which tells whole translations apart better.
+    which are, and the score is the mean of the shares as they are.
     """
     words, shares = piece.words, covered
     if curves is not None:
@@ -367,13 +376,13 @@ def _finished(
     counted = [
         (value, mark)
         for word, value, mark in zip(words, shares, marked, strict=True)
-        if not word.is_mark and not word.is_optional and (mark or not word.is_function)
+        if word.counts and (mark or not word.is_function)
     ]
     score = 1.0
     if counted:
         score = sum(value for value, _ in counted) / len(counted)
-        if curves is not None:
-            missing = sum(mark for _, mark in counted) / len(counted) if by_curve else 0.0
+        if curves is not None and by_curve:
+            missing = sum(mark for _, mark in counted) / len(counted)
             score = min(on_curve(curves["sentences"], score), 1 - missing)
     return PieceCoverage(covered, marked, score, left)
 

@@ -49,9 +49,9 @@ class SentenceCoverage:
 class Adequacy:
     """How inadequate a given translation is, by two numbers that rank: 0 is adequate, and 1 is not at all.
 
-    `omission` is how much it left out: the mean of the share of words that is not covered, and of how much shorter it
-    is than the model's own translation. `hallucination` is how little it has to do with its source: the share of what
-    each text says that the other does not make probable, for both directions.
+    `omission` is how much it left out: the share of words that is not covered and, counted twice, the share of its
+    expected length that it lacks. `hallucination` is how little it has to do with its source: the share
+    of what each text says that the other does not make probable, for both directions.
     """
 
     omission: float

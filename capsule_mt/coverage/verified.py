@@ -1,4 +1,4 @@
-"""What a model of the other direction knows of a translation: words that were left out, and words that were made up.
+"""What a model of the other direction knows of a translation: the words that were left out.
 
 A word of the source is left out where its doubt is large:
 
@@ -7,9 +7,6 @@ A word of the source is left out where its doubt is large:
 attention: the most that the word receives from the head that aligns words. log p: of the word by the reverse model,
 which reads the translation. loss: by how much the translation becomes less probable without the word. The last two
 cost forced passes; they are made only where they can lift the doubt above what is asked.
-
-A word of the translation is made up where its doubt, -logit(attention) - c max(log p, -12), is large: here the reverse
-model attends, and the model itself finds the word improbable.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,9 +77,17 @@ class Candidate(NamedTuple):
 
 
 def doubts(
-    candidates: Sequence[Candidate], decoder: Decoder, reverse: Reverse, rule: Rule, above: float
+    candidates: Sequence[Candidate],
+    decoder: Decoder,
+    reverse: Reverse,
+    rule: Rule,
+    above: float,
+    reads: Sequence[Read | None] | None = None,
 ) -> list[list[float]]:
-    """Return the doubt of each word of each candidate; exact where it is larger than `above`."""
+    """Return the doubt of each word of each candidate; exact where it is larger than `above`.
+
+    reads: what the reverse has read of each; else it reads those that need it.
+    """
 
     def may_pass(candidate: Candidate, word: int, log_prob: float) -> bool:
         most = rule.doubt(candidate.attention[word], log_prob, SMALLEST_LOSS)
@@ -94,7 +99,12 @@ def doubts(
         for number, one in enumerate(candidates)
         if any(may_pass(one, word, SMALLEST_LOG_PROB) for word in range(len(one.attention)))
     ]
-    log_probs = word_log_probs([candidates[number] for number in read], reverse)
+    chosen = [candidates[number] for number in read]
+    if reads is None:
+        found_reads = reverse.read([one.translation for one in chosen], [one.text for one in chosen]) if read else []
+    else:
+        found_reads = [reads[number] for number in read]
+    log_probs = word_log_probs(chosen, found_reads)
     doubted: list[tuple[int, int]] = []
     for number, of_words in zip(read, log_probs, strict=True):
         one = candidates[number]
@@ -107,11 +117,10 @@ def doubts(
     return found
 
 
-def word_log_probs(candidates: Sequence[Candidate], reverse: Reverse) -> list[list[float]]:
-    """Return the log-probability of each word of each source by the reverse model, which reads the translation."""
-    texts, translations = [one.translation for one in candidates], [one.text for one in candidates]
+def word_log_probs(candidates: Sequence[Candidate], reads: Sequence[Read | None]) -> list[list[float]]:
+    """Return the log-probability of each word of each source by the reverse model, which has read the translation."""
     found = []
-    for one, read in zip(candidates, reverse.read(texts, translations) if candidates else (), strict=True):
+    for one, read in zip(candidates, reads, strict=True):
         if read is None:  # nothing was translated
             found.append([SMALLEST_LOG_PROB] * len(one.places))
             continue
@@ -143,38 +152,6 @@ def losses_without(words: Sequence[tuple[Candidate, int]], decoder: Decoder) -> 
         (known[id(one)] if one.log_prob is None else one.log_prob) - total
         for (one, _), total in zip(words, without, strict=True)
     ]
-
-
-# ---- made up
-SUPPORT_POINTS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
-SUPPORT_RULE = Rule(log_prob=0.3, loss=0.0, even=SUPPORT_POINTS["likely"])
-
-
-def support_doubts(
-    texts: Sequence[str],
-    pairs: Sequence[tuple[Ids, Ids]],
-    translations: Sequence[str],
-    offsets: Sequence[Offsets],
-    decoder: Decoder,
-    reverse: Reverse,
-) -> list[list[tuple[Span, float]]]:
-    """Return the words of each translation, and the doubt of each that the source supports it.
-
-    pairs: the tokens of each source and translation. offsets: the characters of a translation that its tokens are.
-    """
-    forced = decoder.force([source for source, _ in pairs], [target for _, target in pairs], Readings())
-    reads = reverse.read(translations, texts, with_head=True)
-    found = []
-    for translation, own, of_tokens, read in zip(translations, forced, offsets, reads, strict=True):
-        words: list[tuple[Span, float]] = []
-        if read is not None:
-            rows, tokens = read.forced.received or [], dict(words_of(translation, of_tokens))
-            for span, columns in words_of(translation, read.source):
-                attention = max((row[column] for row in rows for column in columns), default=0.0)
-                log_prob = sum(own.log_probs[place] for place in tokens.get(span, ()))
-                words.append((span, SUPPORT_RULE.doubt(attention, log_prob)))
-        found.append(words)
-    return found
 
 
 def offsets_of(text: str, ids: Ids, decode: Callable[[Ids], str]) -> Offsets:

@@ -1,6 +1,7 @@
 """What a checkpoint says of generating and of coverage, checked when it is loaded: its files may be from anywhere."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeGuard
@@ -20,6 +21,7 @@ COUNTS = {
     "no_repeat_ngram_size": (0, MOST_TOKENS),
 }
 CURVES, WORDS = ("words", "sentences"), ("optional_words", "function_words")
+LENGTH = re.compile(r"-?\d{1,6}")
 
 
 def check_generation(values: Mapping[str, Any], vocabulary: int, place: str) -> None:
@@ -56,12 +58,21 @@ def check_calibration(values: object, head_shape: tuple[int, int], place: str) -
             _check_words(value, field, place)
         if not isinstance(value, dict):
             continue
+        if key == "length" and not _is_length(value):
+            raise CheckpointError(
+                f"{place}: {field} must have numbers as `start` and `slope`, and words by their number of characters "
+                f"as `more`, got {_shown(value)}"
+            )
         for curve in CURVES:
             if curve in value and not _is_curve(value[curve]):
                 raise CheckpointError(
                     f"{place}: {field} has `{curve}`, which must be at most {MOST_POINTS} points [x, y] of finite "
                     f"numbers that do not fall, y from 0 to 1, got {_shown(value[curve])}"
                 )
+        if not _is_number(value.get("shortness", 0.0), 0.0, 100.0):
+            raise CheckpointError(
+                f"{place}: {field} has `shortness`, which must be from 0 to 100, got {_shown(value['shortness'])}"
+            )
         if not _is_number(value.get("threshold", 0.0), 0.0, 1.0):
             raise CheckpointError(
                 f"{place}: {field} has `threshold`, which must be from 0 to 1, got {_shown(value['threshold'])}"
@@ -95,6 +106,13 @@ def _is_curve(points: Any) -> bool:
         return False
     xs, ys = zip(*points, strict=True)
     return _rises(xs) and _rises(ys) and ys[0] >= 0 and ys[-1] <= 1
+
+
+def _is_length(value: Mapping[str, Any]) -> bool:
+    more = value.get("more")
+    if not all(_is_number(value.get(name), -1e6, 1e6) for name in ("start", "slope")) or not isinstance(more, dict):
+        return False
+    return all(LENGTH.fullmatch(number) and isinstance(words, str) for number, words in more.items())
 
 
 def _rises(values: Sequence[float]) -> bool:

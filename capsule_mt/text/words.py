@@ -49,6 +49,11 @@ class SourceWord(NamedTuple):
     is_optional: bool = False
     is_function: bool = False
 
+    @property
+    def counts(self) -> bool:
+        """Whether a complete translation has a counterpart of it."""
+        return not self.is_mark and not self.is_optional
+
 
 def source_words(
     text: str, offsets: Offsets, token_ids: Sequence[int], unknown_id: int | None, lists: WordLists = NO_LISTS

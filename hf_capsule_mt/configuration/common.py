@@ -44,7 +44,7 @@ _CURVES = {"words", "sentences"}
 # what a calibration of each method must have, and what it may have
 CALIBRATED: dict[str, tuple[set[str], set[str]]] = {
     "attention": (_CURVES | {"head"}, {"threshold"}),
-    "verified": (_CURVES, {"reverse", "labels", "marks", "alarm"}),
+    "verified": (_CURVES, {"shortness", "reverse", "labels", "marks", "alarm"}),
     "guided": (_CURVES, {"threshold"}),
     "deletion": (_CURVES, {"threshold"}),
 }
@@ -130,8 +130,9 @@ class CapsuleConfig(PreTrainedConfig):
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
     # "guided", "deletion"; for "attention" also the layer and the number of the "head"; the curves of "verified", the
-    # name of its "reverse", what its "marks" are worth by "labels" and its "alarm"; the "optional_words" and
-    # "function_words" of the source; and the "optional_words" of the target as "support"
+    # weight of "shortness", the name of its "reverse", what its "marks" are worth by "labels" and its "alarm"; the
+    # "optional_words" and "function_words" of the source; the "optional_words" of the target as "support"; and the
+    # "length" of translations
     coverage_calibration: dict[str, Any] | None = None
     _writes_loader: ClassVar[bool] = True
 
@@ -199,13 +200,13 @@ class CapsuleConfig(PreTrainedConfig):
 
     def validate_coverage_calibration(self) -> None:
         for name, found in (self.coverage_calibration or {}).items():
-            if name in ("optional_words", "function_words", "support"):
+            if name in ("optional_words", "function_words", "support", "length"):
                 continue
             known = CALIBRATED.get(name)
             if known is None or not known[0] <= set(found) <= known[0] | known[1] or not all(found.values()):
                 raise ValueError(
-                    f"`coverage_calibration` has {', '.join(CALIBRATED)}, optional_words, function_words and support, "
-                    f"each method with its curves words and sentences; got {name!r}: {sorted(found)}"
+                    f"`coverage_calibration` has {', '.join(CALIBRATED)}, optional_words, function_words, support "
+                    f"and length, each method with its curves words and sentences; got {name!r}: {sorted(found)}"
                 )
             if name == "attention":
                 _check_head(self, found["head"])

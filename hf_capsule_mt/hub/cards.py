@@ -338,8 +338,8 @@ def verified_marks(config: Mapping[str, Any]) -> str:
         [
             "\n\n### Alarm and marks\n",
             f"**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of its own translations of "
-            f"eight words or more. Of the same with words cut out in a row, it catches {catches}. Chosen on one half "
-            "of the development text, measured on the other.\n",
+            f"eight words or more. Of the same with words cut out in a row, it catches {catches}. Chosen on the "
+            "development text; measured on each half of it, with the alarm of the other.\n",
             f"**Marks**, verified by `{found['reverse']}`, on own translations of the development text, {read}:\n",
             "| `marks` | marks | right | omissions that have one |",
             "|---|---|---|---|",

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from capsule_mt.calibration.fitting import fit_sentences, fit_threshold, fit_words, read_curve
+from capsule_mt.calibration.lengths import calibrated, fit_length
 from capsule_mt.calibration.omissions import AMOUNTS, cut_out, drop_words, function_words
 from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.calibration.words import split_words
+from capsule_mt.text.lengths import ExpectedLength
 from hf_capsule_mt.evaluation.adequacy import (
     adequacy_measures,
     coverage_difference_ratio,
@@ -122,13 +124,28 @@ def test_the_mean_score_of_each_group_is_its_true_share():
     groups = np.repeat([0, 1, 2, 0.5], 500)
     shares = np.repeat([1.0, 0.85, 0.7, 0.5], 500)
     means = np.clip(0.5 + 0.4 * (shares - 0.3) + chance.normal(0, 0.06, 2000), 0, 1)
-    curve = fit_sentences(means, shares, groups, np.ones(2000))
+    noise = chance.uniform(size=2000)
+    name, curve = fit_sentences({2.0: noise, 1.0: means}, shares, groups, np.ones(2000))
+    assert name == 1.0
     for share in (1.0, 0.85, 0.7, 0.5):
         found = read_curve(curve, means[shares == share]).mean()
         assert found == pytest.approx(share, abs=0.06)
     assert (curve[0], curve[-1]) == ([0, 0], [1, 1])
     for column in zip(*curve, strict=True):  # better words never lower a score, nor leave it
         assert list(column) == sorted(set(column))
+
+
+def test_the_words_of_a_source_say_how_long_its_translation_is():
+    sources = [" ".join(["abcde", "vwxyz"][(n >> k) % 2] for k in range(n % 3 + 1)) for n in range(4000)]
+    targets = [line.replace("abcde", "no").replace("vwxyz", "yes or yes") for line in sources]
+    learnt = fit_length([*sources, "", "a"], [*targets, "b", "long " * 9])
+    kept = ExpectedLength.of_calibration(calibrated(learnt, sources))
+    for length in (learnt, kept):
+        found = [length.of(line) for line in ("Abcde abcde", "vwxyz vwxyz", "ggggg ggggg")]
+        assert found[:2] == pytest.approx([5, 21], abs=1.1)
+        assert found[0] < found[2] < found[1]
+    with pytest.raises(ValueError, match="none of the 1 pairs"):
+        fit_length([""], ["b"])
 
 
 def test_words_in_a_row_are_cut_out():

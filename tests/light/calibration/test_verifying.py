@@ -68,7 +68,7 @@ def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch, capsys
     translator = SimpleNamespace(
         loaded=loaded, reverse=uncalibrated, set_calibration=lambda values: vars(loaded).update(calibration=values)
     )
-    examples = Examples([], [], [], [], [("Er hat.", "He has.")], [], None, are_own=True)
+    examples = Examples([], [], [], [], [("Er hat.", "He has.")], [], None, {}, are_own=True)
     monkeypatch.setattr(
         verifying, "choose_alarm", lambda translator, sources, own: {"score": float(own == ["He has."])}
     )

@@ -165,6 +165,9 @@ RISING = [[0.0, 0.0], [1.0, 1.0]]
         ({"deletion": {"threshold": "high"}}, "has `threshold`, which must be from 0 to 1, got 'high'"),
         ({"attention": {"head": [7, 0]}}, "has `head`, which must be a layer and a head of 2 and"),
         ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
+        ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must have numbers as"),
+        ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and words by their number of characters"),
+        ({"verified": {"shortness": "much"}}, "has `shortness`, which must be from 0 to 100, got 'much'"),
     ],
 )
 def test_a_calibration_that_is_none(calibration, message, tmp_path):
