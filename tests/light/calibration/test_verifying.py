@@ -64,7 +64,7 @@ def test_points_are_measured(monkeypatch, tmp_path, capsys):
 
 def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch, capsys):
     loaded = SimpleNamespace(calibration={"verified": {"reverse": "de-en"}})
-    uncalibrated = SimpleNamespace(calibration=SimpleNamespace(head=None))
+    uncalibrated = SimpleNamespace(calibration=SimpleNamespace(head=None), loaded=SimpleNamespace(name="de-en"))
     translator = SimpleNamespace(
         loaded=loaded, reverse=uncalibrated, set_calibration=lambda values: vars(loaded).update(calibration=values)
     )
