@@ -137,7 +137,7 @@ def wilson(hits: int, number: int) -> tuple[float, float]:
     z, share = 1.96, hits / number
     middle, scale = share + z * z / (2 * number), 1 + z * z / number
     width = z * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
-    return (middle - width) / scale, (middle + width) / scale
+    return max((middle - width) / scale, 0.0), min((middle + width) / scale, 1.0)
 
 
 def agreement(first: Sequence[dict[Span, str]], second: Sequence[Labels]) -> dict[str, Any]:
@@ -214,10 +214,11 @@ def table(found: Iterable[Mapping[str, Any]]) -> str:
         for words, by_point in record["marks"].items():
             likely = by_point["likely"]
             low, high = wilson(likely["right"], likely["marks"])
+            precision = likely["right"] / max(likely["marks"], 1)
             counts = {point: f"{one['right']} of {one['marks']}" for point, one in by_point.items()}
             named = f"{likely['named']} ({likely['borderline named']})"
             cells = [
-                *(named, counts["sure"], counts["likely"], f"[{low:.2f}, {high:.2f}]"),
+                *(named, counts["sure"], counts["likely"], f"{precision:.2f} [{low:.2f}, {high:.2f}]"),
                 f"{likely['right'] / max(likely['named'], 1):.2f}",
                 *(counts["all"], counts.get("attention", "")),
             ]

@@ -4,11 +4,12 @@
     python -m lab.campaign --minutes 5 --sections kill-train damage-train
     python -m lab.campaign --sections strings --seed 17 --tries 1            # repeat a single try
 
-Trains a tiny model, translates and distils with it undisturbed. Then the sections take turns until the time is over:
-kills, SIGTERM and Ctrl-C at random moments, damage between them, full disks, two runs into one output, hostile strings
-and malformed checkpoints; one measures memory. A disturbed command is run again, and its files must be those of the
-undisturbed run, byte for byte. Prints a table, and writes it beside the result file; exits with 1 after a failure, and
-prints how to repeat it. Needs a system that forks, such as Linux; small disks are mounted where that is allowed.
+Trains a tiny model, and translates, scores, calibrates and distils with it undisturbed. Then the sections take turns
+until the time is over: kills, SIGTERM and Ctrl-C at random moments, damage between them, full disks, two runs into one
+output, a server under load, changed models, broken downloads, hostile strings and malformed checkpoints; one measures
+memory. A disturbed command is run again, and its files must be those of the undisturbed run, byte for byte. Prints a
+table, and writes it beside the result file; exits with 1 after a failure, and prints how to repeat it. Needs a system
+that forks, such as Linux; small disks are mounted where that is allowed.
 """
 
 import argparse

@@ -36,8 +36,8 @@ from hf_capsule_mt.evaluation.results import markdown_table
 CHECKPOINT = Path("checkpoints/capsule-marian-de-en")
 SENTENCES = 60
 LONGEST = 4999  # characters of a hostile text; a server takes 5,000
-SECONDS_TO_ANSWER = 120
-SECONDS_TO_STOP = 20
+SECONDS_TO_ANSWER = 300
+SECONDS_TO_STOP = 60
 PAUSE = 0.05  # of hostile clients whose requests cost little
 MEMORY_EVERY = 5.0
 OTHER_TEXTS = {
@@ -229,15 +229,18 @@ class Load:
 async def ordinary(server: Server, number: int, known: list[tuple[str, str]], load: Load) -> None:
     """Ask on one connection, again and again; each answer must be that of its own request."""
     reader, writer = await server.connect(number)
-    for request in itertools.count():
-        chosen = [known[(7 * number + 3 * request + n) % len(known)] for n in range(1 + (number + request) % 3)]
-        was_disturbed, began = load.is_disturbed, time.perf_counter()
-        writer.write(server.request([source for source, _ in chosen]))
-        status, answer = await asyncio.wait_for(read_answer(reader), SECONDS_TO_ANSWER)
-        if was_disturbed == load.is_disturbed:
-            load.seconds[was_disturbed].append(time.perf_counter() - began)
-        if status != 200 or answer["translatedText"] != [target for _, target in chosen]:
-            load.failures.append(f"an ordinary client got {status}: {str(answer)[:200]}")
+    try:
+        for request in itertools.count():
+            chosen = [known[(7 * number + 3 * request + n) % len(known)] for n in range(1 + (number + request) % 3)]
+            was_disturbed, began = load.is_disturbed, time.perf_counter()
+            writer.write(server.request([source for source, _ in chosen]))
+            status, answer = await asyncio.wait_for(read_answer(reader), SECONDS_TO_ANSWER)
+            if was_disturbed == load.is_disturbed:
+                load.seconds[was_disturbed].append(time.perf_counter() - began)
+            if status != 200 or answer["translatedText"] != [target for _, target in chosen]:
+                load.failures.append(f"an ordinary client got {status}: {str(answer)[:200]}")
+    finally:
+        writer.close()
 
 
 async def _watched(name: str, work: Awaitable[None], load: Load) -> None:
@@ -365,9 +368,9 @@ def main() -> int:
     check_outputs([arguments.output, table])
     with started(arguments.checkpoint, ["--request-seconds", "300"]) as server:  # machines may be busy
         load = asyncio.run(try_strangers(server, arguments))
-    result = summary(load, arguments)
-    text = render(result)
-    print(text)
+        result = summary(load, arguments)
+        text = render(result)
+        print(text, flush=True)
     if arguments.output is not None:
         write_result(arguments.output, result)
         write_output(table, text + "\n")

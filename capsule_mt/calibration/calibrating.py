@@ -76,7 +76,7 @@ def examples_of(
     Without a `target`, the references are the model's own translations of the first lines of the text.
     """
     if target is None:
-        sources = [line for line in read_lines(source) if line.strip()][:MOST_OWN]
+        sources = read_lines(source)[:MOST_OWN]
         targets = own_translations(translator, sources)
     else:
         sources, targets = read_parallel([source, target])

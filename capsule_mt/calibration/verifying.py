@@ -38,11 +38,14 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
         points["alarm"] = alarm
     found["verified"] = found["verified"] | points
     translator.set_calibration(found)
-    if translator.reverse is not None and translator.reverse.calibration.head is not None:
+    reverse = translator.reverse
+    if reverse is not None and reverse.calibration.head is None:
+        print(f"words that need no support: not measured; calibrate {reverse.loaded.name} first, which finds them")
+    elif reverse is not None:
         whole = [*examples.whole, *examples.more]
         covered = coverage_of_examples(translator, whole, "attention", marks="all", support=True)
         marked = often_marked([word for coverage in covered for word in coverage.target_words])
-        optional = sorted({*marked, *translator.reverse.calibration.lists.function})
+        optional = sorted({*marked, *reverse.calibration.lists.function})
         translator.set_calibration(found | {"support": {"optional_words": optional}})
         print(f"words that need no support: {', '.join(optional) or 'none'}")
 

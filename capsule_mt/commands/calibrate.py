@@ -48,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
         "target",
         type=Path,
         nargs="?",
-        help="its translation (default: the model's own, which tell less: see docs/coverage.md)",
+        help="its translation (default: the model's own)",
     )
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"

@@ -150,7 +150,9 @@ class HubCheckpoint:
 
         first, *others = (os.path.join(self.folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
         if not os.path.exists(first):
-            raise UnsupportedModelError(f"{first}: no such file, and a tokenizer of another kind has no such form")
+            from capsule_mt.models.marian_tokenizer import MarianTokenizer
+
+            return MarianTokenizer(self.folder).tokenizer_jsons()
         return [read_json(first), *map(read_json, filter(os.path.exists, others))]
 
     @property

@@ -8,8 +8,10 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.piece_tokenizer import Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import Offset, SentencePieceEncoder, joined_pieces, read_sentencepiece
 from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
 from capsule_mt.models.weights import CheckpointError, read_json
@@ -84,6 +86,20 @@ class MarianTokenizer:
         tokens = (self._target_tokens.get(number, self._unknown) for number in ids)
         text = joined_pieces([token for token in tokens if token not in self._special])
         return cleaned_up(text) if self._cleans_up else text
+
+    def tokenizer_jsons(self) -> list[dict[str, Any]]:
+        """Return what tokenizer.json would say of the pieces of each language, with their numbers as `vocabulary`."""
+        if self.language_tokens:
+            known = ", ".join(self.language_tokens[:3])
+            raise UnsupportedModelError(
+                f"{self._folder}: tokens of languages, such as {known}, have no tokenizer.json"
+            )
+        sides = ((SOURCE_FILE, self._vocabulary), (TARGET_FILE, self._target_vocabulary))
+        found = []
+        for name, vocabulary in sides:
+            pieces = Pieces(os.path.join(self._folder, name))
+            found.append({**tokenizer_json(pieces, len(pieces.texts) + 1), "vocabulary": vocabulary})
+        return found
 
     def _pieces(self, text: str, encoder: SentencePieceEncoder) -> tuple[list[str], list[Offset]]:
         """Cut a text into the pieces of a language, special tokens in it, and a language at its start."""

@@ -27,7 +27,7 @@ def write_pieces(tokenizer_file: str, out: str, size: int) -> None:
     try:
         content = b"".join(_fields_of(found, size))
         wanted = _what_decides(found)
-    except (KeyError, IndexError, TypeError, ValueError, struct.error):
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, struct.error):
         raise refused from None
     with open(f"{out}.part", "wb") as stream:
         stream.write(content)
@@ -59,7 +59,7 @@ def _fields_of(tokenizer: Mapping[str, Any], size: int) -> Iterator[bytes]:
         yield _bytes(1, piece + (b"" if kind == NORMAL else _number(3, kind)))
     steps = (tokenizer.get("normalizer") or {}).get("normalizers", ())
     charsmaps = [base64.b64decode(step["precompiled_charsmap"]) for step in steps if step["type"] == "Precompiled"]
-    spaces = next(one for one in tokenizer["pre_tokenizer"]["pretokenizers"] if one["type"] == "Metaspace")
+    (spaces,) = (one for one in tokenizer["pre_tokenizer"]["pretokenizers"] if one["type"] == "Metaspace")
     yield _bytes(2, _number(3, 1) + _number(35, byte_fallback))
     normalizer = [_bytes(2, charsmap) for charsmap in charsmaps]
     normalizer.append(_number(3, spaces["prepend_scheme"] == "always"))

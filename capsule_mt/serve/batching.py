@@ -3,8 +3,8 @@
 A client is what has asked: an API key, or an address. Costs are tokens. The next batch is begun by the client that has
 had least; one that has waited gets no credit for it. Two threads translate. The second one begins when a batch of the
 first takes long, so that a long sentence does not hold up short ones for longer than twice their own time. Whoever's
-batches take much longer than usual is slow for a while: the sentences of slow clients are translated one batch at a
-time, by one of the threads, and those of all others by the other one.
+batches take much longer than usual is slow until one of them does not: one of the threads translates the sentences of
+slow clients, a batch at a time, and the other one those of all others.
 """
 
 import threading
@@ -34,7 +34,6 @@ SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many
 ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
 # a batch takes long when it takes so much longer than is usual, of a sentence of at most so many tokens
 SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
-SECONDS_OF_SLOW_CLIENTS = 20
 MOST_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
 SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
@@ -143,19 +142,15 @@ class Sentence:
 
 @dataclass(eq=False)
 class Client:
-    """Who has asked: the tokens that it has had, and what waits; it is slow until some time."""
+    """Who has asked: the tokens that it has had, what waits, and whether it is slow."""
 
     served: float = 0.0
-    slow_until: float = 0.0
+    is_slow: bool = False
     waiting: deque[Sentence] = field(default_factory=deque)
 
     @property
     def queued(self) -> int:
         return sum(sentence.cost for sentence in self.waiting)
-
-    @property
-    def is_slow(self) -> bool:
-        return time.monotonic() < self.slow_until
 
 
 @dataclass(eq=False)
@@ -448,7 +443,8 @@ class Batcher:
                 self._changed.wait(PATIENCE if self._running else None)
 
     def _takes_long(self, batch: Batch) -> bool:
-        usual = self._seconds_per_token * sum(min(sentence.cost, SLOW_TOKENS) for sentence in batch.sentences)
+        tokens = [min(sentence.cost, SLOW_TOKENS) for sentence in batch.sentences]
+        usual = self._seconds_per_token * (sum(tokens) if batch.is_shared else max(tokens))
         return batch.seconds > max(SLOW_SECONDS, SLOW * usual)
 
     def _work(self) -> None:
@@ -462,8 +458,9 @@ class Batcher:
                     sentence.of.finish(error)
             with self._changed:
                 self._running.remove(batch)
-                if batch.is_slow and not batch.is_shared and self._takes_long(batch):
-                    batch.sentences[0].client.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
+                if not (batch.stop.is_set or self._takes_long(batch)):
+                    for sentence in batch.sentences:
+                        sentence.client.is_slow = False
                 self._learn(batch)
                 self._changed.notify_all()
             if self.on_batch is not None:
@@ -471,8 +468,7 @@ class Batcher:
 
     def _put_back(self, batch: Batch) -> None:
         with self._changed:
-            if not batch.is_shared:
-                batch.sentences[0].client.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
+            batch.sentences[0].client.is_slow |= not batch.is_shared
             for sentence in reversed(batch.sentences):
                 sentence.is_alone = batch.is_shared  # then it shows which of them takes long
                 if sentence.is_wanted:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from capsule_mt.engine.build import SOURCES, run_side_by_side
-from capsule_mt.engine.library import REQUEST_FIELDS, TYPES, VERSION
+from capsule_mt.engine.library import EARLY_STOPPING, MOST_SLOTS, REQUEST_FIELDS, TYPES, VERSION
 from capsule_mt.engine.program import operations
 
 FOLDER = Path(__file__).parent
@@ -64,7 +64,16 @@ def interface() -> str:
         name: "".join("r" if slot.kind == "REAL" else "i" for slot in kind.slots)
         for name, kind in operations().items()
     }
-    constants = {"VERSION": VERSION, "OPERATIONS": slots, "FIELDS": REQUEST_FIELDS, "TYPES": TYPES}
+    constants = {
+        "VERSION": VERSION,
+        "OPERATIONS": slots,
+        "MOST_SLOTS": MOST_SLOTS,
+        "FIELDS": REQUEST_FIELDS,
+        "TYPES": TYPES,
+        "EARLY_STOPPING": {
+            str(value).lower(): number for value, number in EARLY_STOPPING.items() if value is not None
+        },
+    }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "// Written by `python -m capsule_mt.web.build`.\n" + "".join(lines)
 

@@ -1,10 +1,8 @@
 // The engine: a module of WebAssembly, and the only file that calls it.
 
-import { FIELDS, OPERATIONS, TYPES, VERSION } from "./interface.js";
+import { EARLY_STOPPING, FIELDS, MOST_SLOTS, OPERATIONS, TYPES, VERSION } from "./interface.js";
 
-const MOST_SLOTS = 12;
 const NO_MEMORY = -1;
-const EARLY_STOPPING = new Map([[false, 0], [true, 1], ["never", 2]]);
 // bytes of a field of the request: whole numbers of 64 and of 32 bits, pointers, floats
 const BYTES = { i: 8, h: 4, p: 4, f: 4 };
 const decoder = new TextDecoder();
@@ -119,7 +117,7 @@ export class Engine {
       no_repeat_ngram: noRepeat,
       renormalizes: Number(renormalizes),
       length_penalty: lengthPenalty,
-      early_stopping: EARLY_STOPPING.get(earlyStopping ?? false),
+      early_stopping: EARLY_STOPPING[earlyStopping ?? false],
       longest,
       ...(shortlist && listed(sources, shortlist)),
     }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });

@@ -290,6 +290,15 @@ const DECODERS = {
   }),
 };
 
+/** Return what gives the number of a piece by its place in the vocabulary: OPUS-MT has numbers of its own. */
+function numbersOf({ vocabulary, model }, pieces) {
+  if (!vocabulary) return (place) => place;
+  const known = new Map(Object.entries(vocabulary));
+  const texts = new Map(Array.from(pieces, ([text, place]) => [place, text]));
+  const unknown = known.get(model.unk_token ?? texts.get(model.unk_id));
+  return (place) => known.get(texts.get(place)) ?? unknown;
+}
+
 export class Tokenizer {
   /** source, target: what their tokenizer.json say; `cleanUp`: pairs of what is joined in a translation. */
   constructor(source, target = source, cleanUp = []) {
@@ -298,14 +307,17 @@ export class Tokenizer {
     this.cut = cutter ? build(PRE_TOKENIZERS, cutter, "pre-tokenizer") : (parts) => parts;
     this.model = build(MODELS, model, "model");
     this.words = new Map();
+    this.numbers = numbersOf(source, this.model.tokens);
     const single = frame?.single ?? [{ Sequence: {} }];
     const place = single.findIndex((part) => part.Sequence);
-    const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids);
+    const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids).map(this.numbers);
     [this.before, this.after] = [special(single.slice(0, place)), special(single.slice(place + 1))];
     this.forTarget = target === source ? this : new Tokenizer(target);
-    const { tokens } = this.forTarget.model;
-    this.texts = new Map(Array.from(tokens, ([text, token]) => [token, text]));
-    this.hidden = new Set(target.added_tokens.filter((token) => token.special).map((token) => token.id));
+    const { model: { tokens }, numbers } = this.forTarget;
+    this.texts = new Map(target.vocabulary
+      ? Object.entries(target.vocabulary).map(([text, number]) => [number, text])
+      : Array.from(tokens, ([text, number]) => [number, text]));
+    this.hidden = new Set(target.added_tokens.filter((token) => token.special).map((token) => numbers(token.id)));
     this.decoder = build(DECODERS, target.decoder, "decoder");
     this.cleanUp = cleanUp;
   }
@@ -341,7 +353,7 @@ export class Tokenizer {
   #pieces(word) {
     let found = this.words.get(word);
     if (!found) {
-      found = this.model.cut(word);
+      found = this.model.cut(word).map(([place, start, end]) => [this.numbers(place), start, end]);
       if (this.words.size >= MOST_WORDS) this.words.clear();
       this.words.set(word, found);
     }

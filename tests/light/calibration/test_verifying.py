@@ -62,10 +62,11 @@ def test_points_are_measured(monkeypatch, tmp_path, capsys):
     assert "marks='likely': 2 of 3 are right, and 2 of 3 omissions are marked" in capsys.readouterr().out
 
 
-def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch):
+def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch, capsys):
     loaded = SimpleNamespace(calibration={"verified": {"reverse": "de-en"}})
+    uncalibrated = SimpleNamespace(calibration=SimpleNamespace(head=None))
     translator = SimpleNamespace(
-        loaded=loaded, reverse=None, set_calibration=lambda values: vars(loaded).update(calibration=values)
+        loaded=loaded, reverse=uncalibrated, set_calibration=lambda values: vars(loaded).update(calibration=values)
     )
     examples = Examples([], [], [], [], [("Er hat.", "He has.")], [], None, are_own=True)
     monkeypatch.setattr(
@@ -73,6 +74,7 @@ def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch):
     )
     verifying.measure(translator, examples, None)
     assert loaded.calibration == {"verified": {"reverse": "de-en", "alarm": {"score": 1.0}}}
+    assert "words that need no support are not known: calibrate the reverse model first" in capsys.readouterr().out
 
 
 def test_an_alarm_flags_few_whole_translations(monkeypatch):

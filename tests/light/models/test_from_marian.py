@@ -220,7 +220,9 @@ def test_vocabularies_that_marian_does_not_have(tmp_path):
     for change in (
         {"model": {"type": "BPE", "vocab": {}, "merges": []}},
         {"normalizer": {"type": "Lowercase"}},
+        {"normalizer": "NFC"},
         {"pre_tokenizer": None},
+        {"pre_tokenizer": {"pretokenizers": []}},
         {"model": {**content["model"], "vocab": content["model"]["vocab"][::-1]}},
     ):
         (tmp_path / "hub" / "tokenizer.json").write_text(json.dumps({**content, **change}))

@@ -155,7 +155,7 @@ def test_what_takes_long_gives_way_and_has_one_of_the_threads(batcher, upper):
 
 def test_slow_clients_have_a_thread_while_others_keep_asking(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["z"], client="slow")]
-    batcher._clients["slow"].slow_until = float("inf")
+    batcher._clients["slow"].is_slow = True
     orders += [batcher.submit([f"{letter};{letter}"], client=letter) for letter in "abcdefgh"]
     upper.seconds = 0.05
     upper.free.set()

@@ -160,6 +160,26 @@ def test_other_families(family, node, portable, tmp_path):
 
 
 @pytest.mark.slow
+def test_opus_mt(node, portable, tmp_path):
+    pytest.importorskip("torch", reason="the fixture needs hf-capsule-mt")
+    from tests.fixtures.opus_mt import save_opus_mt
+
+    folder = save_opus_mt(tmp_path / "opus-mt-en-de")
+    command(folder, tmp_path / "out", "--to", "web")
+    texts = ["The old man buys a red hat.", "he sleeps, ΩΩ and 5 % 😀", "constructor"]
+    translator = Translator.from_pretrained(folder, int8=True)
+    sources = [list(translator.loaded.tokenizer.encode(text).ids) for text in texts]
+    script = "answer = (await Translator.load(argument.model)).translate(argument.texts, { beams: 2 });"
+    asked = {"model": str(tmp_path / "out/model.capsule"), "texts": texts}
+    assert nearly(node(script, asked), translations(translator, texts, num_beams=2, src_lang="en"))
+    script = "const { tokenizer } = await Translator.load(argument.model);"
+    script += "answer = argument.texts.map((text) => tokenizer.encode(text).ids);"
+    assert node(script, asked) == sources
+    with pytest.raises(ValueError, match="tokens of languages, such as >>deu<<"):
+        command(save_opus_mt(tmp_path / "many-en-de", ("deu",)), tmp_path / "other", "--to", "web")
+
+
+@pytest.mark.slow
 def test_odd_texts(node, portable, tmp_path):
     folder = CHECKPOINTS / "capsule-marian-de-en"
     command(folder, tmp_path / "out", "--to", "web")
