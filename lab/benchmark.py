@@ -8,7 +8,8 @@
     python -m lab.benchmark throughput --rounds 4                       # a bare Trainer beside this package's
     python -m lab.benchmark engines                                     # to_fast beside generate() and CTranslate2
     python -m lab.benchmark trained outputs/demo --input test.en --references test.de    # the same, with BLEU and chrF
-    python -m lab.benchmark lengths 10 100 400 --threads 1 --backends native            # the same, by length
+    python -m lab.benchmark students FOLDER --input test.en             # students of Firefox beside other engines
+    python -m lab.benchmark lengths 10 100 400 --threads 1 --native     # the engine by sentence length
 
 All runs take turns in one process, and each ratio is one of medians of the same run. Prints a table, and writes a JSON
 result, to which `python -m lab.report --keep` gives a place in the report.
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from capsule_mt.commands.console import HelpFormatter, positive, run
+from capsule_mt.commands.console import HelpFormatter, folder, positive, run
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation import read_result, write_result
@@ -30,6 +31,7 @@ from lab.benchmark_tables import render_benchmark, render_lengths, render_throug
 from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
 from lab.model_speed import SIZES, SYSTEMS, ModelSpeed, decoding_models
+from lab.student_engines import measure_students, render_students
 from lab.throughput import measure
 from lab.trained_engines import measure_trained, render_trained
 
@@ -77,8 +79,15 @@ def parse_arguments() -> argparse.Namespace:
     trained.add_argument("--forced", type=positive, help="measure translations of exactly so many tokens, too")
     trained.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     trained.add_argument("--threads", nargs="+", type=positive, help="numbers of threads (default: one, and all)")
+    students = command("students", "engines on students of Firefox Translations; one thread, processor time")
+    students.add_argument("students", nargs="+", type=folder, help="folders of Mozilla's files")
+    students.add_argument("--input", type=Path, required=True, help="a sentence on a line")
+    students.add_argument("--sentences", type=positive, default=100, help="how many of them, from the first")
+    students.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16, 64], help="sentences of a batch")
+    students.add_argument("--num-beams", nargs="+", type=positive, default=[1, 4], help="hypotheses of beam search")
+    students.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     for name, one in commands.choices.items():
-        if name != "trained":
+        if name not in ("trained", "students"):
             one.add_argument("--threads", type=int, help="processor threads to use (default: all)")
         one.add_argument("--output", type=Path, default=Path(f"outputs/benchmark-{name}.json"), help="the result file")
     return parser.parse_args()
@@ -141,12 +150,13 @@ SECTIONS = {
     "throughput": (measure_throughput, render_throughput),
     "engines": (measure_engines, render_engines),
     "trained": (measure_trained, render_trained),
+    "students": (measure_students, render_students),
 }
 
 
 def main() -> None:
     arguments = parse_arguments()
-    if isinstance(arguments.threads, int):
+    if isinstance(getattr(arguments, "threads", None), int):
         torch.set_num_threads(arguments.threads)
     measure_section, render = SECTIONS[arguments.command]
     path = write_result(arguments.output, measure_section(arguments))

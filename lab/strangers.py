@@ -363,7 +363,7 @@ def main() -> int:
     arguments = parser.parse_args()
     table = arguments.output and arguments.output.with_suffix(".md")
     check_outputs([arguments.output, table])
-    with started(arguments.checkpoint, []) as server:
+    with started(arguments.checkpoint, ["--request-seconds", "300"]) as server:  # machines may be busy
         load = asyncio.run(try_strangers(server, arguments))
     result = summary(load, arguments)
     text = render(result)

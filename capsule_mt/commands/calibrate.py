@@ -35,6 +35,7 @@ from capsule_mt.coverage.options import CoveredBy
 from capsule_mt.models.loading import CONFIG_FILE
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.text.outputs import check_output_folder, write_output
+from capsule_mt.text.reading import open_text
 
 STATE_OF_TRAINING = ".pt", ".pth"
 
@@ -75,6 +76,9 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.output is not None:
         check_output_folder(arguments.output)
+    for file in (arguments.source, arguments.target, *(arguments.align_with or ()), arguments.labelled):
+        if file is not None and not file.exists():
+            open_text(file)  # which complains before a model is downloaded
     from capsule_mt.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from capsule_mt.calibration.verifying import measure
 

@@ -5,7 +5,7 @@
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
 
 The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The
-second refuses, by name, what Marian cannot hold. The third takes any model, with its tokenizer and curves of coverage.
+second refuses, by name, what Marian cannot hold. The third takes any model with a tokenizer.json, or of Marian's.
 hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and capsules on top of any Marian:
 `capsule-mt convert --to onnx --help`.
 """

@@ -15,14 +15,20 @@ accepted; the second one ends it at once.
 import argparse
 import os
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import BACKENDS, load_translator
+from capsule_mt.coverage.options import CoverageOptions
+from capsule_mt.text.line_failures import PROBE
 
 if TYPE_CHECKING:
+    from capsule_mt.serve.languages import LanguagePair
     from capsule_mt.text.detecting import Detector
+    from capsule_mt.translator import Translator
 
 API_KEY = "CAPSULE_API_KEY"
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -115,10 +121,25 @@ def main() -> None:
         metavar="FILE",
         help="a file of keys, one a line, each with its requests a minute, if they are limited",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="load everything, translate a text by each model, and exit: 0 if all is well",
+    )
     arguments = parser.parse_args()
     if not serve(arguments):
         print(f"not every request was answered within {arguments.stop_seconds} s", file=sys.stderr, flush=True)
         os._exit(1)  # a translation goes on that nothing else ends
+
+
+def check(translators: "Mapping[LanguagePair, Translator]", detector: "Detector | None") -> None:
+    """Translate a text by each model, and say what there is; whatever is wrong is an error."""
+    for pair, translator in translators.items():
+        started = time.process_time()
+        translator(PROBE, coverage=CoverageOptions(), src_lang=pair.source, tgt_lang=pair.target)
+        verifies = ", verified by the model of the other direction" if translator.has_reverse else ""
+        print(f"{pair}: translates, in {time.process_time() - started:.2f} s of processor time{verifies}")
+    print("languages are detected" if detector is not None and detector.rank(PROBE) else "languages are not detected")
 
 
 def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
@@ -175,12 +196,16 @@ def serve(arguments: argparse.Namespace) -> bool:
             is_known = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
             if is_known and type(translators[back]) is type(translator):
                 translator.reverse = translators[back]  # it is not loaded twice
+        detector = detector_of({code for pair in pairs for code in pair}, arguments.detect)
+        if arguments.check:
+            check(translators, detector)
+            return True
         return run_server(
             translators,
             listener,
             limits,
             connections=connections,
-            detector=detector_of({code for pair in pairs for code in pair}, arguments.detect),
+            detector=detector,
             max_batch=arguments.max_batch,
             wait_seconds=arguments.wait_ms / 1000,
             max_queue=arguments.max_queue,

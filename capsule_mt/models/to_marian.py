@@ -16,7 +16,7 @@ from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.models.from_marian import Place, places_of
 from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, read_calibration, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
-from capsule_mt.models.parts import TIED, Parts
+from capsule_mt.models.parts import TIED
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.settings import MOST
 from capsule_mt.models.shipped import CALIBRATION_FILE
@@ -90,9 +90,10 @@ def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[s
         CheckpointError: a damaged checkpoint.
     """
     folder, out = os.fspath(folder), os.fspath(out)
+    stored = _Stored(folder)
     os.makedirs(out, exist_ok=True)
-    sizes = write_marian(folder, os.path.join(out, MODEL_FILE))
-    vocabularies = _write_vocabularies(folder, out, sizes)
+    vocabularies = _write_vocabularies(folder, out, stored.sizes)
+    _write_weights(stored, os.path.join(out, MODEL_FILE))
     generation = open_checkpoint(folder).generation
     configuration: dict[str, Any] = {
         "relative-paths": True,
@@ -103,7 +104,7 @@ def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[s
         "word-penalty": 0,
     }
     if os.path.isfile(os.path.join(folder, SHORTLIST_FILE)):
-        Shortlist.load(folder).save_as_marian(os.path.join(out, MARIAN_SHORTLIST_FILE), sizes)
+        Shortlist.load(folder).save_as_marian(os.path.join(out, MARIAN_SHORTLIST_FILE), stored.sizes)
         configuration["shortlist"] = [MARIAN_SHORTLIST_FILE, False]
     calibration = read_calibration(folder)
     texts = {CONFIGURATION_FILE: _yaml(configuration) + "\n"}
@@ -128,33 +129,22 @@ def _write_vocabularies(folder: str, out: str, sizes: Sequence[int]) -> list[str
     return names
 
 
-def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[int]:
-    """Write the weights of the model in a folder as the `.npz` `out`; return how many tokens each vocabulary has.
+def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Write the weights of the model in a folder as the `.npz` `out`; see `write_marian_folder`."""
+    _write_weights(_Stored(os.fspath(folder)), os.fspath(out))
 
-    Raises:
-        UnsupportedModelError: something that Marian has no place for, by name.
-        CheckpointError: a damaged checkpoint.
-    """
-    folder, out = os.fspath(folder), os.fspath(out)
-    file = os.path.join(folder, CONFIG_FILE)
-    if not os.path.isfile(file):
-        found = f"has no {CONFIG_FILE}" if os.path.isdir(folder) else "no such folder"
-        raise CheckpointError(f"{folder}: {found}")
-    config = _checked(read_json(file), file)
-    program, parts = write_program(config, weights_in(folder), file)  # which checks all names and shapes
-    stored = _Stored(parts, config, program.vocabulary)
-    sizes = [_num_tokens(stored.read(name), config, file) for name in stored.tables]
+
+def _write_weights(stored: "_Stored", out: str) -> None:
     items = {}
-    for name, place in places_of(config, MOST, file).items():
-        tensor = _in_marians_order(stored.read(name), place, sizes)
+    for name, place in places_of(stored.config, MOST, stored.file).items():
+        tensor = _in_marians_order(stored.read(name), place, stored.sizes)
         items[place.name] = _numpy("<f4", tensor.shape, tensor.buffer)
-    text = _yaml(_options(config, sizes)).encode() + b"\0"
+    text = _yaml(_options(stored.config, stored.sizes)).encode() + b"\0"
     items[OPTIONS] = _numpy("|i1", (len(text),), text)
     with zipfile.ZipFile(f"{out}.part", "w") as archive:
         for name in sorted(items):
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), items[name])
     os.replace(f"{out}.part", out)
-    return sizes
 
 
 def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
@@ -187,16 +177,26 @@ def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
 
 
 class _Stored:
-    """The weights of a checkpoint in float32, by the names of modules; of tied ones, one is stored."""
+    """The weights of a checkpoint in float32, by the names of modules; of tied ones, one is stored.
 
-    def __init__(self, parts: Parts, config: Mapping[str, Any], vocabulary: int) -> None:
-        self.parts, self.vocabulary = parts, vocabulary
+    sizes: how many tokens each vocabulary has.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.file = os.path.join(folder, CONFIG_FILE)
+        if not os.path.isfile(self.file):
+            found = f"has no {CONFIG_FILE}" if os.path.isdir(folder) else "no such folder"
+            raise CheckpointError(f"{folder}: {found}")
+        config = self.config = _checked(read_json(self.file), self.file)
+        program, self.parts = write_program(config, weights_in(folder), self.file)  # which checks all names and shapes
+        self.vocabulary = program.vocabulary
         shared, encoder, decoder, head = TIED
         is_shared = config["share_encoder_decoder_embeddings"]
         self.tied = (
             {shared: TIED} if is_shared else {decoder: (decoder, head)} if config["tie_word_embeddings"] else {}
         )
-        self.tables = [f"{one}.weight" for one in ((shared, shared) if is_shared else (encoder, decoder))]
+        tables = (shared, shared) if is_shared else (encoder, decoder)
+        self.sizes = [_num_tokens(self.read(f"{one}.weight"), config, self.file) for one in tables]
 
     def read(self, name: str) -> Tensor:
         if name == "final_logits_bias" and name not in self.parts.weights:

@@ -1,7 +1,6 @@
 """A tokenizer.json as a SentencePiece vocabulary (.spm): the inverse of `piece_tokenizer.tokenizer_json`."""
 
 import base64
-import json
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -12,8 +11,6 @@ from capsule_mt.models.piece_tokenizer import END, Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import BYTE, BYTE_PIECE, CONTROL, NORMAL, UNKNOWN
 from capsule_mt.models.weights import CheckpointError, read_json
 
-# what decides on the tokens of a text
-COMPARED = ("normalizer", "pre_tokenizer", "model")
 BEGIN = "<s>"  # of vocabularies that were not made for Marian
 
 
@@ -29,19 +26,26 @@ def write_pieces(tokenizer_file: str, out: str, size: int) -> None:
     )
     try:
         content = b"".join(_fields_of(found, size))
-        tokens = len(found["model"]["vocab"])
+        wanted = _what_decides(found)
     except (KeyError, IndexError, TypeError, ValueError, struct.error):
         raise refused from None
     with open(f"{out}.part", "wb") as stream:
         stream.write(content)
     try:
-        again = json.loads(json.dumps(tokenizer_json(Pieces(f"{out}.part"), tokens)))
+        is_same = _what_decides(tokenizer_json(Pieces(f"{out}.part"), len(found["model"]["vocab"]))) == wanted
     except (CheckpointError, UnsupportedModelError):
-        again = {}
-    if any(again.get(name) != found.get(name) for name in COMPARED):
+        is_same = False
+    if not is_same:
         os.remove(f"{out}.part")
         raise refused
     os.replace(f"{out}.part", out)
+
+
+def _what_decides(tokenizer: Mapping[str, Any]) -> list[Any]:
+    """Return what decides on the tokens of a text; `tokenizers` writes the last digits of scores in its own way."""
+    model = tokenizer["model"]
+    vocabulary = [(text, struct.pack("<f", score)) for text, score in model["vocab"]]
+    return [tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer"), {**model, "vocab": vocabulary}]
 
 
 def _fields_of(tokenizer: Mapping[str, Any], size: int) -> Iterator[bytes]:

@@ -3,8 +3,8 @@
 A client is what has asked: an API key, or an address. Costs are tokens. The next batch is begun by the client that has
 had least; one that has waited gets no credit for it. Two threads translate. The second one begins when a batch of the
 first takes long, so that a long sentence does not hold up short ones for longer than twice their own time. Whoever's
-batches take much longer than usual is slow for a minute: the sentences of slow clients are translated one batch at a
-time, beside those of all others.
+batches take much longer than usual is slow for a while: the sentences of slow clients are translated one batch at a
+time, by one of the threads, and those of all others by the other one.
 """
 
 import threading
@@ -32,9 +32,9 @@ PATIENCE = 0.03  # seconds that a batch may take before the other thread begins 
 MOST_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
 SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many as there are clients
 ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
-# a batch takes long when it takes so much longer than one of so many tokens; then its clients are slow for a minute
+# a batch takes long when it takes so much longer than is usual, of a sentence of at most so many tokens
 SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
-SECONDS_OF_SLOW_CLIENTS = 60
+SECONDS_OF_SLOW_CLIENTS = 20
 MOST_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
 SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
@@ -128,6 +128,7 @@ class Sentence:
     place: int
     cost: int
     client: "Client"
+    is_alone: bool = False  # no batch has it with those of other clients
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -192,13 +193,17 @@ class Batch:
         return time.monotonic() - self.started
 
     @property
-    def longest(self) -> int:
-        return max(sentence.cost for sentence in self.sentences)
+    def tokens(self) -> int:
+        return sum(sentence.cost for sentence in self.sentences)
 
     @property
-    def greediest(self) -> Client:
-        """The client that has had most."""
-        return max((sentence.client for sentence in self.sentences), key=lambda client: client.served)
+    def served(self) -> float:
+        """What those of its clients have had that have had most."""
+        return max(sentence.client.served for sentence in self.sentences)
+
+    @property
+    def is_shared(self) -> bool:
+        return any(sentence.client is not self.sentences[0].client for sentence in self.sentences)
 
 
 class Batcher:
@@ -238,8 +243,7 @@ class Batcher:
             nullcontext() if translator.tokenizes_in_threads else threading.Lock()
         )
         self._stopping = False
-        self._seconds_per_token = 0.0  # of the longest sentence of a batch
-        self._tokens_per_second = 0.0
+        self._seconds_per_token = 0.0
         self._workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
         for thread in (*self._workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
             thread.start()
@@ -308,7 +312,7 @@ class Batcher:
             queued, waits = sum(one.queued for one in self._clients.values()), client.queued
             # the first request of a client always fits, however long it is
             if queued + cost > self.max_queue or (waits and waits + cost > self.max_queue // SHARE_OF_QUEUE):
-                raise QueueFullError(max(1, ceil(queued / (self._tokens_per_second or queued or 1))))
+                raise QueueFullError(max(1, ceil(queued * self._seconds_per_token)))
             if not waits:
                 client.served = max(client.served, self._clock)
             self._clients[name] = client
@@ -389,8 +393,6 @@ class Batcher:
         """Return for how long no batch can start, or `None` if nothing waits."""
         if not waiting:
             return None
-        if any(not batch.is_slow and batch.seconds < PATIENCE for batch in self._running):
-            return min(PATIENCE - batch.seconds for batch in self._running if not batch.is_slow)
         if self._stopping or sum(map(len, waiting)) >= self.max_batch:
             return 0.0
         return min(queue[0].arrived for queue in waiting) + self.wait_seconds - time.monotonic()
@@ -398,9 +400,11 @@ class Batcher:
     def _fill(self) -> Batch | None:
         """Return the next batch, or `None` if nothing may start beside what runs."""
         idle = self._idle_clients()
-        for is_slow in (False, True):
-            if is_slow and any(batch.is_slow or self._takes_long(batch) for batch in self._running):
-                break  # of what takes long, one batch at a time
+        has_slow = any(batch.is_slow for batch in self._running)
+        others = [batch.seconds for batch in self._running if not batch.is_slow]
+        for is_slow in (True, False) if others else (False, True):
+            if has_slow if is_slow else others and min(others) < PATIENCE:
+                continue
             clients = [client for client in idle if client.waiting and client.is_slow == is_slow]
             if not clients:
                 continue
@@ -440,13 +444,11 @@ class Batcher:
                 may_stop = [batch for batch in self._running if not batch.is_slow]
                 others_wait = any(client.waiting and not client.is_slow for client in self._idle_clients())
                 if len(self._running) == len(self._workers) and all_take_long and may_stop and others_wait:
-                    stopped = max(may_stop, key=lambda batch: batch.greediest.served)
-                    stopped.greediest.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
-                    stopped.stop.set()
+                    max(may_stop, key=lambda batch: batch.served).stop.set()
                 self._changed.wait(PATIENCE if self._running else None)
 
     def _takes_long(self, batch: Batch) -> bool:
-        usual = self._seconds_per_token * min(batch.longest, SLOW_TOKENS)
+        usual = self._seconds_per_token * sum(min(sentence.cost, SLOW_TOKENS) for sentence in batch.sentences)
         return batch.seconds > max(SLOW_SECONDS, SLOW * usual)
 
     def _work(self) -> None:
@@ -460,28 +462,26 @@ class Batcher:
                     sentence.of.finish(error)
             with self._changed:
                 self._running.remove(batch)
-                if batch.is_slow and self._takes_long(batch):
-                    batch.greediest.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
-                elif not batch.stop.is_set:
-                    self._learn(batch)
+                if batch.is_slow and not batch.is_shared and self._takes_long(batch):
+                    batch.sentences[0].client.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
+                self._learn(batch)
                 self._changed.notify_all()
             if self.on_batch is not None:
                 self.on_batch(len(batch.sentences))
 
     def _put_back(self, batch: Batch) -> None:
         with self._changed:
+            if not batch.is_shared:
+                batch.sentences[0].client.slow_until = time.monotonic() + SECONDS_OF_SLOW_CLIENTS
             for sentence in reversed(batch.sentences):
+                sentence.is_alone = batch.is_shared  # then it shows which of them takes long
                 if sentence.is_wanted:
                     sentence.client.waiting.appendleft(sentence)
 
     def _learn(self, batch: Batch) -> None:
-        """Keep running means of how fast the model is."""
-        tokens = sum(sentence.cost for sentence in batch.sentences)
-        per_token, rate = batch.seconds / batch.longest, tokens / max(batch.seconds, 1e-6)
-        self._seconds_per_token += (SMOOTHING if self._seconds_per_token else 1.0) * (
-            per_token - self._seconds_per_token
-        )
-        self._tokens_per_second += (SMOOTHING if self._tokens_per_second else 1.0) * (rate - self._tokens_per_second)
+        """Keep a running mean of how fast the model is; of stopped batches too, or a slower machine stops all."""
+        share = SMOOTHING if self._seconds_per_token else 1.0
+        self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
 
     def _translate(self, batch: Batch) -> None:
         """Translate a batch, and finish the texts of which it has the last sentences."""
@@ -526,6 +526,8 @@ class Batcher:
 
 def _fit(one: Sentence, other: Sentence) -> bool:
     """Whether two sentences may go through the model together."""
+    if (one.is_alone or other.is_alone) and one.client is not other.client:
+        return False
     shorter, longer = sorted((one.cost, other.cost))
     return one.of.settings == other.of.settings and longer <= ALIKE[0] * shorter + ALIKE[1]
 

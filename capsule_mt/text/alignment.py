@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from capsule_mt.text.capitals import with_capitals
 from capsule_mt.text.keeping import Masked, is_item
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
@@ -81,7 +82,7 @@ def numbered_links(
     found: list[Link] = []
     place, end = 0, 0
     for number, (piece, text, own) in enumerate(zip(document.pieces, texts, links, strict=True)):
-        at = translation.find(text, end)
+        at = translation.find(with_capitals(text) if document.in_capitals else text, end)
         if number or document.copies:
             found += _copied(document.text, Span(place, piece.span.start), at)
         found += [Link(source, Span(at + target.start, at + target.end)) for source, target in own]

@@ -5,7 +5,7 @@ from functools import cache
 
 from capsule_mt.text.sentences import Span
 
-URL = r"(?:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
+URL = r"(?i:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 TAG = r"<!--.*?-->|</?[A-Za-z][^<>]*>"
 PLACEHOLDER = r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%"
 # code, hashtags, users, paths, identifiers

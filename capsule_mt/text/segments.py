@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, Generic, TypeVar, cast
 
+from capsule_mt.text.capitals import with_capitals, without_capitals
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
 from capsule_mt.text.messages import warn, warn_once
@@ -80,13 +81,15 @@ class Document:
 
     What is between two pieces is in the translation as it is; what is before and after all of them, if it `copies`.
     What is `foreign` is copied, too: sentences that have words, but none that the vocabulary knows, and words of more
-    than `LONGEST_WORD` characters. `num_unknown` of its `num_tokens` tokens stand for what the vocabulary lacks.
+    than `LONGEST_WORD` characters. A text `in_capitals` is read in small letters. `num_unknown` of its `num_tokens`
+    tokens stand for what the vocabulary lacks.
     """
 
     text: str
     copies: bool = False
     pieces: list[Piece] = field(default_factory=list)
     foreign: list[Span] = field(default_factory=list)
+    in_capitals: bool = False
     num_unknown: int = 0
     num_tokens: int = 0
 
@@ -125,7 +128,10 @@ class Segmenter:
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         plain = LONE_SURROGATES.sub("\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
-        source = masked(self._without_long_words(document), self.keep, self.copies)
+        read = self._without_long_words(document)
+        small = without_capitals(read) if self.copies else None
+        document.in_capitals = small is not None
+        source = masked(small or read, self.keep, self.copies)
         of_text = self._language_of(source.text)
         for start, end in self._sentences(source):
             begins, token = self.language_token(source.text[start:end])
@@ -327,7 +333,8 @@ def join_translations(document: Document, translations: Sequence[str]) -> tuple[
         joined = with_space(with_space(joined, between), translation)
         starts.append(len(joined) - len(translation))
         place = piece.span.end
-    return with_space(joined, document.text[place:]) if document.copies else joined, starts
+    joined = with_space(joined, document.text[place:]) if document.copies else joined
+    return with_capitals(joined) if document.in_capitals else joined, starts
 
 
 class TranslationIterator(Generic[Result]):

@@ -13,12 +13,13 @@ let compiled = null; // once for all models
 
 /** Return the bytes of a file by its address: a URL, or in node also a path. */
 export async function read(address) {
-  const isFile = address instanceof URL ? address.protocol === "file:" : !/^[a-z]+:\/\//.test(address);
+  const url = typeof address === "string" && /^[a-z]{2,}:/i.test(address) ? new URL(address) : address;
+  const isFile = typeof url === "string" || url.protocol === "file:";
   if (isFile && typeof process === "object" && process.versions?.node) {
     const { readFile } = await import("node:fs/promises");
-    return new Uint8Array(await readFile(address));
+    return new Uint8Array(await readFile(url));
   }
-  const response = await fetch(address);
+  const response = await fetch(url);
   if (!response.ok) throw new Error(`${address}: the answer has the status ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }
@@ -56,7 +57,7 @@ export class Engine {
     this.exports = exports;
     this.tokens = file.model.tokens;
     this.model = this.#placed([new Uint8Array(1)], (name) =>
-      exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)));
+      exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)) || NO_MEMORY);
     program.linears.forEach(([outputs, inputs], number) => {
       this.#check(exports.engine_add_linear(this.model, BigInt(outputs), BigInt(inputs), 1));
       const parts = ["codes", "largest", "bias"].map((part) => file.tensor(`linears.${number}.${part}`));
@@ -199,7 +200,7 @@ export class Engine {
     const { exports } = this;
     const pointers = arrays.map((array) => {
       if (!array) return 0;
-      const pointer = exports.malloc(array.byteLength + 64);
+      const pointer = exports.malloc(array.byteLength + 64) >>> 0;
       if (!pointer) throw new Error(TOO_LARGE);
       new Uint8Array(exports.memory.buffer, pointer, array.byteLength).set(
         new Uint8Array(array.buffer, array.byteOffset, array.byteLength));

@@ -6,11 +6,11 @@ export { Translator } from "./translator.js";
 export class TranslatorWorker {
   static async load(model) {
     const translator = new TranslatorWorker(await newWorker());
+    let address = model instanceof URL ? model.href : model;
     // a worker has another base for addresses
-    const isRelative = typeof model === "string" && typeof document === "object";
+    if (typeof address === "string" && typeof document === "object") address = new URL(address, document.baseURI).href;
     try {
-      const known = await translator.#ask("load", { model: isRelative ? new URL(model, document.baseURI).href : model });
-      return Object.assign(translator, known);
+      return Object.assign(translator, await translator.#ask("load", { model: address }));
     } catch (error) {
       translator.close();
       throw error;
@@ -60,7 +60,7 @@ export class TranslatorWorker {
     const number = this.#number++;
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject });
-      this.#worker.postMessage({ number, name, id: 0, ...asked });
+      this.#worker.postMessage({ number, name, ...asked });
     });
   }
 }

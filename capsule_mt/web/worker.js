@@ -1,16 +1,15 @@
-// A worker that holds translators; `TranslatorWorker` of index.js asks it.
+// A worker that holds a translator; `TranslatorWorker` of index.js asks it.
 
 import { Translator } from "./translator.js";
 
-const translators = new Map();
+let translator = null;
 const calls = {
-  async load({ id, model }) {
-    const translator = await Translator.load(model);
-    translators.set(id, translator);
+  async load({ model }) {
+    translator = await Translator.load(model);
     return { source: translator.source, target: translator.target, marks: translator.marks };
   },
-  translate: ({ id, texts, options }) => translators.get(id).translate(texts, options),
-  cover: ({ id, text, translation }) => translators.get(id).cover(text, translation),
+  translate: ({ texts, options }) => translator.translate(texts, options),
+  cover: ({ text, translation }) => translator.cover(text, translation),
 };
 
 async function answer({ number, name, ...asked }) {

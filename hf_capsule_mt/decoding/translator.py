@@ -12,6 +12,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging
 
 import capsule_mt.translator
+import hf_capsule_mt.data.separate_tokenizer  # noqa: F401 - transformers then knows it by its name
 from capsule_mt.catalog.entries import PAIR
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian

@@ -4,9 +4,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+import capsule_mt
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.to_huggingface import write_huggingface
+from capsule_mt.models.to_marian import write_marian_folder
 from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from tests.fixtures.students import write_student
 from tests.light.models.test_from_marian import KINDS, SOURCES
@@ -34,6 +36,21 @@ def test_a_converted_student_generates_what_the_engine_does(kind, tmp_path):
     with torch.no_grad():
         loss = model(**tokenizer(SOURCES[:1], return_tensors="pt"), labels=labels).loss
     assert -sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(loss.item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["ssru", "two of other sizes"])
+def test_what_transformers_saves_goes_back(kind, tmp_path):
+    """Its tokenizer.json is still the SentencePiece vocabulary that it was made of."""
+    options, targets = KINDS[kind]
+    folder = write_student(tmp_path / "student", options=options, targets=targets)
+    write_huggingface(folder, tmp_path / "hub")
+    for part in (CapsuleMarianMTModel, AutoTokenizer):
+        part.from_pretrained(tmp_path / "hub").save_pretrained(tmp_path / "saved")
+    heavy = Translator.from_pretrained(tmp_path / "saved")(SOURCES, max_new_tokens=9)
+    write_marian_folder(tmp_path / "saved", tmp_path / "back")
+    before, back = (capsule_mt.Translator.from_pretrained(one) for one in (folder, tmp_path / "back"))
+    assert back(SOURCES, max_new_tokens=9) == before(SOURCES, max_new_tokens=9)
+    assert [one.text for one in heavy] == [one.text for one in before(SOURCES, max_new_tokens=9)]
 
 
 def test_a_folder_of_marian_is_for_the_light_translator(tmp_path):

@@ -1,26 +1,17 @@
 """ONNX files of every family and seam: onnxruntime computes what PyTorch does, at any batch size and any lengths."""
 
 import copy
-import functools
-import http.server
 import json
-import os
-import shutil
-import threading
-from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.decoding.models import NAMES, SOURCES, batch, build
 from tests.fixtures.tiny import tiny_tokenizer
-from tests.golden.make import TOKENIZER
 
 WHY = "the extra `onnx` is not installed"
 onnxruntime = pytest.importorskip("onnxruntime", reason=WHY)
 export_onnx = pytest.importorskip("hf_capsule_mt.hub.onnx_export", reason=WHY, exc_type=ImportError).export_onnx
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(1800)  # torch's exporter takes minutes where others work
 ALL = [name for name in NAMES if name != "stock"]
 
@@ -100,50 +91,3 @@ def test_int8_is_close(name, tmp_path):
     with torch.no_grad():
         expected = model(**source, decoder_input_ids=tokens).logits
     assert (logits - expected).norm() < 0.5 * expected.norm()  # random weights are larger than trained ones
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("checkpoint", "dtype", "text"),
-    [
-        ("checkpoints/capsule-marian-de-en", "q8", "Das Wetter ist heute viel besser als gestern."),
-        ("tests/golden/capsule_rnmt", "fp32", "The old man buys a red hat."),
-        ("tests/golden/capsnmt", "fp32", "The old man buys a red hat."),
-    ],
-)
-def test_a_page_in_a_browser(checkpoint, dtype, text, chromium, screenshots, tmp_path):
-    """TRANSFORMERS_JS names a folder where `npm install --ignore-scripts @huggingface/transformers` was run."""
-    from playwright.sync_api import sync_playwright
-
-    if not (packages := os.environ.get("TRANSFORMERS_JS")):
-        pytest.skip("TRANSFORMERS_JS names no folder")
-    model = AutoModelForSeq2SeqLM.from_pretrained(ROOT / checkpoint).float().eval()
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER if "golden" in checkpoint else ROOT / checkpoint)
-    site = shutil.copytree(ROOT / "examples/browser", tmp_path / "site")
-    export_onnx(model, tokenizer, site / "models/capsules", int8=dtype == "q8")
-    (site / "transformers").mkdir()
-    for place in ("@huggingface/transformers/dist/transformers.min.js", "onnxruntime-web/dist/ort-wasm-simd-thr*"):
-        for file in Path(packages, "node_modules").glob(place):
-            shutil.copy(file, site / "transformers")
-    files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), files)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    outside, address = [], f"http://127.0.0.1:{server.server_port}/"
-    try:
-        with sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 560, "height": 160})
-            page.on("request", lambda one: one.url.startswith((address, "blob:", "data:")) or outside.append(one.url))
-            page.goto(f"{address}?dtype={dtype}")
-            page.wait_for_function("target.textContent === 'ready'", timeout=300_000)
-            page.locator("#source").fill(text)
-            page.locator("button").click()
-            page.wait_for_function("!/^(ready|translating)$/.test(target.textContent)", timeout=300_000)
-            translated = page.locator("#target").inner_text()
-            page.screenshot(path=screenshots / f"browser-{dtype}.png")
-            browser.close()
-    finally:
-        server.shutdown()
-    ids = model.generate(**tokenizer([text], return_tensors="pt"), num_beams=1)
-    assert translated == tokenizer.decode(ids[0], skip_special_tokens=True)
-    assert outside == []

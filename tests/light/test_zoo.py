@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from capsule_mt import Translator
+from capsule_mt import CoverageOptions, Translator
 from capsule_mt.formats.reading import format_of, translate_file
 from tests.light.formats.files import FILES, content_of
 from tests.light.test_translator import RELEASED
@@ -95,6 +95,8 @@ INSIDE = [
     ("Er kauft 漢字 und einen Hut.", "漢字"),
     ("Er ♥ den Hut.", "♥"),
     ("Das ist Λógos.", "Λógos"),
+    ("%d Hüte sind rot.", "%d"),
+    ("© Das Wetter ist gut.", "© "),
 ]
 
 
@@ -111,6 +113,15 @@ def test_lines_that_are_no_sentences_are_copied(model):
 def test_what_is_around_a_sentence_stays(model):
     found = [one.text for one in model([line.replace("{}", SLEEPS) for line in AROUND], batch_size=64)]
     assert found == [line.replace("{}", ASLEEP) for line in AROUND]
+
+
+def test_a_text_in_capitals_is_translated_as_one_in_small_letters(model):
+    text, options = "WO IST DEIN BRUDER HEUTE?", {"coverage": CoverageOptions(), "alignment": True}
+    found, expected = model(text, **options), model("Wo ist dein bruder heute?", **options)
+    assert found.text == expected.text.upper()
+    assert [word.text for word in found.coverage.words] == [*text[:-1].split(), "?"]
+    assert found.alignment == expected.alignment
+    assert model(text, copy=False).text != found.text
 
 
 def test_what_is_inside_a_sentence_is_copied(model):

