@@ -1,25 +1,27 @@
 """Write the page of `capsule-mt serve` as a site of static files, which translates in the reader's browser.
 
-python -m capsule_mt.web.site OUT MODEL.capsule ...     # then serve OUT by any web server
+    python -m capsule_mt.web.site OUT MODEL ...    # then serve OUT by any web server
 """
 
-import argparse
 import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from capsule_mt.commands.console import CommandParser, run
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULE, build
+from capsule_mt.web.model_file import MODEL_FILE
 
 PAGE = FOLDER.parent / "serve" / "page"
 MOST_BEAMS = 8
 
 
 def write_site(out: Path, models: Sequence[Path]) -> None:
-    """Write a site with these models; `models` are files of `capsule-mt convert --to web`."""
-    files = {_languages(model): model for model in models}
+    """Write a site with these models: what `capsule-mt convert --to web` writes, folders or the files in them."""
+    paths = [model / MODEL_FILE if model.is_dir() else model for model in models]
+    files = {_languages(path): path for path in paths}
     scripts = out / "capsule"
     scripts.mkdir(parents=True, exist_ok=True)
     for folder in (PAGE, FOLDER / "page"):  # the second has a service.js in place of the first's
@@ -49,13 +51,13 @@ def _languages(model: Path) -> LanguagePair:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("out", type=Path, help="the folder to write")
-    parser.add_argument("models", type=Path, nargs="+", help="files of `capsule-mt convert --to web`")
+    parser.add_argument("models", type=Path, nargs="+", help="what `capsule-mt convert --to web` wrote")
     arguments = parser.parse_args()
     write_site(arguments.out, arguments.models)
     print(arguments.out / "index.html")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
