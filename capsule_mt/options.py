@@ -96,7 +96,8 @@ class TranslationOptions:
                 raise ValueError(f"`{name}` must be a whole number of at least {smallest}, got {number!r}")
         for name in TOKENS:
             given = self.generate_kwargs.get(name)
-            wrong = [token for token in _flat(given) if not _is_whole(token, 0, MOST_TOKEN)]
+            smallest = -1 if name == "eos_token_id" else 0  # -1 is no token, so nothing ends before its limit
+            wrong = [token for token in _flat(given) if not _is_whole(token, smallest, MOST_TOKEN)]
             if given is not None and wrong:
                 raise ValueError(
                     f"`{name}` takes token ids, whole numbers from 0 to {MOST_TOKEN} that the vocabulary has, "

@@ -140,7 +140,7 @@ def test_what_is_no_text(translator, wrong):
 
 def test_what_is_refused(translator):
     for parameters, message in (
-        ({"num_beams": 0}, "`num_beams` must be at least 1, got 0"),
+        ({"num_beams": 0}, "`num_beams` must be a whole number of at least 1, got 0"),
         ({"coverage_threshold": 0.5, "coverage_retry": 1}, "`retry_beams` must be at least 2, got 1"),
         ({"coverage_retry": 4}, r"`retry_beams` \(4\) needs a `threshold`"),
         ({"coverage_weight": 1.0}, "`num_beams` is 1"),
