@@ -1,6 +1,6 @@
 """Write the page of `capsule-mt serve` as a site of static files, which translates in the reader's browser.
 
-    python -m capsule_mt.web.site OUT MODEL ...    # then serve OUT by any web server
+python -m capsule_mt.web.site OUT MODEL ...    # then serve OUT by any web server
 """
 
 import json
