@@ -3,12 +3,12 @@
 python -m capsule_mt.web.site OUT MODEL ...    # then serve OUT by any web server
 """
 
+import argparse
 import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from capsule_mt.commands.console import CommandParser, run
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULE, build
@@ -51,13 +51,16 @@ def _languages(model: Path) -> LanguagePair:
 
 
 def main() -> None:
-    parser = CommandParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder to write")
     parser.add_argument("models", type=Path, nargs="+", help="what `capsule-mt convert --to web` wrote")
     arguments = parser.parse_args()
-    write_site(arguments.out, arguments.models)
+    try:
+        write_site(arguments.out, arguments.models)
+    except (OSError, CheckpointError) as error:
+        raise SystemExit(f"capsule_mt.web.site: {error}") from None
     print(arguments.out / "index.html")
 
 
 if __name__ == "__main__":
-    run(main)
+    main()
