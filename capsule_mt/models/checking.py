@@ -21,6 +21,7 @@ COUNTS = {
     "no_repeat_ngram_size": (0, MOST_TOKENS),
 }
 CURVES, WORDS = ("words", "sentences"), ("optional_words", "function_words")
+OBJECTS = ("attention", "verified", "guided", "deletion", "support", "length")
 LENGTH = re.compile(r"-?\d{1,6}")
 
 
@@ -57,6 +58,8 @@ def check_calibration(values: object, head_shape: tuple[int, int], place: str) -
         if key in WORDS:
             _check_words(value, field, place)
         if not isinstance(value, dict):
+            if key in OBJECTS:
+                raise CheckpointError(f"{place}: {field} must be an object, got {_shown(value)}")
             continue
         if key == "length" and not _is_length(value):
             raise CheckpointError(

@@ -10,23 +10,17 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from lab import strangers
+from tests.conftest import GOLDEN
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="each client has an address of its own")
 
 
 @linux
 @pytest.mark.slow
-def test_a_short_run(monkeypatch, capsys):
-    words = [
-        "--checkpoint",
-        "tests/golden/capsule_marian",
-        "--minutes",
-        "0.3",
-        "--clients",
-        "4",
-        "--turn-seconds",
-        "4",
-    ]
+def test_a_short_run(tmp_path, monkeypatch, capsys):
+    checkpoint = tmp_path / "golden-en-de"
+    checkpoint.symlink_to(GOLDEN / "capsule_marian")
+    words = f"--checkpoint {checkpoint} --minutes 0.3 --clients 4 --turn-seconds 4".split()
     monkeypatch.setattr(sys, "argv", ["lab.strangers", *words])
     assert strangers.main() == 0
     assert "0 failures." in capsys.readouterr().out
