@@ -33,7 +33,10 @@ class FileTokenizer:
             self._target = _load(target, splits)
         self.cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
         unknown = token_content(config.get("unk_token"))
-        self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
+        try:
+            self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
+        except UnicodeEncodeError:
+            raise CheckpointError(f"{folder}/tokenizer_config.json: `unk_token` is no text: {unknown!r}") from None
         added = self._source.get_added_tokens_decoder()
         self.special_ids = frozenset(number for number, token in added.items() if token.special) - {self.unknown_id}
         # special tokens have the same ids in both vocabularies

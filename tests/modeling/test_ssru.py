@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache, StaticLayer
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.modeling.ssru import SSRU, linear_recurrence
@@ -86,6 +86,8 @@ def test_the_cache_keeps_states_in_float32_at_least(dtype):
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 def test_a_cropped_cache_forgets(static):
     """Assisted decoding drops tokens that were guessed wrong, all of them if need be."""
+    if static and not hasattr(StaticLayer, "crop"):
+        pytest.skip("static caches of transformers 5.15 cannot be cropped")
     model = randomize(CapsuleMarianMTModel(config())).eval()
     source, tokens = torch.tensor([[5, 6, 7]]), torch.tensor([[3, 9, 8, 7, 6]])
     expected = model(source, decoder_input_ids=tokens[:, :3], use_cache=False).logits
