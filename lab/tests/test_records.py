@@ -83,5 +83,5 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
     assert (tmp_path / "REPORT.md").read_text("utf-8") == (LAB / "REPORT.md").read_text("utf-8"), message
     for name in (PAGE, PAGE.with_suffix(".svg")):
         assert (tmp_path / f"page{name.suffix}").read_text("utf-8") == name.read_text("utf-8"), message
-    for name in ("speed.md", "scale.md", "coverage.md"):
+    for name in ("speed.md", "scale.md"):
         assert (tmp_path / name).read_text("utf-8") == PAGE.with_name(name).read_text("utf-8"), message
