@@ -1,7 +1,7 @@
 """Put back into a translation what it keeps of its source: tags, and items where the model has not copied them.
 
-Tags come back around the words that are aligned with those they enclosed. A missing item replaces the word that is aligned
-with it, or goes between the words around it.
+Tags come back around the words that are aligned with those they enclosed. A missing item replaces the word that is
+aligned with it, or goes between the words around it.
 
 The alignment is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """
