@@ -62,7 +62,7 @@ def _is_whole(value: object, least: int, most: float = math.inf) -> bool:
 
 
 def _flat(value: object) -> list[object]:
-    """Return a token, those of a list, or those of a list of lists."""
+    """Flatten a token, a list of tokens or a list of lists into one list."""
     return [one for part in value for one in _flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 

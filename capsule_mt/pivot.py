@@ -42,7 +42,7 @@ class Through(Found):
 class PivotTranslator(Translator):
     """A `Translator` of two: the first translates into English, sentence by sentence, the second from it.
 
-    `score` is the mean log-probability of a token of both translations, and `segments` are those of the source, with
+    `score` is the mean log-probability of a token of both translations, and `segments` have the source, with
     the tokens of the English. A sentence's coverage is the product of both, and so is its support; it is an alarm
     below the smaller of both thresholds.
     """

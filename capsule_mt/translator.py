@@ -207,7 +207,7 @@ class Translator:
         return {point: float(found["precision"]) for point, found in points.items()}
 
     def _reverse_folder(self) -> str | None:
-        """Return the folder that was given, or that of the model that the calibration names: beside, or downloaded."""
+        """Return the folder that was given, or else of the model that the calibration names: beside, or downloaded."""
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
         named = self.calibration.reverse
@@ -798,7 +798,7 @@ class Translator:
         return found
 
     def _aligned(self, text: str, translation: str) -> "Alignment":
-        """Return which characters of a text that is not blank those of a given translation are of."""
+        """Align the characters of a given translation with those of its text, which is not blank."""
         from capsule_mt.text.restoring import Alignment  # late: few ask for it
 
         _, (piece,), ((ids, _),) = self._given([text], [translation], _GIVEN)

@@ -10,11 +10,12 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${1:-python3}" -m venv "$work/build"
-"$work/build/bin/python" -m pip install --quiet --constraint "$root/constraints.txt" build
+"$work/build/bin/python" -m pip install --quiet --constraint "$root/constraints.txt" build twine
 for distribution in capsule_mt .; do # the wheels are built from the source distributions
     "$work/build/bin/python" -m build --outdir "$work/dist" "$root/$distribution" >"$work/build.log" 2>&1 \
         || { cat "$work/build.log"; exit 1; }
 done
+"$work/build/bin/twine" check --strict "$work"/dist/*
 light=$(echo "$work"/dist/capsule_mt-*.whl) heavy=$(echo "$work"/dist/hf_capsule_mt-*.whl)
 mkdir "$work/source"
 tar --extract --file "$work"/dist/hf_capsule_mt-*.tar.gz --directory "$work/source" --strip-components 1

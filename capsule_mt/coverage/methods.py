@@ -354,8 +354,8 @@ def _finished(
     Marks and optional words do not count, and function words only where they are marked. A calibrated score is at most
     the share of these words that is not marked.
 
-    by_curve: words are marked by what the curve has of them, and their mean is that of the curve; else `marked` says
-    which are, and the score is the mean of the shares as they are.
+    by_curve: the curve calibrates words, which are marked below its threshold and averaged; else `marked` says which
+    are, and the score is the mean of the shares as they are.
     """
     words, shares = piece.words, covered
     if curves is not None:

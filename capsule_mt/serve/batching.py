@@ -127,7 +127,7 @@ class Sentence:
     place: int
     cost: int
     client: "Client"
-    is_alone: bool = False  # no batch has it with those of other clients
+    is_alone: bool = False  # no batch has it beside other clients' sentences
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -193,7 +193,7 @@ class Batch:
 
     @property
     def served(self) -> float:
-        """What those of its clients have had that have had most."""
+        """How many tokens the client has had that has had most."""
         return max(sentence.client.served for sentence in self.sentences)
 
     @property

@@ -11,7 +11,7 @@ from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_ends, with_
 
 WORD = re.compile(r"\w+")
 APART = re.compile(r"[\s\-\u2010\u2011]+")
-LEAST_OF_BEST = 0.5  # of the share of the best word: so much has one before it that is of the same term
+LEAST_OF_BEST = 0.5  # of the best word's share: a word before it with so much belongs to the same term
 STEM = "*"  # at the end of a term: any ending
 BETWEEN = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # the words of a term, which a hyphen may join
 

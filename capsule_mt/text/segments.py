@@ -107,7 +107,7 @@ class Segmenter:
     prefix: what a T5 checkpoint reads before each source.
     copies: leave out what is no sentence, such as a URL or an emoji, which then is in the translation as it is.
     keep: the kinds of `KEPT` that a translation keeps.
-    with_words, lists: find the words of each piece, or of those of some texts, and what coverage knows of them.
+    with_words, lists: find the words of each piece, or of the pieces of some texts, and what coverage knows of them.
     """
 
     tokenizer: Tokenizer
