@@ -41,9 +41,17 @@ if ! "$python" -m pip install --quiet --no-compile --no-cache-dir "${TORCH:-torc
 fi
 "$python" -m pip install --quiet --find-links "$work/dist" "$heavy[train]" --group "$root/pyproject.toml:test"
 "$python" -m pip check
-"$python" -m pip list | grep --ignore-case --extended-regexp \
-    "^(transformers|torch|tokenizers|accelerate|datasets|safetensors|numpy) "
 tests=("$python" -m pytest -q -n "${TEST_PROCESSES:-2}" -m "not slow and not gpu")
 "${tests[@]}" tests/golden tests/routing tests/decoding/test_pipeline.py tests/decoding/test_ensemble.py \
     tests/hub/test_export.py tests/training/test_run.py::test_from_text_to_a_checkpoint_and_again
 "${tests[@]}" tests/modeling -k "both_names or continues_a_prefix or every_output_of_compiled"
+
+# the versions that have just passed: for docs/compatibility.md, and in the summary of the public workflow
+"$python" - >>"${GITHUB_STEP_SUMMARY:-/dev/stdout}" <<'END'
+import platform
+from importlib.metadata import version
+
+tried = ("transformers", "torch", "tokenizers", "accelerate", "datasets", "evaluate", "safetensors", "sacrebleu", "numpy")
+print("| version of | newest tried |", "|---|---|", f"| Python | {platform.python_version()} |", sep="\n")
+print(*(f"| {name} | {version(name)} |" for name in tried), sep="\n")
+END
