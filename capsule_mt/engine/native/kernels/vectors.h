@@ -57,8 +57,10 @@ typedef int16_t rounded_t;
 
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
 typedef float vf_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef uint32_t vu_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 INLINE vf load(const float *p) { return *(const vf_any *)p; }
 INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
