@@ -383,7 +383,7 @@ static void translate(run_t *run) {
 }
 
 /* Of the memory of a run, a model keeps so much for its next one. */
-#define MOST_KEPT (64 << 20)
+#define MOST_KEPT (128 << 20)
 
 chunk_t *more_memory(run_t *run, int64_t bytes) {
     int64_t size = bytes + (int64_t)sizeof(chunk_t);

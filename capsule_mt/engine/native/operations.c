@@ -233,7 +233,7 @@ static void dynamic_rows(void *context, int64_t first, int64_t end, int thread) 
 
 static void route(run_t *run, const operation_t *op, int64_t inputs, int64_t capsules, int64_t width,
                   int64_t iterations, body_t rows) {
-    loop_t loop = {run, op, NULL, 4 * (inputs * capsules * 2 + capsules * (width + 6) + 256)};
+    loop_t loop = {run, op, NULL, 4 * (inputs * (2 * capsules + 1) + capsules * (width + 6) + 256)};
     loop.scratch = scratch_of_threads(run, &loop.scratch_size);
     team_share(run->team, rows_of(run, space_of(run, OUT_OF(op))),
                inputs * capsules * width * iterations * COST_OF_EXPONENTIAL, rows, &loop);
