@@ -25,7 +25,7 @@ class EngineHook(BuildHookInterface):
         native = version == "editable" or target == build.this_platform()
         output = folder / "native" if native else Path(self.directory, "native", target)
         try:
-            library = build.build(target, output)
+            library = build.built(target, output)
         except (OSError, RuntimeError, ValueError) as error:
             self.app.display_warning(f"capsule-mt is installed without its native engine: {error}")
             return
