@@ -37,7 +37,7 @@ from typing import Any, get_args
 
 from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.commands.loading import folders_of, load_translator
-from capsule_mt.coverage.options import CoveredBy
+from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.models.loading import CONFIG_FILE
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.text.outputs import check_output_folder, write_output

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, PAIR, CatalogError, DownloadError, is_offline
+from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, DownloadError, is_offline, pair_named
 from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
@@ -76,7 +76,7 @@ def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = 
         checkpoint_folder(models[0])
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
-    of_mozilla = [name for name in models if PAIR.fullmatch(name) and not Path(name).exists()]
+    of_mozilla = [name for name in models if not Path(name).exists() and pair_named(name)]
     if reason and of_mozilla:
         raise ValueError(f"{of_mozilla[0]} is a model for the engine alone, which cannot do it: {reason}")
     problem: Exception | None = None

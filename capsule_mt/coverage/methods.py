@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
-from capsule_mt.coverage.options import METHODS, CoveredBy, Marks
+from capsule_mt.coverage.names import METHODS, CoveredBy, Marks
 from capsule_mt.coverage.supported import SUPPORT_POINTS, Written, attended, support_doubts, support_share
 from capsule_mt.coverage.verified import POINTS, Candidate, Read, Reverse, Rule, doubts, offsets_of, without_tokens
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings

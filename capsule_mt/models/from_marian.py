@@ -8,7 +8,6 @@ import math
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.library import widened
@@ -72,15 +71,14 @@ READ = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class MarianFolder:
+class MarianFolder(NamedTuple):
     """The files of a model: as the configuration names them, or else by their usual names."""
 
     folder: str
     model: str
     vocabularies: tuple[str, str]
     shortlist: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = {}
 
     @classmethod
     def find(cls, folder: str | os.PathLike[str]) -> "MarianFolder | None":
@@ -144,7 +142,7 @@ def _strings(values: Any) -> list[str]:
 
 
 class MarianCheckpoint:
-    """What a folder of Marian's says: see `capsule_mt.models.loading.Checkpoint`."""
+    """What a folder of Marian's says, as `capsule_mt.models.loading.HubCheckpoint` does of transformers' files."""
 
     def __init__(self, files: MarianFolder) -> None:
         self.files = files

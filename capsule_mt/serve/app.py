@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from capsule_mt.formats.html import HtmlFile
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of, parse
 from capsule_mt.formats.units import Parsed, Translated, Unit
+from capsule_mt.scoring import Translation
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.languages import LanguagePair, describe_languages
@@ -41,7 +42,6 @@ from capsule_mt.text.encodings import decoded
 from capsule_mt.text.languages import LANGUAGES
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import coverage_record
-from capsule_mt.translator import Translation
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}

@@ -19,7 +19,7 @@ FURTHER = {
     },
     "hf_capsule_mt": {"py.typed", "hub/card_template.md"},
 }
-PROGRAM = ["[console_scripts]", "capsule-mt", "=", "capsule_mt.commands:main"]
+PROGRAM = ["[console_scripts]", "capsule-mt", "=", "capsule_mt.commands:program"]
 
 
 def built(folder: Path, output: Path) -> zipfile.ZipFile:
