@@ -187,6 +187,7 @@ class Translator(Scorer):
         pieces = [piece for document in documents for piece in document.pieces]
         return self.put_together(documents, self.translate_pieces(pieces, options), options)
 
+    # ---- the steps of `translate`, for whoever makes batches of the pieces of several calls
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Return the options of a call with what else is known of them."""
         return options

@@ -52,18 +52,14 @@ PROCESSES = {
     "transformer-postprocess-emb": "",
     "transformer-postprocess-top": "",
 }
-# options of other types of models, and of training
-IRRELEVANT = frozenset(
+# options that may have any value: of other types of models, of training, and those that `_settings` reads
+ANY = frozenset(
     {
         *("bert-class-symbol", "bert-mask-symbol", "bert-sep-symbol", "bert-train-type-embeddings"),
         *("bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell"),
         *("enc-cell-depth", "enc-type", "factors-combine", "output-omit-bias", "skip", "transformer-aan-activation"),
         *("transformer-aan-depth", "transformer-aan-nogate", "transformer-depth-scaling", "transformer-dim-aan"),
         *("transformer-guided-alignment-layer", "ulr-dim-emb", "ulr-trainable-transformation", "version"),
-    }
-)
-READ = frozenset(
-    {
         *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
         *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-ffn"),
         *("transformer-ffn-activation", "transformer-heads"),
@@ -233,7 +229,7 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
         known = NEUTRAL.get(name)
         if name in PROCESSES:
             value, known = str(value or "").replace("d", ""), (PROCESSES[name],)
-        if known is None and (name in READ or name in IRRELEVANT or not value):
+        if known is None and (name in ANY or not value):
             continue
         if known is None or value not in known:
             only = "" if known is None else f", only {' or '.join(repr(one) for one in known)}"
