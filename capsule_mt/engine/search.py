@@ -89,6 +89,9 @@ class Hypothesis:
         self.ids, self.score, self.was_cut = ids, score, was_cut
         self.received, self.guided = received, guided
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hypothesis) and vars(self) == vars(other)
+
     def read(self, forced: "Forced", end: int) -> None:
         """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
         self.score = sum(forced.log_probs) / max(len(forced.log_probs), 1)
