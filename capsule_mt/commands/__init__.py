@@ -72,7 +72,7 @@ def _explain(error: ImportError) -> "str | None":
 
 
 def program() -> int:
-    """Run `main`, and end the process without freeing its memory one by one, a twentieth of a short run."""
+    """Run `main`, and end the process without freeing its memory, which takes a twentieth of a short run."""
     code = main()
     if sys.argv[0].partition(" ")[2] not in COMMANDS:  # others may have more to do
         return code

@@ -60,6 +60,16 @@ def alone(*arguments, text=""):
     return done.stdout.splitlines(), done.stderr
 
 
+def test_the_program_ends_at_once_but_not_before_others_are_done():
+    code = (
+        "import atexit, sys; from capsule_mt.commands import program; sys.argv[1:] = ['doctor']; "
+        "atexit.register(print, 'others'); program(); print('never')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith("capsule-mt ")
+    assert done.stdout.splitlines()[-1] == "others"
+
+
 def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
     """What a start imports is most of its time."""
     code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
