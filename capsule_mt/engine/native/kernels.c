@@ -134,9 +134,11 @@ static void attend(const queries_t *q, long first, long end) {
     if (q->halves && q->width == 64) attend_width(q, first, end, 64, 1);
     else if (q->halves && q->width == 32) attend_width(q, first, end, 32, 1);
     else if (q->halves) attend_width(q, first, end, q->width, 1);
+#if !defined(TIER_SIMD128) /* whose models are in int8 */
     else if (q->width == 64) attend_width(q, first, end, 64, 0);
     else if (q->width == 32) attend_width(q, first, end, 32, 0);
     else attend_width(q, first, end, q->width, 0);
+#endif
 }
 
 /* ---- recurrence */
