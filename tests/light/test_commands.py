@@ -19,6 +19,7 @@ import pytest
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
 from capsule_mt.models.shortlist import Shortlist
+from capsule_mt.scoring import Scorer
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import WindowLines, coverage_record
 from capsule_mt.text.windows import WindowedOutput
@@ -601,6 +602,6 @@ def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"\(coverage: None then, 'auto' now\); `--restart` discards it"):
         run_score(*arguments, "--coverage")
     with monkeypatch.context() as patched:
-        patched.delattr(Translator, "score")  # everything is there
+        patched.delattr(Scorer, "score")  # everything is there
         run_score(*arguments)
     assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows
