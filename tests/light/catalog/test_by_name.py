@@ -144,6 +144,18 @@ def test_what_either_makes_up_is_made_up(both):
     assert translator(TEXTS[0], coverage=CoverageOptions()).coverage.target_words == ()
 
 
+def test_the_alarm_of_both(both):
+    first, second = both
+    translator = PivotTranslator(first, second)
+    curves = {"words": [[0.0, 0.0], [1.0, 1.0]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
+    for of_first, of_second, wanted in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
+        for leg, alarm in ((first, of_first), (second, of_second)):
+            leg.loaded.calibration = {} if alarm is None else {"guided": {**curves, "alarm": {"score": alarm}}}
+        found = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="guided")).coverage
+        assert found.threshold == wanted
+    assert translator(TEXTS[0], coverage=CoverageOptions(threshold=0.5)).coverage.threshold == 0.5
+
+
 def test_sentences_that_the_first_model_does_not_know(both):
     first, translator = both[0], Translator.from_pretrained("de-pt")
     text = f"{TEXTS[0]}\n\nOne two three.\n\n{TEXTS[1]}"

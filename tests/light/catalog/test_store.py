@@ -149,6 +149,20 @@ def _replace(registry, content):
     registry.hub.files["/bucket/models/en-fr/base-memory/exported/vocab.enfr.spm.gz"] = content
 
 
+def test_a_damaged_file_is_asked_for_once_more(registry):
+    path = "/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"
+    good = registry.hub.files[path]
+    registry.hub.files[path] = gzip.compress(b"x" * 200000)
+    original = registry.hub.send
+
+    def repaired(request, data, headers):
+        original(request, data, headers)
+        registry.hub.files[path] = good
+
+    registry.hub.send = repaired
+    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+
+
 def test_a_full_disk(registry, monkeypatch):
     usage = shutil.disk_usage("/")._replace(free=100_000)
     with monkeypatch.context() as patched:

@@ -15,7 +15,7 @@ import httpx
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
 from capsule_mt.serve.batching import Batcher
-from capsule_mt.serve.clients import Keys
+from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.languages import LanguagePair, language_pairs
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detected
@@ -305,6 +305,18 @@ def test_a_wrong_file_of_keys_is_named(tmp_path, content):
     file.write_text(content)
     with pytest.raises(ValueError, match=re.escape(str(file))):
         Keys.load(file)
+
+
+def test_a_client_gets_its_requests_back(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("capsule_mt.serve.clients.time.monotonic", lambda: now[0])
+    rates = Rates()
+    assert [rates.take("a", 2) for _ in range(3)] == [0, 0, 30]
+    assert rates.take("b", 2) == 0
+    now[0] = 29.0
+    assert rates.take("a", 2) == pytest.approx(1)
+    now[0] = 31.0
+    assert rates.take("a", 2) == 0
 
 
 def test_the_name_of_the_server_is_checked(make_client):

@@ -136,6 +136,29 @@ def test_what_takes_long_gives_way_and_has_one_of_the_threads(batcher, upper):
     assert results(first, second, third) == ["SLOW", "SLOW TOO", "B"]
 
 
+def test_slow_clients_have_a_thread_while_others_keep_asking(batcher, upper):
+    orders = [*hold(batcher, upper), batcher.submit(["z"], client="slow")]
+    batcher._clients["slow"].is_slow = True
+    orders += [batcher.submit([f"{letter};{letter}"], client=letter) for letter in "abcdefgh"]
+    upper.seconds = 0.05
+    upper.free.set()
+    results(*orders)
+    assert ["z"] in batches(upper)[:2]
+
+
+def test_of_a_batch_of_several_clients_that_takes_long_each_is_tried_alone(batcher, upper):
+    orders = [*hold(batcher, upper), batcher.submit(["slow"], client="hostile"), batcher.submit(["a"], client="one")]
+    upper.free.set()
+    until(lambda: len(upper.calls) == BOTH + 1)
+    other = batcher.submit(["slow too"], client="another")
+    until(lambda: len(upper.calls) == BOTH + 2)
+    orders.append(batcher.submit(["b"], client="other"))
+    assert results(*orders[:2], *orders[3:]) == ["FIRST", "SECOND", "A", "B"]
+    upper.freed_slow.set()
+    assert results(orders[2], other) == ["SLOW", "SLOW TOO"]
+    assert not batcher._clients["one"].is_slow
+
+
 # ---- what goes wrong
 def test_a_broken_text_costs_the_others_nothing(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["a", "b;broken", "c"])]

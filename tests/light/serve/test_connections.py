@@ -1,6 +1,7 @@
 """The server as strangers use it: slow and many connections, and the clients of LibreTranslate as they are."""
 
 import asyncio
+import resource
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
-from capsule_mt.serve.connections import Connections
+from capsule_mt.serve.connections import BACKLOG, OTHER_FILES, Connections, most_files
 from tests.light.serve.processes import body_of, open_request, read_answer
 
 
@@ -93,6 +94,16 @@ def test_an_address_has_limits_but_not_that_of_a_proxy_on_this_machine():
     assert connections.refusal("192.0.2.8") == ""
     connections.number = 11
     assert "the server has 10 connections" in connections.refusal("192.0.2.8")
+
+
+def test_no_more_connections_than_files_may_be_open(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, 512))
+    asked = []
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: asked.append(limits))
+    assert most_files() == 512
+    assert asked == [(512, 512)]
+    assert Connections().most == 512 - BACKLOG - OTHER_FILES
+    assert Connections(most=5).most == 5
 
 
 @pytest.mark.slow
