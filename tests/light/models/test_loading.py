@@ -53,7 +53,7 @@ def test_tiles_change_no_bit(name, tmp_path, monkeypatch):
         assert model.decoder.engine.tier == tier
         sources = [model.tokenizer.encode(pair["source"]).ids for pair in expected_of("capsule_marian")["pairs"]]
         options = SearchOptions(limits=[20] * len(sources), num_beams=5, num_return_sequences=5)
-        found.append(model.decoder.translate(sources, options))
+        found.append([[vars(one) for one in some] for some in model.decoder.translate(sources, options)])
         found.append(model.decoder.force(sources, sources, Readings()))
     assert found[:2] == found[2:]
 
