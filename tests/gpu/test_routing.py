@@ -3,34 +3,37 @@
 import pytest
 import torch
 
-from hf_capsule_mt.routing import additive_scores, dynamic_routing, em_routing, use_routing_form
+from hf_capsule_mt.routing import additive_scores, dynamic_routing, em_routing
 
 pytestmark = pytest.mark.gpu
 
 
-def em(votes, beta_a, beta_u):
-    return em_routing(votes, num_iterations=3, beta_a=beta_a, beta_u=beta_u, return_weights=False).capsules
+def em(votes, beta_a, beta_u, *, chunked):
+    settings = {"beta_a": beta_a, "beta_u": beta_u, "return_weights": not chunked}
+    return em_routing(votes, num_iterations=3, **settings).capsules
 
 
-def dynamic(votes, *_):
-    return dynamic_routing(votes, num_iterations=3, normalize_total_input=True, return_weights=False).capsules
+def dynamic(votes, *_, chunked):
+    return dynamic_routing(votes, num_iterations=3, normalize_total_input=True, return_weights=not chunked).capsules
 
 
-def in_form(form, function, tensors):
-    previous = use_routing_form(form)
-    try:
-        tensors = [tensor.detach().clone().requires_grad_() for tensor in tensors]
-        result = function(*tensors)
-        grad = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        used = tensors if function is not dynamic else tensors[:1]
-        return [result.detach(), *torch.autograd.grad(result, used, grad.to(result))]
-    finally:
-        use_routing_form(previous)
+def additive(query, keys, weight, *, chunked):
+    if chunked:
+        return additive_scores(query, keys, weight)
+    return torch.matmul(torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3)), weight)
+
+
+def measured(function, tensors, *, chunked):
+    tensors = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+    result = function(*tensors, chunked=chunked)
+    grad = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    used = tensors if function is not dynamic else tensors[:1]
+    return [result.detach(), *torch.autograd.grad(result, used, grad.to(result))]
 
 
 def check(function, tensors):
-    exact = in_form("plain", function, [tensor.double() for tensor in tensors])
-    plain, chunked = (in_form(form, function, tensors) for form in ("plain", "chunked"))
+    exact = measured(function, [tensor.double() for tensor in tensors], chunked=False)
+    plain, chunked = (measured(function, tensors, chunked=one) for one in (False, True))
     for truth, expected, actual in zip(exact, plain, chunked, strict=True):
         error = (actual.double() - truth).norm() / truth.norm()
         assert error <= 2 * (expected.double() - truth).norm() / truth.norm() + 2e-6
@@ -47,4 +50,4 @@ def test_forms_agree(device, function, shape, dtype):
 
 def test_additive_scores(device):
     shapes = ((4, 12, 31, 256), (4, 12, 45, 256), (256,))
-    check(additive_scores, [torch.randn(shape, device=device) * 0.1 for shape in shapes])
+    check(additive, [torch.randn(shape, device=device) * 0.1 for shape in shapes])
