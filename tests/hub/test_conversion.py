@@ -8,7 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
-from hf_capsule_mt.modeling.loading import CheckpointError, load_model
+from hf_capsule_mt.loading import CheckpointError, load_model
 from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
@@ -127,9 +127,6 @@ def test_int8_by_the_command_and_its_errors(convert, tmp_path):
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(CheckpointError, match=r"int8\.safetensors: its SHA-256 is"):
-        load_model(folder)
-    file.write_bytes(content[:-7])
-    with pytest.raises(CheckpointError, match="bytes long, but its header describes"):
         load_model(folder)
     file.write_bytes(content)
     facts.write_text('{"format": 2}')

@@ -24,7 +24,7 @@ from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub import check_export, export
 from hf_capsule_mt.hub.cards import verified_marks
 from hf_capsule_mt.hub.exporting import tokenless_environment
-from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
+from hf_capsule_mt.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
 from tests.fixtures.malformed import MALFORMED, damaged
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
@@ -154,7 +154,7 @@ def test_the_engine_marks_what_generate_marks(release):
 @released
 def test_size_and_card(release):
     card = (release[0] / "README.md").read_text(encoding="utf-8")
-    for section in ("Intended use and limits", "Training", "Scores", "Speed", "Environment"):
+    for section in ("Intended use and limits", "Training", "Scores", "Environment"):
         assert f"## {section}" in card
     assert "licence not recorded" not in card
     sizes = [sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in FOLDERS]
