@@ -49,7 +49,7 @@ WRONG = {
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: no checkpoint",
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: there are 2 sentences",
     "push nofolder owner/model": "nofolder: no such folder",
-    "push em a/b --results bad.json --export-only out": "bad.json: no JSON",
+    "export em out --results bad.json": "bad.json: no JSON",
     "train bad.yaml": "bad.yaml: no YAML",
     "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
     "train embedded/plain --bf16 maybe": "`training.bf16` must be bool, got 'maybe'",
@@ -67,8 +67,8 @@ WRONG = {
     "translate broken --input two --output empty/out": "empty is a file; a folder is needed",
     "translate broken --input two --output a.tsv --coverage a.tsv": "a.tsv and a.tsv are one file",
     "translate broken --input two --output two": "two is read and written",
-    "compare a=three b=two --references two --markdown empty/out": "empty is a file",
-    "push broken a/b --export-only empty": "empty is a file; a folder is needed",
+    "compare a=three b=two --references two --output empty/out": "empty is a file",
+    "export broken empty": "empty is a file; a folder is needed",
 }
 
 

@@ -5,18 +5,17 @@ import json
 import signal
 
 import pytest
-import torch
 from accelerate import PartialState
-from transformers import AutoModelForSeq2SeqLM
 
+from hf_capsule_mt import Translator
 from hf_capsule_mt.commands import distill as command
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
-from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
+from hf_capsule_mt.training.distillation import SUMMARY_FILE, check_distilled, distill
 from tests.fixtures.tiny import save_tiny_marian, tiny_model
 from tests.training.small import TOKENIZER, die, in_process, in_processes
 
 SOURCES = [english for english, _ in itertools.islice(sentence_pairs(3), 57)] + ["Twice.", "Twice.", "Zwölf\u2028x."]
-SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_file": 8, "show_progress": False}
+SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_file": 8}
 
 
 def reversed_words(texts):
@@ -162,28 +161,11 @@ def test_a_missing_and_a_repeated_line_are_found(tmp_path):
 
 
 @pytest.mark.parametrize("family", ["marian", "capsule_marian"])
-def test_any_checkpoint_is_a_teacher(tmp_path, family):
-    """Batches with padding translate as single sentences do."""
-    if family == "marian":
-        model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path / "teacher"))
-    else:
-        model = tiny_model(TOKENIZER, layer_aggregation="em_routing")
-    teacher = Teacher(model, TOKENIZER, max_source_tokens=20, num_beams=2, max_new_tokens=6)
-    texts = SOURCES[:5]
-    assert teacher(texts) == [teacher([text])[0] for text in texts]
-    assert all("\n" not in text for text in teacher(texts))
-    assert not torch.is_inference_mode_enabled()
-
-
-@pytest.mark.parametrize("family", ["marian", "capsule_marian"])
-def test_the_command_writes_what_transformers_decodes_and_cuts_sources(tmp_path, monkeypatch, family):
-    model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path / "teacher"))
+def test_the_command_writes_what_the_translator_says(tmp_path, monkeypatch, family):
+    save_tiny_marian(tmp_path / "teacher")
     if family == "capsule_marian":
         tiny_model(TOKENIZER).save_pretrained(tmp_path / "teacher")
-        model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "teacher")
-    longest = model.config.max_position_embeddings
-    text = " ".join(SOURCES)
-    assert longest < len(TOKENIZER(text, verbose=False)["input_ids"]) <= 2000
+    text = " ".join(SOURCES)  # longer than the teacher takes at once
     texts = [text, *SOURCES[:9]]
     (tmp_path / "text.tsv").write_text("".join(f"{line}\tKurz.\n" for line in texts), encoding="utf-8")
     recipe = {"data": {"train": {"tsv": str(tmp_path / "text.tsv")}}, "languages": {"source": "en", "target": "de"}}
@@ -191,38 +173,14 @@ def test_the_command_writes_what_transformers_decodes_and_cuts_sources(tmp_path,
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     words = ["recipe.yaml", "out", "--teacher", "teacher", "--cpu", "--max-new-tokens", "6", "--num-beams", "2"]
-    monkeypatch.setattr("sys.argv", ["capsule-mt distill", *words, "--max-source-tokens", "2000"])
+    monkeypatch.setattr("sys.argv", ["capsule-mt distill", *words])
     monkeypatch.chdir(tmp_path)
     assert command.main() == 0
-    teacher = Teacher(model, TOKENIZER, max_source_tokens=longest, num_beams=2, max_new_tokens=6)
-    assert [row["de"] for _, row in sorted(result(tmp_path / "out")[0].items())] == teacher(texts)
-    assert json.loads((tmp_path / "out" / SUMMARY_FILE).read_text())["max_source_tokens"] == longest
+    translator = Translator.from_pretrained(tmp_path / "teacher")
+    expected = [one.text for one in translator(texts, num_beams=2, max_new_tokens=6)]
+    assert [row["de"] for _, row in sorted(result(tmp_path / "out")[0].items())] == expected
+    model = translator.model
     model.get_input_embeddings().weight.data.neg_()
     model.save_pretrained(tmp_path / "teacher")
     with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
         command.main()
-
-
-def test_the_command_generates_no_more_tokens_than_the_teacher_has_positions_for(tmp_path, monkeypatch):
-    tiny_model(TOKENIZER, max_position_embeddings=12).save_pretrained(tmp_path / "teacher")
-    TOKENIZER.save_pretrained(tmp_path / "teacher")
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "teacher")
-    model.generation_config.eos_token_id = model.config.eos_token_id = None  # every translation ends at the limit
-    model.save_pretrained(tmp_path / "teacher")
-    (tmp_path / "text.tsv").write_text("Go.\tGeh.\n", encoding="utf-8")
-    recipe = {"data": {"train": {"tsv": str(tmp_path / "text.tsv")}}, "languages": {"source": "en", "target": "de"}}
-    recipe |= {"model": {"model_type": "capsnmt"}, "tokenizer": {"vocab_size": 300}}
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.chdir(tmp_path)
-    words = ["capsule-mt distill", "recipe.yaml", "out", "--teacher", "teacher", "--cpu", "--num-beams", "2"]
-    monkeypatch.setattr("sys.argv", [*words, "--max-new-tokens", "13"])
-    message = r"--max-new-tokens is 13, but teacher has positions for 12 tokens .* at most 12"
-    with pytest.raises(ValueError, match=message):
-        command.main()
-    assert not list(tmp_path.glob("out/part-*"))
-    for given in ([], ["--max-new-tokens", "12"]):
-        monkeypatch.setattr("sys.argv", words + given)
-        assert command.main() == 0
-        assert json.loads((tmp_path / "out" / SUMMARY_FILE).read_text())["generation"]["max_new_tokens"] == 12
-        assert result(tmp_path / "out")[0][0]["de"]

@@ -62,7 +62,7 @@ def recipe(folder, overrides=None, **values):
 
 
 def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
-    first = recipe(tmp_path, training={"average_best": 2})
+    first = recipe(tmp_path, training={"average_last": 2})
     result = run_recipe(first)
     output = Path(first.output_dir)
     assert {"validation_bleu", "test_bleu", "test_loss"} <= set(result["scores"])
@@ -84,7 +84,7 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     ):
         run_recipe(dataclasses.replace(first, data=first.data | {"test": None}))
     with pytest.raises(ValueError, match=r"holds a run of another recipe \(model\.dropout: None then, 0\.3 now\)"):
-        run_recipe(recipe(tmp_path, {"model.dropout": 0.3}, training={"average_best": 2}))
+        run_recipe(recipe(tmp_path, {"model.dropout": 0.3}, training={"average_last": 2}))
     capsys.readouterr()
 
 
@@ -95,14 +95,6 @@ def test_a_finished_run_of_part_of_an_epoch_takes_no_further_step(tmp_path):
     (Path(first.output_dir) / "train_result.json").unlink()
     again = run_recipe(first)
     assert (again["steps"], again["averaged"]) == (result["steps"], result["averaged"])
-
-
-def test_a_stream_leaves_out_the_held_out_sentences(tmp_path):
-    data = {"train": {"embedded": 60}, "validation": {"embedded": 600}, "test": {"embedded": 1200}, "streaming": True}
-    training = {"max_tokens_per_batch": None, "per_device_train_batch_size": 10}
-    corpus = load_corpus(recipe(tmp_path, data=data, training=training))
-    held_out = {pair["en"] for part in ("validation", "test") for pair in corpus[part]["translation"]}
-    assert not held_out & {row["translation"]["en"] for row in corpus["train"]}
 
 
 def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
@@ -313,21 +305,6 @@ def test_an_opus_model_learns_capsules_by_a_recipe(tmp_path):
     old, new = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "run"))
     assert {name for name in old if name in new and not torch.equal(old[name], new[name])} == set()
     assert new.keys() > old.keys() - {"lm_head.weight"}
-
-
-def test_a_stream(tmp_path):
-    english, german = tmp_path / "a.en", tmp_path / "a.de"
-    english.write_text("".join(f"sentence {number}\n" for number in range(40)))
-    german.write_text("".join(f"Satz {number}\n" for number in range(40)))
-    settings = {
-        "data": {"train": {"text": ["a.en", "a.de"]}, "streaming": True, "cleaning": {"max_words": 3}},
-        "training": {"max_tokens_per_batch": None, "per_device_train_batch_size": 4, "max_steps": 12},
-        "data_dir": str(tmp_path),
-    }
-    assert run_recipe(recipe(tmp_path, **settings))["steps"] == 12
-    settings["training"]["max_tokens_per_batch"] = 100
-    with pytest.raises(ValueError, match=r"`data\.streaming` knows no lengths"):
-        run_recipe(recipe(tmp_path, **settings))
 
 
 @pytest.fixture
