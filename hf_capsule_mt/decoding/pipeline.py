@@ -1,7 +1,6 @@
 """The translation pipeline of transformers, as an adapter of `Translator`, for the task that version 5 removed."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,16 +11,16 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.options import TranslationOptions
+from capsule_mt.scoring import Translation
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator
-from capsule_mt.translator import Translation
 from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator
 from hf_capsule_mt.loading import CheckedSeq2SeqLM
 
 TASK = "translation"
 CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist", "reverse")
 OF_RECORDS = ("return_tensors", "return_scores", "return_coverage")
-OF_CALL = {one.name for one in fields(TranslationOptions)} - {"batch_size", "scores", "generate_kwargs"}
+OF_CALL = {*TranslationOptions._fields} - {"batch_size", "scores", "generate_kwargs"}
 Records = list[dict[str, object]]
 
 
@@ -143,7 +142,7 @@ def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, A
     given |= {name: value for name, value in settings.items() if name in OF_CALL}
     of_generate = {name: value for name, value in settings.items() if name not in OF_CALL}
     scores = bool(asked.get("return_scores"))
-    return TranslationOptions(batch_size, scores=scores, generate_kwargs=of_generate, **given)
+    return TranslationOptions(batch_size, scores=scores, generate_kwargs=of_generate, **given).checked()
 
 
 class _AliasesWithLanguages(dict[str, str]):

@@ -45,13 +45,6 @@ def test_order_of_inputs_and_outputs(routing, return_weights):  # property 8
 
 
 @ROUTINGS
-def test_equal_outputs_get_equal_weights(routing):  # property 8
-    votes = torch.randn(6, 4, 2, dtype=torch.float64)[:, [0, 1, 2, 1, 3]]
-    for weights in routing(votes).weights:
-        torch.testing.assert_close(weights[:, 1], weights[:, 3])
-
-
-@ROUTINGS
 def test_equal_votes_stay_uniform(routing):  # properties 9 and 20
     for votes in (torch.ones(6, 5, 3), torch.randn(6, 1, 3).repeat(1, 5, 1)):
         output = routing(votes.requires_grad_())
