@@ -11,7 +11,7 @@ from capsule_mt import Coverage, CoverageOptions
 from hf_capsule_mt.analysis.pictures import draw_layer_routing
 from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.loading import load_checkpoint
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE

@@ -38,7 +38,7 @@ from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.modeling.loading import load_checkpoint
+from hf_capsule_mt.loading import load_checkpoint
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
 from lab.effects import Gains, answer, both, by_plan

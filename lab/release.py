@@ -25,8 +25,8 @@ from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import CORPORA
-from hf_capsule_mt.modeling.loading import load_tokenizer
-from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights
+from hf_capsule_mt.loading import load_tokenizer
+from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights
 
 KEPT = "translations.json"
 TRAINING_RESULT = "train_result.json"
@@ -77,15 +77,14 @@ def keep_translations(path: Path, sources: list[str], num_beams: int) -> None:
 def main() -> None:
     arguments = parse_arguments()
     check_output_folder(arguments.output)
-    checkpoints = choose_checkpoints(arguments.run, last=arguments.last)
+    checkpoints = last_checkpoints(arguments.run, arguments.last)
     model = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[-1])
     load_weights(model, average_weights(checkpoints))
     if hasattr(model, "drop_guided_losses"):
         model.drop_guided_losses()
-    with type(model.config).without_loader():
-        model.half().save_pretrained(arguments.output)
-        model.config.dtype = torch.float32  # what it loads in: half weights do not survive fine-tuning
-        model.config.save_pretrained(arguments.output)
+    model.half().save_pretrained(arguments.output)
+    model.config.dtype = torch.float32  # what it loads in: half weights do not survive fine-tuning
+    model.config.save_pretrained(arguments.output)
     load_tokenizer(checkpoints[-1]).save_pretrained(arguments.output)
     lines = [line for line in read_lines(arguments.sources) if line.strip()]
     sources = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]

@@ -114,7 +114,7 @@ def operations() -> dict[str, Kind]:
     for number, entry in enumerate(text.split("OPERATION(")[1:]):
         name, _, rest = entry.partition(",")
         parts = rest.split('"')
-        slots = [_slot(name, one) for one in parts[-1].replace("\n", " ").split("),") if one.strip(" ,)")]
+        slots = [_slot(name, one) for one in parts[-1].split(",\n", 2)[2].replace("\n", " ").split("),")]
         kinds[name] = Kind(number, name, "".join(parts[1::2]), tuple(slots))
     return kinds
 

@@ -155,9 +155,12 @@ class SafetensorsFile:
     def dtype(self, name: str) -> str:
         return self._entries[name].dtype
 
+    def file_of(self, name: str) -> str:
+        """Return the file that has a tensor, or should have it."""
+        return self._entries[name].file if name in self._entries else self.files[0]
+
     def problem(self, name: str, message: str) -> ValueError:
-        file = self._entries[name].file if name in self._entries else self.files[0]
-        return CheckpointError(f"{file}: {message}")
+        return CheckpointError(f"{self.file_of(name)}: {message}")
 
 
 def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]]:

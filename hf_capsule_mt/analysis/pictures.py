@@ -39,9 +39,9 @@ def draw_layer_routing(iterations: Sequence[torch.Tensor], path: str | os.PathLi
         image = axis.imshow(
             torch.stack(blocks, dim=1).numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=brightest, origin="lower"
         )
-        axis.set_ylabel(f"iteration {number}\nlayer")
+        axis.set_ylabel(f"iteration {number}\ninput")
         axis.set_yticks(range(num_inputs), [str(layer + 1) for layer in range(num_inputs)])
-    axes[-1, 0].set_xlabel(f"output capsules ({num_outputs}), sorted by the layer they take most from")
+    axes[-1, 0].set_xlabel(f"output capsules ({num_outputs}), sorted by the input they take most from")
     axes[-1, 0].set_xticks([])
     figure.colorbar(image, ax=axes[:, 0].tolist(), label="share, 1 = uniform")
     return save_picture(figure, path)
@@ -108,72 +108,6 @@ def draw_iteration_statistics(statistics: dict[str, list[dict[str, Any]]], path:
     return save_picture(figure, path)
 
 
-def draw_agreement(averages: Sequence[torch.Tensor], path: str | os.PathLike[str]) -> Path:
-    """Draw the average assignments [N, M] of a routing with few output capsules, with numbers, by iteration."""
-    from matplotlib import pyplot as plt
-
-    number_inputs, number_outputs = averages[0].shape
-    figure, axes = plt.subplots(
-        1,
-        len(averages),
-        squeeze=False,
-        figsize=(1.2 + len(averages) * max(1.8, 0.45 * number_outputs), 0.9 + 0.45 * max(number_inputs, 3)),
-    )
-    brightest = max(float(average.max()) for average in averages)
-    for iteration, (average, axis) in enumerate(zip(averages, axes[0], strict=True), start=1):
-        image = axis.imshow(average.numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=brightest)
-        for (row, column), value in _cells(average):
-            axis.text(
-                column,
-                row,
-                f"{value:.2f}".lstrip("0"),
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if value > 0.6 * brightest else "black",
-            )
-        axis.set_title(f"iteration {iteration}", fontsize="medium")
-        axis.set_xlabel("output capsule")
-        axis.set_xticks(range(number_outputs), [str(place + 1) for place in range(number_outputs)])
-        axis.set_yticks(range(number_inputs), [str(place + 1) for place in range(number_inputs)])
-    axes[0, 0].set_ylabel("input capsule")
-    figure.colorbar(image, ax=axes[0].tolist(), label="assignment")
-    return save_picture(figure, path)
-
-
-def draw_word_curves(
-    past: torch.Tensor,
-    future: torch.Tensor,
-    source_words: Sequence[str],
-    target_words: Sequence[str],
-    path: str | os.PathLike[str],
-) -> Path:
-    """Plot how much of each source word is PAST (blue) and FUTURE (red, dashed) at each step, a panel per word.
-
-    Args:
-        past, future: [S, T], from `past_future_curves`.
-    """
-    from matplotlib import pyplot as plt
-
-    rows = len(source_words)
-    figure, axes = plt.subplots(
-        rows, 1, squeeze=False, sharex=True, figsize=(1.8 + 0.6 * len(target_words), 1.0 + 0.62 * rows)
-    )
-    steps = range(len(target_words))
-    for place, (word, axis) in enumerate(zip(source_words, axes[:, 0], strict=True)):
-        axis.plot(steps, past[place].tolist(), color="tab:blue", marker=".", label="PAST")
-        axis.plot(steps, future[place].tolist(), color="tab:red", linestyle="--", marker=".", label="FUTURE")
-        axis.set_ylim(-0.03, 1.03)
-        axis.set_yticks([0, 1])
-        axis.set_ylabel(_plain(word), rotation=0, ha="right", va="center")
-        axis.grid(alpha=0.3)
-    axes[-1, 0].set_xticks(steps, [_plain(word) for word in target_words], rotation=45, ha="right")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=2, frameon=False)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / (1.0 + 0.62 * rows)))
-    return save_picture(figure, path)
-
-
 def draw_word_map(weights: torch.Tensor, words: Sequence[str], path: str | os.PathLike[str]) -> Path:
     """Shade the words of a sentence by their share in each capsule, one line per capsule.
 
@@ -208,12 +142,6 @@ def draw_word_map(weights: torch.Tensor, words: Sequence[str], path: str | os.Pa
 def _plain(token: str) -> str:
     """Return a token as people write it, with "$" escaped so that matplotlib does not read mathematics."""
     return token.replace("▁", " ").strip().replace("$", r"\$") or "▁"
-
-
-def _cells(values: torch.Tensor) -> list[tuple[tuple[int, int], float]]:
-    return [
-        ((row, column), float(values[row, column])) for row in range(len(values)) for column in range(len(values[0]))
-    ]
 
 
 def save_picture(figure: "Figure", path: str | os.PathLike[str]) -> Path:

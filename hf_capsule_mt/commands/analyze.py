@@ -3,8 +3,8 @@
     capsule-mt analyze outputs/em --sources test.en --targets test.de --output outputs/analysis/em
 
 Writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and average
-assignments. For the sentence pair that --show names it draws the curves of PAST and FUTURE of each source word, or the
-words of each capsule, where the model has them. A model that predicts bags of words also gets its overlap rates.
+assignments. For the sentence pair that --show names it draws PAST and FUTURE of each source word, or the words of each
+capsule, where the model has them. A model that predicts bags of words also gets its overlap rates.
 """
 
 import argparse
@@ -14,8 +14,6 @@ from typing import Any
 from capsule_mt.commands.console import CommandParser, checkpoint_folder, positive
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
-
-FEW = 16  # so many output capsules have a number each in a picture
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -38,16 +36,14 @@ def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
     from hf_capsule_mt.analysis.pictures import (
-        draw_agreement,
         draw_iteration_statistics,
         draw_layer_routing,
         draw_past_future,
-        draw_word_curves,
         draw_word_map,
     )
     from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
     from hf_capsule_mt.evaluation import write_result
-    from hf_capsule_mt.modeling.loading import load_checkpoint
+    from hf_capsule_mt.loading import load_checkpoint
     from hf_capsule_mt.modeling.target_text import target_vocabulary
 
     check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
@@ -78,11 +74,8 @@ def main() -> None:
     for place, entries in statistics.items():
         averages = [entry.average for entry in entries if entry.average is not None]
         if averages:
-            path = named(arguments.output, f"-{place}.png")
-            if averages[0].shape[1] <= FEW:
-                pictures.append(draw_agreement(averages, path))
-            else:
-                pictures.append(draw_layer_routing([average.unsqueeze(0) for average in averages], path))
+            layers = [average.unsqueeze(0) for average in averages]
+            pictures.append(draw_layer_routing(layers, named(arguments.output, f"-{place}.png")))
     chosen = slice(arguments.show - 1, arguments.show)
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
     source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
@@ -92,8 +85,8 @@ def main() -> None:
     if "decoder.guidance" in weights:
         curves = forced_curves(model, **batch)
         past, future = curves.past[0].cpu(), curves.future[0].cpu()
-        for draw, ending in ((draw_word_curves, "-curves.png"), (draw_past_future, "-past-future.png")):
-            pictures.append(draw(past, future, source, target, named(arguments.output, ending)))
+        path = named(arguments.output, "-past-future.png")
+        pictures.append(draw_past_future(past, future, source, target, path))
     for place, assignments in weights.items():
         if assignments.dim() == 2:  # a sentence into capsules [S, M]
             pictures.append(draw_word_map(assignments, source, named(arguments.output, f"-{place}-words.png")))

@@ -27,7 +27,7 @@ def checkpoint(text: str) -> str:
     """An `argparse` type: a folder with a saved model, or a name on the hub."""
     if Path(text).exists():
         return str(checkpoint_folder(text))
-    from hf_capsule_mt.modeling.loading import check_place  # as late as this: imports take seconds
+    from hf_capsule_mt.loading import check_place  # as late as this: imports take seconds
 
     try:
         check_place(text)

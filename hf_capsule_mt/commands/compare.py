@@ -1,8 +1,7 @@
 """Compare systems with a baseline, the first: scores, three significance tests, the sentences that differ most.
 
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de
-    capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en \\
-        --markdown compare.md --output compare.json
+    capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en --output compare.json
 
 Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is Collins et al.'s (2005).
 """
@@ -11,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
-from capsule_mt.text.outputs import check_outputs, write_output
+from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import METRICS
 
@@ -44,20 +43,19 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=positive, default=10_000, help="trials of the approximate randomisation")
     parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
     parser.add_argument("--output", type=Path, help="a result file")
-    parser.add_argument("--markdown", type=Path, help="the report as Markdown")
     return parser.parse_args()
 
 
 def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.evaluation import write_result
-    from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
+    from hf_capsule_mt.evaluation.comparison import as_text, build_report
 
     names = [name for name, _ in arguments.systems]
     if len(set(names)) != len(names) or len(names) < 2:
         raise ValueError(f"two systems or more are needed, each with a name of its own, got {names}")
     files = [path for _, path in arguments.systems]
-    check_outputs([arguments.output, arguments.markdown], [*files, *arguments.references, arguments.sources])
+    check_outputs([arguments.output], [*files, *arguments.references, arguments.sources])
     extra = [arguments.sources] if arguments.sources else []
     lines = read_parallel([*files, *arguments.references, *extra])
     systems = dict(zip(names, lines, strict=False))
@@ -72,7 +70,5 @@ def main() -> None:
         arguments.trials,
     )
     print(as_text(report), end="")
-    if arguments.markdown:
-        write_output(arguments.markdown, as_markdown(report))
     if arguments.output:
         print(f"Result: {write_result(arguments.output, {'kind': 'comparison', **report.as_dict()})}")

@@ -61,8 +61,8 @@ def main() -> None:
         parser.error(f"{arguments.output} exists and is no empty folder")
     import torch
 
+    from hf_capsule_mt.loading import load_tokenizer
     from hf_capsule_mt.modeling import CapsuleMarianMTModel
-    from hf_capsule_mt.modeling.loading import load_tokenizer
 
     tokenizer = load_tokenizer(arguments.checkpoint)
     if arguments.source is not None:
@@ -81,7 +81,7 @@ def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) ->
 
     from hf_capsule_mt.decoding.fast import to_fast
     from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
-    from hf_capsule_mt.modeling.loading import check_tokenizer, load_model
+    from hf_capsule_mt.loading import check_tokenizer, load_model
 
     model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)

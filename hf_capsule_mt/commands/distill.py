@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from capsule_mt.commands.console import CommandParser, positive, resumable
 from capsule_mt.text.digests import checkpoint_digests
@@ -20,7 +21,7 @@ from capsule_mt.text.outputs import check_output_folder
 from capsule_mt.text.segments import LANGUAGE_TOKEN
 from hf_capsule_mt.commands.arguments import checkpoint
 
-DEFAULT_NEW_TOKENS = 256
+BATCH_TOKENS = 4096  # of sources, with padding
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -33,16 +34,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", help="folder that relative file names in the recipe start from")
     parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="above 0 favours long translations")
-    parser.add_argument(
-        "--max-new-tokens",
-        type=positive,
-        help=f"longest translation; by default {DEFAULT_NEW_TOKENS}, or as many as the teacher has positions for",
-    )
-    parser.add_argument(
-        "--max-source-tokens", type=positive, default=256, help="where sources are cut, at most the teacher's limit"
-    )
-    parser.add_argument("--sentences-per-batch", type=positive, default=64, help="sentences of a batch")
-    parser.add_argument("--words-per-batch", type=positive, default=2048, help="source words of a batch, with padding")
+    parser.add_argument("--max-new-tokens", type=positive, help="longest translation (default: the translator's)")
     parser.add_argument("--lines-per-file", type=positive, default=1024, help="most lines that a killed run repeats")
     parser.add_argument("--first", type=positive, help="only the first so many sentences")
     parser.add_argument(
@@ -52,29 +44,15 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def longest_translation(arguments: argparse.Namespace, limit: int | None) -> int:
-    """Return the most tokens of a translation; refuse more than the teacher has positions for."""
-    given: int | None = arguments.max_new_tokens
-    if given is None:
-        return min(DEFAULT_NEW_TOKENS, limit or DEFAULT_NEW_TOKENS)
-    if limit is not None and given > limit:
-        raise ValueError(
-            f"--max-new-tokens is {given}, but {arguments.teacher} has positions for {limit} tokens of a translation: "
-            f"give at most {limit}"
-        )
-    return given
-
-
 @resumable()
 def main() -> int:
     arguments = parse_arguments()
     import torch
     from accelerate import PartialState
 
-    from hf_capsule_mt.decoding.fast import takes_fast, to_fast
-    from hf_capsule_mt.decoding.tokenizer import max_source_tokens, needs_more
-    from hf_capsule_mt.modeling.loading import load_checkpoint
-    from hf_capsule_mt.training.distillation import Teacher, distill
+    from hf_capsule_mt.decoding.tokenizer import needs_more
+    from hf_capsule_mt.decoding.translator import load_translator
+    from hf_capsule_mt.training.distillation import distill
     from hf_capsule_mt.training.recipes import load_recipe
     from hf_capsule_mt.training.run_data import load_corpus
 
@@ -85,41 +63,43 @@ def main() -> int:
     with processes.main_process_first():
         train = load_corpus(recipe)["train"]
     sources = [pair[source] for pair in train["translation"]][: arguments.first]
-    model, tokenizer = load_checkpoint(arguments.teacher, dtype=getattr(torch, arguments.dtype))
-    if needs_more(model.config, tokenizer) and not any(LANGUAGE_TOKEN.match(text) for text in sources[:1]):
+    translator = load_translator(
+        [arguments.teacher],
+        backend="auto",
+        cpu=arguments.cpu,
+        dtype=arguments.dtype,
+        int8=False,
+        shortlist=False,
+        reverse=None,
+    )
+    config = translator.model.config
+    if needs_more(config, translator.tokenizer) and not any(LANGUAGE_TOKEN.match(text) for text in sources[:1]):
         raise ValueError(
             f"--teacher {arguments.teacher}: sources need a language or a prefix, which this command does not give; "
             "take a bilingual teacher, or translate the text by `capsule-mt translate --tgt-lang`"
         )
-    of_teacher = max_source_tokens(model, tokenizer)
-    longest_source = min(arguments.max_source_tokens, of_teacher or arguments.max_source_tokens)
-    search = {
-        "num_beams": arguments.num_beams,
-        "length_penalty": arguments.length_penalty,
-        "max_new_tokens": longest_translation(arguments, getattr(model.config, "max_position_embeddings", None)),
-    }
-    model.to(processes.device)
-    exact = processes.device.type == "cpu" and model.dtype == torch.float32 and takes_fast(model)
-    decoder = to_fast(model, int8=False) if exact else None
-    teacher = Teacher(model, tokenizer, max_source_tokens=longest_source, decoder=decoder, **search)
-    settings = {
-        "teacher": arguments.teacher,
-        "teacher_files": checkpoint_digests(arguments.teacher, getattr(model.config, "_commit_hash", None)),
-        "recipe": recipe.data,
-        "generation": search,
-        "max_source_tokens": longest_source,
-        "dtype": arguments.dtype,
-    }
+    search: dict[str, Any] = {"num_beams": arguments.num_beams, "length_penalty": arguments.length_penalty}
+    if arguments.max_new_tokens is not None:
+        search["max_new_tokens"] = arguments.max_new_tokens
+
+    def translate(texts: list[str]) -> list[str]:
+        found = translator(texts, batch_tokens=BATCH_TOKENS, scores=False, **search)
+        return [" ".join(one.text.split("\n")) for one in found]
+
     facts = distill(
-        teacher,
+        translate,
         sources,
         arguments.output,
         source_language=source,
         target_language=target,
-        settings=settings,
+        settings={
+            "teacher": arguments.teacher,
+            "teacher_files": checkpoint_digests(arguments.teacher, getattr(config, "_commit_hash", None)),
+            "recipe": recipe.data,
+            "generation": search,
+            "dtype": arguments.dtype,
+        },
         lines_per_file=arguments.lines_per_file,
-        sentences_per_batch=arguments.sentences_per_batch,
-        words_per_batch=arguments.words_per_batch,
     )
     if processes.is_main_process:
         files = os.path.join(".", arguments.output, "part-*.jsonl")

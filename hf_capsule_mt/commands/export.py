@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, checkpoint_folder
 from capsule_mt.text.outputs import check_output_folder
-from hf_capsule_mt.commands.push import add_card_options, export_and_check
+from hf_capsule_mt.commands.push import add_card_options, write_folder
 
 
 def main() -> None:
@@ -19,4 +19,8 @@ def main() -> None:
     add_card_options(parser)
     arguments = parser.parse_args()
     check_output_folder(arguments.output)
-    export_and_check(arguments, arguments.output, name=arguments.output.name)
+    from hf_capsule_mt.hub import check_export
+
+    write_folder(arguments, arguments.output, name=arguments.output.name)
+    check_export(arguments.output)
+    print(f"{arguments.output} is complete, and loads without the package")

@@ -2,7 +2,8 @@
 
     capsule-mt push outputs/demo owner/model
     capsule-mt push outputs/demo owner/model --results outputs/newstest.json --private
-    capsule-mt push outputs/demo owner/model --export-only exported   # look at it first
+
+`capsule-mt export` writes the same folder, to look at it first.
 
 Others load it by `trust_remote_code=True`, without this package. Log in with `hf auth login`, or set HF_TOKEN.
 """
@@ -12,7 +13,6 @@ import tempfile
 from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, checkpoint_folder
-from capsule_mt.text.outputs import check_output_folder
 
 TRAINING_RESULT = "train_result.json"
 
@@ -35,7 +35,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("repository", help="owner/name on the hub; made if it is not there")
     add_card_options(parser)
     parser.add_argument("--private", action="store_true", help="make the repository private")
-    parser.add_argument("--export-only", type=Path, metavar="FOLDER", help="write and test this folder, send nothing")
     return parser.parse_args()
 
 
@@ -43,7 +42,7 @@ def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None
     """Write the exported checkpoint with its card, whose title is the name."""
     from hf_capsule_mt.evaluation import read_result
     from hf_capsule_mt.hub import export, model_card
-    from hf_capsule_mt.modeling.loading import load_checkpoint, stored_dtype
+    from hf_capsule_mt.loading import load_checkpoint, stored_dtype
 
     model, tokenizer = load_checkpoint(arguments.checkpoint, dtype=stored_dtype(arguments.checkpoint))
     export(model, tokenizer, folder)
@@ -53,15 +52,6 @@ def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None
     (folder / "README.md").write_text(str(card), encoding="utf-8")
 
 
-def export_and_check(arguments: argparse.Namespace, folder: Path, name: str) -> None:
-    """Write the folder of a checkpoint and load it in a process without the package."""
-    from hf_capsule_mt.hub import check_export
-
-    write_folder(arguments, folder, name)
-    check_export(folder)
-    print(f"{folder} is complete, and loads without the package")
-
-
 def main() -> None:
     arguments = parse_arguments()
     from huggingface_hub.utils import validate_repo_id
@@ -69,10 +59,6 @@ def main() -> None:
     from hf_capsule_mt.hub import push
 
     validate_repo_id(arguments.repository)
-    if arguments.export_only is not None:
-        check_output_folder(arguments.export_only)
-        export_and_check(arguments, arguments.export_only, name=arguments.repository)
-        return
     with tempfile.TemporaryDirectory() as folder:
         write_folder(arguments, Path(folder), name=arguments.repository)
         commit = push(folder, arguments.repository, private=arguments.private or None)

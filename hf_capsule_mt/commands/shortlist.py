@@ -34,7 +34,7 @@ def main() -> None:
     if not sources:
         parser.error(f"{arguments.source}: no sentences")
     from hf_capsule_mt.decoding.shortlists import make_shortlist, token_pairs
-    from hf_capsule_mt.modeling.loading import load_checkpoint
+    from hf_capsule_mt.loading import load_checkpoint
 
     model, tokenizer = load_checkpoint(arguments.model)
     vocabularies = model.get_input_embeddings().num_embeddings, len(model.get_output_embeddings().weight)

@@ -3,17 +3,13 @@
 import difflib
 import functools
 import math
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from transformers import GenerationConfig, PreTrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
 from transformers.utils import logging
 
 config_logger = logging.get_logger("hf_capsule_mt.configuration")
@@ -25,17 +21,6 @@ MOST_CAPSULES = 2**17
 MOST_UNITS = 2**20  # of a layer or an embedding
 MOST_POSITIONS = 2**24
 MOST_TOKENS = 2**27  # of a vocabulary
-
-# the file beside a checkpoint that transformers runs with `trust_remote_code=True`
-CODE_MODULE = "modeling_hf_capsule_mt"
-LOADER = """\"\"\"Lead transformers to the package hf_capsule_mt: `pip install .` in a clone of it
-
-After `import hf_capsule_mt`, this file and `trust_remote_code=True` are not needed. `capsule-mt export` writes a
-checkpoint whose own code is here, so that it needs no package.
-\"\"\"
-
-from hf_capsule_mt import {names}  # noqa: F401
-"""
 
 ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])
 
@@ -134,7 +119,6 @@ class CapsuleConfig(PreTrainedConfig):
     # "optional_words" and "function_words" of the source; the "optional_words" of the target as "support"; and the
     # "length" of translations
     coverage_calibration: dict[str, Any] | None = None
-    _writes_loader: ClassVar[bool] = True
 
     def __post_init__(self, **kwargs: Any) -> None:
         _refuse_misspelt(type(self), kwargs)
@@ -157,36 +141,11 @@ class CapsuleConfig(PreTrainedConfig):
         config.validate()  # keywords that override the file were set one by one
         return result
 
-    def save_pretrained(
-        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
-    ) -> None:
-        """Also save a file that imports the package, for `trust_remote_code=True` where nobody has imported it."""
-        references = {} if _is_exported(type(self)) or not self._writes_loader else code_references(type(self))
-        if references:
-            names = ", ".join(sorted(reference.partition(".")[2] for reference in references.values()))
-            os.makedirs(save_directory, exist_ok=True)
-            (Path(save_directory) / f"{CODE_MODULE}.py").write_text(LOADER.format(names=names), encoding="utf-8")
-            vars(self)["auto_map"] = references
-        try:
-            super().save_pretrained(save_directory, push_to_hub, **kwargs)
-        finally:
-            vars(self).pop("auto_map", None)
-
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
         """Note the class as code that comes with a checkpoint, unless it is the package's: that stays installed."""
         if _is_exported(cls):
             super().register_for_auto_class(auto_class)
-
-    @classmethod
-    @contextmanager
-    def without_loader(cls) -> Iterator[None]:
-        """Save configurations alone, as in the checkpoints of a training."""
-        CapsuleConfig._writes_loader = False
-        try:
-            yield
-        finally:
-            CapsuleConfig._writes_loader = True
 
     def _same_values(self, other: object) -> bool:
         """Compare all values, but not the path and the version of transformers that configurations come from."""
@@ -225,18 +184,6 @@ class TargetVocabulary:
         if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
             return self.vocab_size
         return self.decoder_vocab_size
-
-
-def code_references(config_class: type[PreTrainedConfig]) -> dict[str, str]:
-    """Return the `auto_map` of a config.json, which names classes of `CODE_MODULE`; empty for an unknown class."""
-    classes: dict[str, Any] = {
-        "AutoConfig": config_class,
-        "AutoModel": MODEL_MAPPING.get(config_class, None),
-        "AutoModelForSeq2SeqLM": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING.get(config_class, None),
-    }
-    if None in classes.values():
-        return {}
-    return {auto: f"{CODE_MODULE}.{found.__name__}" for auto, found in classes.items()}
 
 
 def _is_exported(config_class: type[PreTrainedConfig]) -> bool:

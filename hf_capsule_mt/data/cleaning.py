@@ -2,9 +2,8 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from huggingface_hub.dataclasses import strict
 from tqdm.auto import tqdm
 
@@ -89,19 +88,10 @@ class Cleaner:
 
 
 def clean(
-    dataset: Dataset | IterableDataset, rules: Cleaning, source_language: str, target_language: str
-) -> tuple[Any, CleaningReport]:
-    """Return the pairs that break no rule, and the report, which for a stream grows while it is read."""
+    dataset: Dataset, rules: Cleaning, source_language: str, target_language: str
+) -> tuple[Dataset, CleaningReport]:
+    """Return the pairs that break no rule, and the report."""
     cleaner = Cleaner(rules)
-    if isinstance(dataset, IterableDataset):
-        if rules.drop_duplicates:
-            raise ValueError(
-                "`drop_duplicates` must hold all pairs in memory, which streaming avoids: set one of the two to false"
-            )
-        kept = dataset.filter(
-            lambda row: cleaner.keeps(*(row["translation"][k] for k in (source_language, target_language)))
-        )
-        return kept, cleaner.report
     indices = []
     with tqdm(total=len(dataset), desc="Cleaning", unit=" pairs") as progress:
         for start in range(0, len(dataset), 1000):

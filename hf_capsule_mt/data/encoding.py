@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedTokenizerBase
 
@@ -14,7 +14,7 @@ IGNORE_INDEX = -100
 
 
 def encode(
-    dataset: Dataset | IterableDataset,
+    dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
     source_language: str,
     target_language: str,
@@ -22,8 +22,8 @@ def encode(
     max_length: int | None = None,
     num_proc: int | None = None,
     keep_text: bool = False,
-) -> Any:
-    """Turn `translation` into `input_ids` and `labels`, and unless streaming add `source_length`, `target_length`.
+) -> Dataset:
+    """Turn `translation` into `input_ids` and `labels`, and add `source_length`, `target_length`.
 
     Args:
         max_length: truncate longer texts, keeping the end token. Drop long training examples instead (`drop_long`).
@@ -37,16 +37,15 @@ def encode(
         encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, **truncation)
         if truncation and tokenizer.is_fast:
             tokenizer.backend_tokenizer.no_truncation()  # which a saved tokenizer would go on with
-        result = {"input_ids": encoded["input_ids"], "labels": encoded["labels"]}
-        if not isinstance(dataset, IterableDataset):
-            result["source_length"] = [len(ids) for ids in result["input_ids"]]
-            result["target_length"] = [len(ids) for ids in result["labels"]]
-        return result
+        return {
+            "input_ids": encoded["input_ids"],
+            "labels": encoded["labels"],
+            "source_length": [len(ids) for ids in encoded["input_ids"]],
+            "target_length": [len(ids) for ids in encoded["labels"]],
+        }
 
-    settings: dict[str, Any] = {"batched": True, "remove_columns": [] if keep_text else ["translation"]}
-    if not isinstance(dataset, IterableDataset):
-        settings |= {"num_proc": num_proc, "desc": "Tokenizing"}
-    return dataset.map(to_ids, **settings)
+    removed = [] if keep_text else ["translation"]
+    return dataset.map(to_ids, batched=True, remove_columns=removed, num_proc=num_proc, desc="Tokenizing")
 
 
 def drop_long(dataset: Dataset, max_length: int) -> tuple[Dataset, int]:

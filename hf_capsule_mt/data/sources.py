@@ -7,20 +7,9 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import datasets
-from datasets import (
-    Dataset,
-    DatasetDict,
-    Features,
-    IterableDataset,
-    IterableDatasetDict,
-    concatenate_datasets,
-    load_dataset,
-    load_from_disk,
-)
+from datasets import Dataset, DatasetDict, Features, concatenate_datasets, load_dataset
 from datasets import Translation as TranslationFeature
 from datasets.exceptions import DatasetGenerationError
-from datasets.fingerprint import Hasher
 from huggingface_hub.dataclasses import strict
 
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus
@@ -44,14 +33,6 @@ class Hub:
     config: str | None = None
     split: str | None = None
     revision: str | None = None
-    first: int | None = limited(1)
-
-
-@strict
-@dataclass
-class Disk:
-    disk: str | os.PathLike
-    split: str | None = None
     first: int | None = limited(1)
 
 
@@ -93,7 +74,7 @@ class Embedded:
     first: int | None = limited(1)
 
 
-KINDS = {kind.__name__.lower(): kind for kind in (Hub, Disk, Text, Tsv, Jsonl, Parquet, Embedded)}
+KINDS = {kind.__name__.lower(): kind for kind in (Hub, Text, Tsv, Jsonl, Parquet, Embedded)}
 
 
 def check_sources(sources: Any, place: str) -> list[Source]:
@@ -121,11 +102,10 @@ def load_translation_data(
     source_language: str,
     target_language: str,
     *,
-    streaming: bool = False,
     num_proc: int | None = None,
     allow_empty: Container[str] = (),
     beside: Mapping[str, Source | list[Source]] | None = None,
-) -> DatasetDict | IterableDatasetDict:
+) -> DatasetDict:
     """Load parts such as "train" and "validation", each from one source or from the concatenation of several.
 
     A source is a mapping with one of these keys; `first: n` takes the first n pairs of any source.
@@ -133,7 +113,6 @@ def load_translation_data(
     | key | value | further settings |
     |---|---|---|
     | `hub` | a data set or folder with the column `translation` or both languages | `config`, `split`, `revision` |
-    | `disk` | a folder that `save_to_disk` wrote, with the same columns | `split` of a `DatasetDict` |
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two names or numbers from 0 (default `[0, 1]`); `header`: whether line 1 has names |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
@@ -148,12 +127,12 @@ def load_translation_data(
     part contain sentences of a larger one.
 
     Args:
-        streaming: read lazily into `IterableDataset`s, for data that does not fit on the disk.
         num_proc: the number of processes that read files, for a source of several files.
         allow_empty: names of parts that keep pairs with an empty side, for a cleaning that drops them.
         beside: parts that other calls load; training data have no sentence of their parts of the embedded corpus.
     """
     loaded: dict[str, Any] = {}
+    languages = (source_language, target_language)
     checked = {name: check_sources(sources, name) for name, sources in {**(beside or {}), **parts}.items()}
     sizes = _embedded_sizes(checked)
     for name in parts:
@@ -161,15 +140,13 @@ def load_translation_data(
         for source in checked[name]:
             (kind,) = KINDS.keys() & source.keys()
             if kind == "embedded":
-                piece: Any = _embedded(source, name, sizes, (source_language, target_language), streaming)
+                piece: Any = _embedded(source, name, sizes, languages)
             else:
-                load = {"hub": _load_hub, "disk": _load_disk}.get(kind, _load_files)
-                piece = load(
-                    source, name, (source_language, target_language), streaming, num_proc, name in allow_empty
-                )
+                load = _load_hub if kind == "hub" else _load_files
+                piece = load(source, name, languages, num_proc, name in allow_empty)
             pieces.append(piece.take(source["first"]) if "first" in source else piece)
         loaded[name] = concatenate_datasets(pieces) if len(pieces) > 1 else pieces[0]
-    return (IterableDatasetDict if streaming else DatasetDict)(loaded)
+    return DatasetDict(loaded)
 
 
 def _embedded_sizes(parts: Mapping[str, list[Source]]) -> dict[str, int]:
@@ -187,7 +164,7 @@ def _embedded_sizes(parts: Mapping[str, list[Source]]) -> dict[str, int]:
     return sizes
 
 
-def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair, streaming: bool) -> Any:
+def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair) -> Dataset:
     """Load one part of the embedded corpus; validation and test are drawn before train, so parts are disjoint."""
     if set(languages) != {"en", "de"}:
         raise ValueError(f"the embedded corpus has the languages en and de, got {languages[0]} and {languages[1]}")
@@ -195,53 +172,25 @@ def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair,
         raise ValueError(f"the embedded corpus has the parts train, validation and test, got `{name}`")
     wanted = {part: sizes.get(part, default) for part, default in (("validation", 500), ("test", 1000))}
     corpus = embedded_corpus(train=sizes[name] if name == "train" else 0, **wanted, seed=source.get("seed", 0))
-    part = _to_pairs(corpus[name].select(range(source["embedded"])), "the embedded corpus", languages)
-    return part.to_iterable_dataset() if streaming else part
+    return _to_pairs(corpus[name].select(range(source["embedded"])), "the embedded corpus", languages)
 
 
-def _load_hub(
-    source: Source, name: str, languages: Pair, streaming: bool, num_proc: int | None, allow_empty: bool
-) -> Any:
+def _load_hub(source: Source, name: str, languages: Pair, num_proc: int | None, allow_empty: bool) -> Dataset:
     dataset = load_dataset(
         source["hub"],
         source.get("config"),
         split=source.get("split", name),
         revision=source.get("revision"),
-        streaming=streaming,
-        num_proc=None if streaming else num_proc,
+        num_proc=num_proc,
     )
     return _to_pairs(dataset, f"data set {source['hub']}", languages, allow_empty)
 
 
-def _load_disk(
-    source: Source, name: str, languages: Pair, streaming: bool, num_proc: int | None, allow_empty: bool
-) -> Any:
-    """Load a folder of `save_to_disk`, which maps its files into memory; a stream of it is read lazily, too."""
-    folder = os.path.expanduser(source["disk"])
-    dataset = load_from_disk(folder)
-    if isinstance(dataset, DatasetDict):
-        split = source.get("split", name)
-        if split not in dataset:
-            raise ValueError(f"{folder}: no split {split!r}, set `split` to one of {sorted(dataset)}")
-        dataset = dataset[split]
-    elif "split" in source:
-        raise ValueError(f"{folder}: is one data set without splits, so `split` must be left out")
-    if streaming:
-        return _to_pairs(dataset.to_iterable_dataset(), folder, languages, allow_empty)
-    # `map` would write its rows beside the data, into a folder that is the user's and may be read-only
-    rows = Hasher.hash([dataset._fingerprint, languages, allow_empty])
-    cache = Path(datasets.config.HF_DATASETS_CACHE) / "disk" / f"{rows}.arrow"
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    return _to_pairs(dataset, folder, languages, allow_empty, cache_file_name=str(cache))
-
-
-def _load_files(
-    source: Source, name: str, languages: Pair, streaming: bool, num_proc: int | None, allow_empty: bool
-) -> Any:
+def _load_files(source: Source, name: str, languages: Pair, num_proc: int | None, allow_empty: bool) -> Any:
     (kind,) = KINDS.keys() & source.keys()
     if kind == "parquet":
         files = existing_files(source["parquet"])
-        dataset = load_dataset("parquet", data_files=files, split="train", streaming=streaming)
+        dataset = load_dataset("parquet", data_files=files, split="train")
         return _to_pairs(dataset, files[0], languages, allow_empty)
     if kind == "text":
         shards = [tuple(existing_files(side, patterns=False)[0] for side in source["text"])]
@@ -260,9 +209,6 @@ def _load_files(
     if next(_generate(**arguments), None) is None:
         raise ValueError(f"`{name}`: no sentence pairs in {', '.join(' and '.join(shard) for shard in shards)}")
     features = Features({"translation": TranslationFeature(languages=list(languages))})
-    if streaming:
-        arguments.pop("stamps")
-        return IterableDataset.from_generator(_generate, gen_kwargs=arguments | {"stamps": None}, features=features)
     processes = min(num_proc, len(shards)) if num_proc and num_proc > 1 else None
     try:
         return Dataset.from_generator(_generate, gen_kwargs=arguments, features=features, num_proc=processes)
@@ -292,18 +238,16 @@ def _generate(
     languages: Pair,
     settings: dict[str, Any],
     allow_empty: bool,
-    stamps: list[list[tuple[float, int]]] | None,
+    stamps: list[list[tuple[float, int]]],
 ) -> Iterator[dict[str, dict[str, str]]]:
     for shard in shards:
         for source, target in READERS[kind](shard, languages, settings, allow_empty):
             yield {"translation": {languages[0]: source, languages[1]: target}}
 
 
-def _to_pairs(
-    dataset: Dataset | IterableDataset, place: str, languages: Pair, allow_empty: bool = False, **caching: str
-) -> Any:
-    """Return a data set with the column `translation` alone, checking every row; a stream is checked when read."""
-    columns = dataset.column_names or list(next(iter(dataset)))
+def _to_pairs(dataset: Dataset, place: str, languages: Pair, allow_empty: bool = False) -> Dataset:
+    """Return a data set with the column `translation` alone, checking every row."""
+    columns = dataset.column_names
     missing = [language for language in languages if language not in columns]
     if "translation" not in columns and missing:
         raise ValueError(f"{place}: no column `translation` and no column `{missing[0]}`, it has {columns}")
@@ -325,4 +269,4 @@ def _to_pairs(
         return {"translation": pairs}
 
     features = Features({"translation": TranslationFeature(languages=list(languages))})
-    return dataset.map(rows, batched=True, with_indices=True, remove_columns=columns, features=features, **caching)
+    return dataset.map(rows, batched=True, with_indices=True, remove_columns=columns, features=features)

@@ -10,8 +10,8 @@ from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBa
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.utils import ModelOutput
 
+from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_weights, load_tokenizer
 from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
-from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_weights, load_tokenizer
 from hf_capsule_mt.modeling.target_text import vocabularies_of
 
 

@@ -26,8 +26,8 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import INT8_FILE, WEIGHTS_FILE
 from capsule_mt.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
+from hf_capsule_mt.loading import LARGEST_CODE
 from hf_capsule_mt.modeling.generation import generation_settings
-from hf_capsule_mt.modeling.loading import LARGEST_CODE
 
 fast_logger = logging.get_logger("hf_capsule_mt.decoding")
 

@@ -15,29 +15,12 @@ from capsule_mt.scoring import Translation
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator
 from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator
-from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM
+from hf_capsule_mt.loading import CheckedSeq2SeqLM
 
 TASK = "translation"
 CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist", "reverse")
-OF_RECORDS = ("return_tensors", "return_text", "return_scores", "return_coverage")
-OF_COVERAGE = {
-    "coverage_threshold": "threshold",
-    "coverage_retry": "retry_beams",
-    "coverage_weight": "weight",
-    "coverage_method": "method",
-    "coverage_marks": "marks",
-    "coverage_support": "support",
-}
-OF_TEXTS = (
-    "batch_tokens",
-    "split_sentences",
-    "max_source_tokens",
-    "truncation",
-    "src_lang",
-    "tgt_lang",
-    "copy",
-    "keep",
-)
+OF_RECORDS = ("return_tensors", "return_scores", "return_coverage")
+OF_CALL = {*TranslationOptions._fields} - {"batch_size", "scores", "generate_kwargs"}
 Records = list[dict[str, object]]
 
 
@@ -56,10 +39,8 @@ class TranslationPipeline(Pipeline):
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
-    - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.text.lines.coverage_record`);
-    - `coverage_threshold`, `coverage_retry`, `coverage_weight`, `coverage_method`, `coverage_marks`,
-      `coverage_support`: what `CoverageOptions` calls `threshold`, `retry_beams`, `weight`, `method`, `marks` and
-      `support`.
+    - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.text.lines.coverage_record`), as
+      `coverage=CoverageOptions()` does.
     """
 
     _load_processor: Any = False
@@ -76,9 +57,6 @@ class TranslationPipeline(Pipeline):
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         given = {name: value for name, value in parameters.items() if value is not None}
-        if given.get("return_tensors") is not None and given["return_tensors"] == given.get("return_text"):
-            shown = given["return_tensors"]
-            raise ValueError(f"`return_tensors` and `return_text` exclude each other, got {shown} for both")
         records = {name: given.pop(name) for name in OF_RECORDS if name in given}
         return {}, given, records
 
@@ -112,7 +90,7 @@ class TranslationPipeline(Pipeline):
 
         def translate(texts: list[str]) -> list[Records]:
             found = self.forward([self.preprocess(text) for text in texts], options=options)
-            return [self.postprocess(one, options=options, **postprocess_params) for one in found]
+            return [self.postprocess(one, **postprocess_params) for one in found]
 
         return TranslationIterator(inputs, translate, options.window)
 
@@ -129,19 +107,17 @@ class TranslationPipeline(Pipeline):
         return self.translator.translate(input_tensors, options)
 
     def postprocess(  # type: ignore[override]
-        self, model_outputs: list[Translation], options: TranslationOptions, **asked: Any
+        self, model_outputs: list[Translation], **asked: Any
     ) -> Records:
         """Return the records of the translations of one text."""
-        is_text = asked.get("return_text", not asked.get("return_tensors", False))
-        threshold = None if options.coverage is None else options.coverage.threshold
         records: Records = []
         for translation in model_outputs:
             record: dict[str, object] = {"translation_text": translation.text}
-            if not is_text:
+            if asked.get("return_tensors"):
                 record = {"translation_token_ids": torch.tensor(translation.token_ids, dtype=torch.long)}
             if asked.get("return_scores") and translation.score is not None:
                 record["score"] = translation.score
-            if translation.coverage is not None and (asked.get("return_coverage") or threshold is not None):
+            if translation.coverage is not None:
                 record["coverage"] = coverage_record(translation.coverage)
             records.append(record)
         return records
@@ -162,14 +138,11 @@ class _Sized(Dataset[str]):
 
 def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, Any]) -> TranslationOptions:
     """Return the options of a `Translator` that the parameters of a pipeline stand for."""
-    given = dict(settings)
-    of_coverage = {name: given.pop(old) for old, name in OF_COVERAGE.items() if old in given}
-    of_texts = {name: given.pop(name) for name in OF_TEXTS if name in given}
-    covers = asked.get("return_coverage") or of_coverage.keys() & {"threshold", "retry_beams", "weight"}
-    coverage = CoverageOptions(**of_coverage) if covers else None
+    given = {"coverage": CoverageOptions()} if asked.get("return_coverage") else {}
+    given |= {name: value for name, value in settings.items() if name in OF_CALL}
+    of_generate = {name: value for name, value in settings.items() if name not in OF_CALL}
     scores = bool(asked.get("return_scores"))
-    options = TranslationOptions(batch_size, coverage=coverage, scores=scores, generate_kwargs=given, **of_texts)
-    return options.checked()
+    return TranslationOptions(batch_size, scores=scores, generate_kwargs=of_generate, **given).checked()
 
 
 class _AliasesWithLanguages(dict[str, str]):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from capsule_mt.text.tokenizer import Encoded
-from capsule_mt.text.words import Offsets, found_offsets, moved_offsets
+from capsule_mt.text.words import Offsets, found_offsets
 from hf_capsule_mt.modeling.target_text import decode_target
 
 # a tokenizer's `model_max_length` above this says that it knows none
@@ -63,15 +63,6 @@ class TransformersTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         separate = getattr(self.tokenizer, "separate_vocabs", False)
         return decode_target(self.tokenizer, [0, *ids] if separate else ids, self.clean_up)  # after a start token
-
-
-def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int], prefix: str) -> Offsets:
-    """Return the characters of a text that each token stands for; `None` for special tokens and for the prefix's."""
-    if getattr(tokenizer, "is_fast", False):
-        encoded = tokenizer(prefix + text, return_offsets_mapping=True, verbose=False)
-        if list(encoded["input_ids"])[: len(token_ids)] == token_ids:
-            return moved_offsets(encoded["offset_mapping"][: len(token_ids)], len(prefix))
-    return moved_offsets(searched_offsets(tokenizer, prefix + text, token_ids), len(prefix))
 
 
 def searched_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int]) -> Offsets:

@@ -25,7 +25,7 @@ from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
 from hf_capsule_mt.decoding.fast import FastTranslator, settings_differ, takes_fast
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_tokens
-from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
+from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
 
 BACKENDS = ("auto", "native", "transformers")
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")

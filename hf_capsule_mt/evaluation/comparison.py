@@ -6,7 +6,6 @@ from typing import Any
 
 from sacrebleu.metrics.base import Metric
 
-from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.evaluation.significance import (
     SMALLER_IS_BETTER,
     Comparison,
@@ -137,24 +136,7 @@ def as_text(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_markdown(report: Report) -> str:
-    """Format the report as Markdown."""
-    lines = [markdown_table(HEADER, ([_escape(cell) for cell in row] for row in table_rows(report)))]
-    lines += ["", *(f"- {_escape(note)}" for note in notes(report))]
-    for name, differences in report.differences.items():
-        lines += ["", f"### Sentences that differ most: {_escape(name)} and {_escape(report.baseline)}", ""]
-        for item in differences:
-            lines.append(f"- sentence {item.number} ({item.gain:+.1f} chrF)")
-            lines += [f"    - {label}: {_escape(text)}" for label, text in sentence_texts(report, name, item)]
-    return "\n".join(lines) + "\n"
-
-
 def sentence_texts(report: Report, name: str, item: SentenceDifference) -> list[tuple[str, str]]:
     """Return the labels and texts to show of a sentence: source, reference, baseline, system."""
     texts = [("source", item.source)] if item.source is not None else []
     return [*texts, ("reference", item.reference), (report.baseline, item.baseline), (name, item.system)]
-
-
-def _escape(text: str) -> str:
-    """Escape text so that Markdown shows it unchanged."""
-    return "".join("\\" + mark if mark in "\\`*_{}[]<>|#" else mark for mark in text)

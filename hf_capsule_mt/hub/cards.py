@@ -67,7 +67,7 @@ def model_card(
         name: of the checkpoint or of its repository.
         config: the fields of its configuration (`config.json`).
         results: result files as they were read: `train_result.json` of the checkpoint, and those of `capsule-mt
-            evaluate` and `capsule-mt translate`. The first with a recipe describes the training.
+            evaluate`. The first with a recipe describes the training.
         license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use, and
             so do those of the local checkpoints that training started from; otherwise "other".
         with_code: whether the checkpoint has its own code beside it, as `export` and `push` write it.
@@ -76,7 +76,6 @@ def model_card(
     training = next((result for result in results if isinstance(result.get("recipe"), Mapping)), None)
     evaluations = [result for result in results if result.get("kind") == "evaluation"]
     omissions = [result for result in results if result.get("kind") == "word omissions"]
-    speeds = [result for result in results if result.get("kind") in ("speed", "trained_engines")]
     recipe = training["recipe"] if training else {}
     languages = [recipe.get("languages", {}).get(side) for side in ("source", "target")]
     whole = corpora_with_bases(recipe)
@@ -113,28 +112,10 @@ def model_card(
         limits=_limits(config, corpora, knows_all=whole is not None),
         training=_training(recipe, corpora, training),
         scores=_scores(training, evaluations) + _coverage_quality(omissions) + verified_marks(config),
-        speed=_speed(name, speeds),
-        environment=_environment([*([training] if training else []), *evaluations, *omissions, *speeds]),
+        environment=_environment([*([training] if training else []), *evaluations, *omissions]),
         papers="\n\n".join(PAPERS[paper] for paper in papers_of(config)),
     )
-    card = ModelCard(text)
-    check_card(card)
-    return card
-
-
-def check_card(card: ModelCard) -> None:
-    """Raise a `ValueError` if a card's metadata break one of the hub's rules that can be checked offline."""
-    data = card.data.to_dict()
-    for key in ("license", "library_name", "pipeline_tag", "tags"):
-        if not data.get(key):
-            raise ValueError(f"the card's metadata lack `{key}`")
-    if data["license"] == "other" and not data.get("license_name"):
-        raise ValueError("the licence `other` needs a `license_name`")
-    for language in data.get("language") or ():
-        if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*|multilingual|code", language):
-            raise ValueError(f"`language` has codes such as 'en' or 'deu', got {language!r}")
-    if ModelCard(str(card)).data.to_dict() != data:
-        raise ValueError("the card's metadata change when they are read again")
+    return ModelCard(text)
 
 
 # ---- escaping text
@@ -354,52 +335,6 @@ def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, floa
         return []
     scores, signature = training["scores"], training["signature"]
     return [(key.removesuffix("_bleu"), scores[key], signature) for key in scores if key.endswith("_bleu")]
-
-
-def _speed(name: str, results: Sequence[Mapping[str, Any]]) -> str:
-    lines = "\n".join(
-        f"- {result['sentences_per_second']:.1f} sentences per second{_engine(result)} ({result['sentences']:,} "
-        f"sentences, batches of {result['batch_tokens']} tokens, beam {result['num_beams']}) on {_hardware(result)}"
-        for result in results
-        if result["kind"] == "speed"
-    )
-    tables = [_engine_table(name, result) for result in results if result["kind"] == "trained_engines"]
-    return "\n\n".join(filter(None, [lines, *tables])) or "Not measured."
-
-
-def _engine(result: Mapping[str, Any]) -> str:
-    """Return the engine of a translation, where its result names it."""
-    backend = result.get("backend")
-    return f" with the {backend} backend{' in int8' * bool(result.get('int8'))}" if backend else ""
-
-
-def _engine_table(name: str, result: Mapping[str, Any]) -> str:
-    """Return sentences per second of each engine, as `python -m lab.benchmark trained` measured them.
-
-    Of several checkpoints, the card shows the one of its own name.
-    """
-    measured = result["checkpoints"]
-    own = [cells for path, cells in measured.items() if len(measured) == 1 or Path(path).name == Path(name).name]
-    cells = [cell for cells in own for cell in cells if cell["ends"] == "real ends"]
-    engines = list(dict.fromkeys(engine for cell in cells for engine in cell["engines"]))
-
-    def row(cell: Mapping[str, Any]) -> str:
-        found = [cell["engines"].get(engine) for engine in engines]
-        speeds = (
-            "" if one is None else f"{result['sentences'] / one['seconds']['translate']['median']:.1f}"
-            for one in found
-        )
-        return f"| {' | '.join([*map(str, (cell['threads'], cell['batch'], cell['beams'])), *speeds])} |"
-
-    return "\n".join(
-        [
-            f"Sentences per second, {result['sentences']:,} sentences, on {_hardware(result)}:",
-            "",
-            f"| threads | batch | beams | {' | '.join(engines)} |",
-            "|---" * (3 + len(engines)) + "|",
-            *map(row, cells),
-        ]
-    )
 
 
 def _hardware(result: Mapping[str, Any]) -> str:

@@ -13,19 +13,20 @@ import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
-from hf_capsule_mt.configuration.common import CODE_MODULE, code_references
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
+from hf_capsule_mt.loading import load_checkpoint
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
     CapsuleMarianMTModel,
     CapsuleRNMTForConditionalGeneration,
 )
-from hf_capsule_mt.modeling.loading import load_checkpoint
 
 TranslationModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration | CapsNMTForConditionalGeneration
 
+# the file beside a checkpoint that transformers runs with `trust_remote_code=True`
+CODE_MODULE = "modeling_hf_capsule_mt"
 PIPELINE_MODULE, PIPELINE_CLASS = f"{PACKAGE}.hub.plain_pipeline", "TranslationPipeline"
 # The one tokenizer class of the package; its own module is saved beside it
 TOKENIZER_MODULE, TOKENIZER_CLASS = f"{PACKAGE}.data.separate_tokenizer", "SeparateVocabulariesTokenizer"
@@ -135,8 +136,13 @@ def _bundled_code(config_class: type[PreTrainedConfig]) -> str:
 def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Return the entries of config.json that lead transformers to the bundled code and to weights that train."""
     implementation = f"{CODE_MODULE}.{PIPELINE_CLASS}"
+    classes = {
+        "AutoConfig": config_class,
+        "AutoModel": MODEL_MAPPING[config_class],
+        "AutoModelForSeq2SeqLM": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class],
+    }
     return {
-        "auto_map": code_references(config_class),
+        "auto_map": {auto: f"{CODE_MODULE}.{one.__name__}" for auto, one in classes.items()},
         "custom_pipelines": {"translation": {"impl": implementation, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}},
         "dtype": "float32",
     }

@@ -3,14 +3,11 @@
 import json
 import os
 import re
-import time
 from pathlib import Path
 
-from huggingface_hub import CommitInfo, HfApi, ModelCard
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub import CommitInfo, HfApi
 from transformers.utils import logging
 
-from hf_capsule_mt.hub.cards import check_card
 from hf_capsule_mt.hub.exporting import CODE_MODULE, TOKENIZER_CODE, check_export
 
 push_logger = logging.get_logger("hf_capsule_mt.hub")
@@ -37,11 +34,6 @@ SENT_FILES = (
     "target.spm",
 )
 SHOWN_PICTURE = re.compile(r"!\[[^\]]*\]\(([\w.-]+\.png)\)")
-# huggingface_hub 2.4 retries what sends the files, and gives up where the repository is made, the card checked or the
-# commit made: at 6 of 14 single interruptions. `push` retries all of them.
-TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
-# Base class of the HTTP library's errors, whichever library the hub's client uses: includes broken connections
-HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
 
 
 def files_to_send(folder: Path) -> list[str]:
@@ -64,19 +56,16 @@ def push(
     private: bool | None = None,
     commit_message: str = "Upload the checkpoint",
     token: str | None = None,
-    attempts: int = 4,
-    wait: float = 2.0,
 ) -> CommitInfo:
     """Upload an exported folder with its card, as one commit.
 
     Refuse a folder without a card, one with links in the place of files, and one that fails its load test. Remove
     weight files from the repository that the commit does not replace, because transformers would prefer an old
-    `model.safetensors` to new shards. Retry an interrupted upload; files that have arrived are not sent twice.
+    `model.safetensors` to new shards. Call it again after an interruption: files that have arrived are not sent twice.
 
     Args:
         folder: what `export` wrote, with a `README.md`.
         repo_id: "owner/name". The repository is created if it does not exist.
-        attempts, wait: how often to try, and the seconds to wait after the first failure, doubled after each.
     """
     path = Path(folder)
     if not (path / "README.md").is_file():
@@ -85,31 +74,16 @@ def push(
     links = [name for name in sent if (path / name).is_symlink()]
     if links:
         raise ValueError(f"{path} has links, whose targets would be published: replace {', '.join(links)} by copies")
-    check_card(ModelCard.load(path / "README.md"))
     check_export(path)
     kept = sorted({entry.name for entry in path.iterdir()} - set(sent))
     if kept:
         push_logger.warning(f"Not sent: {', '.join(kept)}")
     api = HfApi(token=token)
-    for attempt in range(1, attempts + 1):
-        try:
-            api.create_repo(repo_id, private=private, exist_ok=True)
-            return api.upload_folder(
-                repo_id=repo_id,
-                folder_path=path,
-                allow_patterns=sent,
-                delete_patterns=list(WEIGHT_FILES),
-                commit_message=commit_message,
-            )
-        except (HTTP_ERROR, OSError) as error:
-            if attempt == attempts or not _is_transient(error):
-                raise
-            push_logger.warning(f"The upload was interrupted ({error}); attempt {attempt + 1} of {attempts} follows.")
-            time.sleep(wait * 2 ** (attempt - 1))
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _is_transient(error: Exception) -> bool:
-    """Return whether a retry may help."""
-    response = getattr(error, "response", None)
-    return response is None or response.status_code in TRANSIENT_STATUS
+    api.create_repo(repo_id, private=private, exist_ok=True)
+    return api.upload_folder(
+        repo_id=repo_id,
+        folder_path=path,
+        allow_patterns=sent,
+        delete_patterns=list(WEIGHT_FILES),
+        commit_message=commit_message,
+    )

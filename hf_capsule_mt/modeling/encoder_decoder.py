@@ -19,6 +19,7 @@ from hf_capsule_mt.modeling.outputs import (
     as_encoder_output,
     join_stacks,
 )
+from hf_capsule_mt.modeling.padding import padding_mask_or_none
 
 
 class CapsulePreTrainedModel(PreTrainedModel):
@@ -84,6 +85,9 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
             output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
         """
         if encoder_outputs is None:
+            source = input_ids if inputs_embeds is None else inputs_embeds
+            if attention_mask is not None and source is not None and attention_mask.shape == source.shape[:2]:
+                attention_mask = padding_mask_or_none(attention_mask)  # asked here, once a sentence, and nowhere else
             encoded: BaseModelOutput = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hf_capsule_mt.modeling.padding import reverse_sequences
+from hf_capsule_mt.modeling.padding import keep_first, reverse_sequences
 from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, layer_weights, over_positions
-from hf_capsule_mt.routing.common import reads_are_free
 
 
 def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -65,7 +64,7 @@ def gru_steps(
 
     inputs: Tensors = (from_inputs,)
     if reverse and lengths is not None:
-        inputs = (from_inputs, torch.arange(from_inputs.shape[1], device=lengths.device) < lengths[:, None])
+        inputs = (from_inputs, keep_first(lengths, from_inputs.shape[1]))
     return over_positions(step, (state,), inputs, reverse)[1][0]
 
 
@@ -94,24 +93,19 @@ class FusedGRU(nn.RNNBase):
         if torch.compiler.is_compiling() or (hidden.shape[1] == 1 and not torch.is_grad_enabled()):
             return self.plain(hidden, lengths, state)
         first = state.to(hidden.dtype).expand(directions, -1, -1).contiguous()
-        settings = (self.weights, True, 1, 0.0, self.training, self.bidirectional)
         if lengths is None or not self.bidirectional:
-            return torch.gru(hidden, first, *settings, True)[0]
-        if not reads_are_free(lengths):  # packing needs the lengths on the host
-            ways = (hidden, reverse_sequences(hidden, lengths))
-            forwards, backwards = (
-                torch.gru(
-                    inputs, first[:1], self.weights[4 * way : 4 * way + 4], *settings[1:-1], bidirectional=False,
-                    batch_first=True,
-                )[0]
-                for way, inputs in enumerate(ways)
-            )  # fmt: skip
-            return torch.cat([forwards, reverse_sequences(backwards, lengths)], dim=-1)
-        packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states = torch.gru(packed.data, packed.batch_sizes, first, *settings)[0]
-        return nn.utils.rnn.pad_packed_sequence(
-            packed._replace(data=states), batch_first=True, total_length=hidden.shape[1]
-        )[0]
+            return torch.gru(hidden, first, self.weights, True, 1, 0.0, self.training, self.bidirectional, True)[0]
+        ways = (hidden, reverse_sequences(hidden, lengths))
+        forwards, backwards = (
+            torch.gru(
+                inputs,
+                first[:1],
+                self.weights[4 * way : 4 * way + 4],
+                *(True, 1, 0.0, self.training, False, True),
+            )[0]
+            for way, inputs in enumerate(ways)
+        )
+        return torch.cat([forwards, reverse_sequences(backwards, lengths)], dim=-1)
 
     @property
     def weights(self) -> list[torch.Tensor]:

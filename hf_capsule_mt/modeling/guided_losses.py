@@ -12,8 +12,10 @@ from torch import nn
 
 from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
-from hf_capsule_mt.routing.chunks import product_numbers
-from hf_capsule_mt.routing.common import reads_are_free, without_autocast
+from hf_capsule_mt.routing.common import without_autocast
+
+# numbers of the logits that one product makes: more than a pass over them, as each product reads all embeddings again
+PRODUCT_ON_CPU, PRODUCT_ELSEWHERE = 2**22, 2**26
 
 
 class GuidedLossParts(NamedTuple):
@@ -143,9 +145,6 @@ def bag_of_words_loss(
     sentences = torch.arange(batch_size, device=states.device).expand(num_groups, batch_size)
     sentences = sentences.unsqueeze(-1).expand(-1, -1, length).flatten()  # [R]
     states, shares = states.flatten(0, 2), shares.flatten(0, 2)  # [R, d], [R, T]
-    if reads_are_free(shares):  # steps of padding cost nothing
-        rows = shares.any(dim=-1).nonzero().squeeze(-1)
-        states, shares, sentences = states[rows], shares[rows], sentences[rows]
     return _BagOfWordsLoss.apply(states, embeddings, labels.clamp(min=0)[sentences], shares)
 
 
@@ -163,7 +162,7 @@ class _BagOfWordsLoss(torch.autograd.Function):
         grad_embeddings = torch.zeros_like(embeddings, dtype=kept) if wants_grad else None
         matrix = embeddings.to(states.dtype)
         loss = states.new_zeros((), dtype=dtype)
-        rows_at_once = max(1, product_numbers(states) // len(embeddings))
+        rows_at_once = max(1, (PRODUCT_ON_CPU if states.is_cpu else PRODUCT_ELSEWHERE) // len(embeddings))
         with without_autocast(states):
             for start in range(0, len(states), rows_at_once):
                 rows = slice(start, start + rows_at_once)

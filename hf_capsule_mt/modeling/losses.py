@@ -7,11 +7,11 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from hf_capsule_mt.routing.chunks import chunk_numbers
-
 losses_logger = logging.get_logger(__name__)
 
 IGNORE_INDEX = -100
+# numbers of the logits that a pass over them holds: on a CPU they stay in the cache, elsewhere they keep a device busy
+LOGITS_ON_CPU, LOGITS_ELSEWHERE = 2**18, 2**25
 
 
 def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
         grad_dtype = dtype if logits.dtype == torch.float16 else logits.dtype
         grad_logits = torch.empty_like(logits, dtype=grad_dtype) if ctx.needs_input_grad[0] else None
         loss = logits.new_zeros((), dtype=dtype)
-        rows_at_once = max(1, chunk_numbers(logits) // logits.shape[-1])
+        rows_at_once = max(1, (LOGITS_ON_CPU if logits.is_cpu else LOGITS_ELSEWHERE) // logits.shape[-1])
         for start in range(0, len(logits), rows_at_once):
             rows = slice(start, start + rows_at_once)
             log_probabilities = logits[rows].log_softmax(dim=-1, dtype=dtype)  # [r, V]

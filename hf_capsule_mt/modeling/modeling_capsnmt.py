@@ -37,8 +37,8 @@ from hf_capsule_mt.modeling.outputs import (
     SourceCapsulesOutput,
     resolve_output_flags,
 )
-from hf_capsule_mt.modeling.padding import padding_mask_or_none
-from hf_capsule_mt.modeling.recurrent import FusedLSTM, Packing, PaddedWords, ResidualLSTM, WordPacking
+from hf_capsule_mt.modeling.padding import Compaction, padding_mask_or_none
+from hf_capsule_mt.modeling.recurrent import FusedLSTM, ResidualLSTM
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
 from hf_capsule_mt.routing.common import reads_are_free
@@ -132,18 +132,12 @@ class CapsNMTEncoder(RecurrentStack):
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.checked_mask(attention_mask, hidden)
         hidden = nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
-        states = [hidden]
-        if mask is None or torch.compiler.is_compiling():
-            for layer in self.layers:
-                hidden, _ = layer(hidden, keep=mask)
-                states.append(hidden if mask is None else hidden.masked_fill(~mask.unsqueeze(-1), 0))
-        else:
-            packing: Packing = WordPacking(mask) if reads_are_free(mask) else PaddedWords(mask)
-            packed = packing.pack(hidden)
-            for number, layer in enumerate(self.layers, start=1):
-                packed, _ = packing.run(layer, packed)
-                if output_hidden_states or number == len(self.layers):
-                    states.append(packing.unpack(packed))
+        states, compaction = [hidden], Compaction(mask)
+        hidden = compaction.compact(hidden)
+        for layer in self.layers:
+            hidden, _ = layer(hidden, None, compaction.lengths)
+            restored = compaction.restore(hidden)
+            states.append(restored if mask is None else restored.masked_fill(~mask.unsqueeze(-1), 0))
         capsules, weights = self.aggregation(states[-1], mask, output_routing_weights)
         return SourceCapsulesOutput(
             last_hidden_state=states[-1],
@@ -327,29 +321,17 @@ class CapsNMTDecoder(RecurrentStack):
     ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """Run each layer over all positions [B, T, d] at once; return the states below and above every layer."""
         before = None if cache is None else cache.states
-        packing: Packing | None = None
-        keep = None
-        if torch.compiler.is_compiling():
-            keep = mask
-        elif mask is not None:  # a row without a word is computed as if it had one, and its state then left as it was
-            # the state after the last word, for a cache, comes from packed words alone
-            packs = reads_are_free(mask) or cache is not None
-            packing = (WordPacking if packs else PaddedWords)(mask | ~mask.any(dim=1, keepdim=True))
-        states, after, attentions = [hidden], [], None
+        compaction = Compaction(mask)
+        states, after, attentions = [compaction.compact(hidden)], [], None
         for number, layer in enumerate(self.layers):
-            state = None if before is None else before[number]
-            if packing is None:
-                hidden, new_state = layer(hidden, None, None, None, state, keep)
-            else:
-                packed, new_state = packing.run(layer, packing.pack(hidden), state)
-                hidden = packing.unpack(packed)
-            after.append(new_state if packing is None or mask is None else _keep_empty_rows(new_state, state, mask))
+            hidden, state = layer(states[-1], None if before is None else before[number], compaction.lengths)
+            after.append(state)
             if number == 0 and self.source_attention is not None and memory is not None:
                 hidden, attentions = self.source_attention(hidden, *memory)
             states.append(hidden)
         if cache is not None:
             cache.append(after, hidden.shape[1])
-        return states, attentions
+        return list(map(compaction.restore, states)), None if attentions is None else compaction.restore(attentions)
 
     def _projected_source(
         self,
@@ -387,15 +369,6 @@ class CapsNMTDecoder(RecurrentStack):
                 f"{type(cache).__name__} of {len(cache)}"
             )
         return cache
-
-
-def _keep_empty_rows(
-    new_state: tuple[torch.Tensor, ...], old_state: tuple[torch.Tensor, ...] | None, mask: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """Take the new state [B, d], but the old one in rows in which the mask [B, T] keeps no word."""
-    has_words = mask.any(dim=1, keepdim=True)
-    old = old_state or tuple(torch.zeros_like(tensor) for tensor in new_state)
-    return tuple(torch.where(has_words, new, kept) for new, kept in zip(new_state, old, strict=True))
 
 
 class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):

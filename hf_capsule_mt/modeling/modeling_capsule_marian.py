@@ -38,9 +38,7 @@ from hf_capsule_mt.modeling.outputs import (
     RoutingWeights,
     resolve_output_flags,
 )
-from hf_capsule_mt.modeling.past_future_guidance import (
-    build_guidance,
-)
+from hf_capsule_mt.modeling.past_future_guidance import build_guidance
 from hf_capsule_mt.modeling.router import Router
 from hf_capsule_mt.modeling.sentence_cache import guided_cache
 from hf_capsule_mt.modeling.ssru import mask_of_new_tokens
@@ -218,10 +216,7 @@ class CapsuleMarianDecoder(TransformerStack):
             mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
         else:
             mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
-        begins = isinstance(start, int) and start == 0  # a sentence; its mask is not asked again at each step
-        encoder_mask = bidirectional_mask(
-            encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation, ask=begins
-        )
+        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation)
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.decoder_layerdrop):
@@ -242,7 +237,7 @@ class CapsuleMarianDecoder(TransformerStack):
         hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
         guided = self.guidance.guide(
-            hidden, encoder_hidden_states, encoder_attention_mask, begins, constants, output_routing_weights
+            hidden, encoder_hidden_states, encoder_attention_mask, constants, output_routing_weights
         )
         routings["decoder.guidance"] = guided.weights
         has_self = output_attentions and self.config.decoder_self == "attention"

@@ -35,10 +35,7 @@ from hf_capsule_mt.modeling.outputs import (
     resolve_output_flags,
 )
 from hf_capsule_mt.modeling.padding import Compaction
-from hf_capsule_mt.modeling.past_future_guidance import (
-    build_guidance,
-    source_mask,
-)
+from hf_capsule_mt.modeling.past_future_guidance import build_guidance
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
 from hf_capsule_mt.modeling.vocabulary import (
     ALL_TIED_TO_SHARED,
@@ -231,10 +228,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         )
         source = encoder_hidden_states
         cache = self.cache_for(cache, use_cache)
-        begins = cache is None or cache.states is None  # a sentence; its mask is not asked again at each step
-        keep = source_mask(
-            self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2]), ask=begins
-        )
+        keep = self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2])
         embedded = self.embed(input_ids, inputs_embeds)
         if attention_mask is not None:
             attention_mask = attention_mask[:, -embedded.shape[1] :]
@@ -250,7 +244,7 @@ class CapsuleRNMTDecoder(RNMTStack):
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
         unguided_state = hidden_states[-1]
-        guided = self.guidance.guide(unguided_state, source, keep, begins, cache, output_routing_weights)
+        guided = self.guidance.guide(unguided_state, source, keep, cache, output_routing_weights)
         hidden_states[-1] = guided.state
         if cache is not None:
             self.append(cache, layer_states, first_states, mask if compaction.lengths is not None else None)

@@ -10,9 +10,12 @@ from hf_capsule_mt.routing.common import reads_are_free
 
 def padding_mask_or_none(mask: torch.Tensor | None) -> torch.Tensor | None:
     """Return a padding mask [B, T] of any dtype as bools, or `None` if nothing is known to be padding."""
-    if mask is None or (reads_are_free(mask) and bool(mask.all())):
-        return None
-    return mask.bool()
+    return None if mask is None or (reads_are_free(mask) and bool(mask.all())) else mask.bool()
+
+
+def keep_first(lengths: torch.Tensor, num_positions: int) -> torch.Tensor:
+    """Return the mask [B, T] of the first `lengths` [B] positions of sequences."""
+    return torch.arange(num_positions, device=lengths.device) < lengths[:, None]
 
 
 def reverse_sequences(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,6 @@ from hf_capsule_mt.modeling.matrices import matrix_of
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
 from hf_capsule_mt.routing.additive import additive_scores
-from hf_capsule_mt.routing.common import reads_are_free
 from hf_capsule_mt.routing.guided import GuidedScorer, GuidedVotes, project_votes, route_guided_votes
 
 # What guidance computes once per sentence: two tensors [B, capsules, S, D], and their names in a decoding cache
@@ -115,12 +114,15 @@ class PastFutureGuidance(nn.Module):
         state: torch.Tensor,
         source: torch.Tensor | None,
         mask: torch.Tensor | None,
-        begins: bool,
         cache: SentenceConstants | None,
         output_routing_weights: bool,
     ) -> GuidanceOutput:
-        """Add PAST and FUTURE of the source [B, S, d] to states [B, T, d]; a sentence's mask is asked as it begins."""
-        mask = source_mask(mask, ask=begins)
+        """Add PAST and FUTURE of the source [B, S, d], with its mask [B, S], to states [B, T, d]."""
+        if mask is not None and mask.dim() != 2:
+            raise ValueError(
+                f"guided routing needs the padding mask [batch, source] of the encoder, got shape {list(mask.shape)}"
+            )
+        mask = None if mask is None else mask.bool()
         return self(state, self.prepare(source, mask, cache), mask, output_routing_weights)
 
     def _split(self, capsules: torch.Tensor, num_capsules: int) -> torch.Tensor:
@@ -263,18 +265,3 @@ def build_guidance(
     if config.guided_routing == "none":
         return NoGuidance()
     return GUIDANCES[config.guided_routing](config, width, source_width)
-
-
-def source_mask(attention_mask: torch.Tensor | None, ask: bool = True) -> torch.Tensor | None:
-    """Return the padding mask [B, S] as bools, or `None` if it keeps everything; `ask` that only once a sentence."""
-    if attention_mask is None:
-        return None
-    if attention_mask.dim() != 2:
-        raise ValueError(
-            f"guided routing needs the padding mask [batch, source] of the encoder, got shape "
-            f"{list(attention_mask.shape)}"
-        )
-    mask = attention_mask.bool()
-    if ask and reads_are_free(mask) and bool(mask.all()):
-        return None
-    return mask

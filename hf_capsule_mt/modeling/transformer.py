@@ -19,9 +19,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
 from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.modeling.padding import padding_mask_or_none
 from hf_capsule_mt.modeling.positions import sinusoids
 from hf_capsule_mt.modeling.ssru import SSRU
-from hf_capsule_mt.routing.common import reads_are_free
 
 
 class SinusoidalPositions(nn.Embedding):
@@ -42,18 +42,15 @@ class SinusoidalPositions(nn.Embedding):
 
 
 def bidirectional_mask(
-    padding_mask: torch.Tensor | None, query_length: int, dtype: torch.dtype, implementation: str, ask: bool = True
+    padding_mask: torch.Tensor | None, query_length: int, dtype: torch.dtype, implementation: str
 ) -> torch.Tensor | None:
-    """Expand a padding mask [B, K] to the form that `attend` takes [B, 1, T, K]; `None` if nothing is masked.
+    """Expand a padding mask [B, K] to the form that `attend` takes [B, 1, T, K].
 
-    A mask that has this form already is returned as it is. `ask` whether anything is masked only once a sentence.
+    A mask that has this form already is returned as it is.
     """
     if padding_mask is None or padding_mask.dim() == 4:
         return padding_mask
-    keep = padding_mask.bool()
-    if ask and reads_are_free(keep) and bool(keep.all()):
-        return None
-    keep = keep[:, None, None, :].expand(-1, 1, query_length, -1)  # [B, 1, T, K]
+    keep = padding_mask.bool()[:, None, None, :].expand(-1, 1, query_length, -1)  # [B, 1, T, K]
     return keep if implementation == "sdpa" else additive_mask(keep, dtype)
 
 
@@ -72,9 +69,7 @@ def causal_mask(
     batch_size, query_length = hidden.shape[:2]
     past_length = 0 if cache is None else cache.get_seq_length()
     key_length = query_length if cache is None else cache.get_mask_sizes(query_length, 0)[0]
-    keep = None if padding_mask is None else padding_mask.bool()
-    if keep is not None and reads_are_free(keep) and bool(keep.all()):
-        keep = None
+    keep = padding_mask_or_none(padding_mask)
     preallocated = cache is not None and cache.is_compileable  # its unused slots must be masked
     if keep is None and implementation == "sdpa" and not preallocated and query_length in (1, key_length):
         return None

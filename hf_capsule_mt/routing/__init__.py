@@ -4,7 +4,6 @@ from hf_capsule_mt.routing.additive import additive_scores
 from hf_capsule_mt.routing.common import RoutingOutput
 from hf_capsule_mt.routing.dynamic import dynamic_routing
 from hf_capsule_mt.routing.em import em_lambda_schedule, em_routing
-from hf_capsule_mt.routing.forms import RoutingForm, use_routing_form
 from hf_capsule_mt.routing.guided import GuidedScorer, GuidedVotes, guided_routing, project_votes, route_guided_votes
 from hf_capsule_mt.routing.separable import ScoringNetwork, separable_routing
 from hf_capsule_mt.routing.squash import squash
@@ -12,7 +11,6 @@ from hf_capsule_mt.routing.squash import squash
 __all__ = [
     "GuidedScorer",
     "GuidedVotes",
-    "RoutingForm",
     "RoutingOutput",
     "ScoringNetwork",
     "additive_scores",
@@ -24,5 +22,4 @@ __all__ = [
     "route_guided_votes",
     "separable_routing",
     "squash",
-    "use_routing_form",
 ]

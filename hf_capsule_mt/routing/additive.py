@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.routing.chunks import chunk_numbers
-from hf_capsule_mt.routing.common import iteration_dtype, reads_are_free, without_autocast
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form
+from hf_capsule_mt.routing.common import is_traced, iteration_dtype, reads_are_free, without_autocast
 
 # e^(2q) and e^(2k) of numbers up to this size and their product are either good float32 numbers, or so large or small
 # that the tanh of the sum is one
@@ -32,7 +31,7 @@ def additive_scores(query: torch.Tensor, keys: torch.Tensor, weight: torch.Tenso
     dtype = iteration_dtype(keys)
     query, keys, weight = query.to(dtype), keys.to(dtype), weight.to(dtype)
     with without_autocast(keys):
-        if choose_form(keys, return_weights=False, detach_routing=False) is RoutingForm.PLAIN:
+        if is_traced(keys):
             return torch.matmul(torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3)), weight)
         rows = keys.shape[:-2].numel()
         scores = _AdditiveScores.apply(

@@ -1,11 +1,20 @@
-"""Chunked computation: the size of a chunk, the split of positions into chunks, and small steps over one.
+"""A routing over a few positions at a time, whose backward pass runs the iterations once more.
 
-Legend: P positions of a chunk, N input capsules, M output capsules, D width of an output capsule.
+What one chunk computes stays in the processor's cache, and no iteration keeps its tensors for the backward pass: the
+memory is that of the votes and of their gradient.
+
+Legend: P positions, N input capsules, M output capsules, D width of an output capsule.
 """
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from hf_capsule_mt.routing.common import is_on_host, iteration_dtype
+from hf_capsule_mt.routing.common import is_on_host
+
+# from votes [P, N, M, D] and what belongs to their positions or is the same for all, to capsules [P, M, D]
+Route = Callable[..., torch.Tensor]
 
 
 def chunk_numbers(tensor: torch.Tensor, total: int | None = None) -> int:
@@ -21,61 +30,73 @@ def chunk_numbers(tensor: torch.Tensor, total: int | None = None) -> int:
     return min(max(1 << sixteenth.bit_length(), 2**22), 2**25)
 
 
-def product_numbers(tensor: torch.Tensor) -> int:
-    """Return how many numbers the result of a matrix product should hold at once.
-
-    More than in an elementwise pass: each product reads the whole matrix again.
-    """
-    return 2**22 if is_on_host(tensor) else 2**26
-
-
 def chunk_rows(votes: torch.Tensor) -> int:
     """Return how many of the P positions of votes [P, N, M, D] to work on at once."""
     return max(1, chunk_numbers(votes) // votes.shape[1:].numel())
 
 
-def flatten_positions(tensor: torch.Tensor | None, num_trailing: int) -> torch.Tensor | None:
-    """[..., trailing] -> [positions, trailing]."""
-    return None if tensor is None else tensor.reshape(-1, *tensor.shape[tensor.dim() - num_trailing :])
+def route_in_chunks(
+    route: Route,
+    votes: torch.Tensor,
+    *beside: torch.Tensor | None,
+    shared: Sequence[torch.Tensor] = (),
+) -> torch.Tensor:
+    """Return `route(votes, *beside, *shared)` [..., M, D], computed by chunks of positions.
+
+    Args:
+        votes: [..., N, M, D].
+        beside: what belongs to the positions of the votes, [..., N] or [..., N, M], or `None`.
+        shared: tensors that are the same at all positions.
+    """
+    leading = votes.dim() - 3
+    flat = [None if one is None else one.reshape(-1, *one.shape[leading:]) for one in (votes, *beside)]
+    capsules: torch.Tensor = _InChunks.apply(route, len(flat), *flat, *shared)
+    return capsules.view(*votes.shape[:leading], *votes.shape[-2:])
 
 
-def chunk_slices(votes: torch.Tensor) -> list[slice]:
-    """Split the positions of votes [positions, N, M, D] into slices of `chunk_rows`."""
+class _InChunks(torch.autograd.Function):
+    """The first `number` tensors are cut into chunks, the others are shared."""
+
+    @staticmethod
+    def forward(ctx: Any, route: Route, number: int, *tensors: torch.Tensor | None) -> torch.Tensor:
+        ctx.route, ctx.number = route, number
+        ctx.save_for_backward(*tensors)
+        votes: Any = tensors[0]
+        capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
+        for rows in _slices(votes):
+            capsules[rows] = route(*_chunk(tensors, number, rows))
+        return capsules
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_capsules: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        tensors = ctx.saved_tensors
+        learns = ctx.needs_input_grad[2:]
+        grads: list[Any] = [
+            torch.zeros_like(tensor) if wanted else None for tensor, wanted in zip(tensors, learns, strict=True)
+        ]
+        for rows in _slices(tensors[0]):
+            chunk = _chunk(tensors, ctx.number, rows)
+            with torch.enable_grad():
+                chunk = [
+                    one if one is None else one.detach().requires_grad_(wanted)
+                    for one, wanted in zip(chunk, learns, strict=True)
+                ]
+                capsules = ctx.route(*chunk)
+            wanted = [place for place, one in enumerate(learns) if one]
+            found = torch.autograd.grad(capsules, [chunk[place] for place in wanted], grad_capsules[rows])
+            for place, grad in zip(wanted, found, strict=True):
+                if place < ctx.number:
+                    grads[place][rows] = grad
+                else:
+                    grads[place] += grad
+        return None, None, *grads
+
+
+def _slices(votes: torch.Tensor) -> list[slice]:
     size = chunk_rows(votes)
     return [slice(start, start + size) for start in range(0, len(votes), size)]
 
 
-def chunk_values(
-    rows: slice, votes: torch.Tensor, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the votes [P, N, M, D] of one chunk, in the dtype of the iterations, and its mask [P, N, 1]."""
-    return votes[rows].to(iteration_dtype(votes)), None if mask is None else mask[rows].unsqueeze(-1)
-
-
-def exponential_weights(
-    log_mass: torch.Tensor, keep: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Split log R [P, N, M] into R over its peak [P, N, M], the sum of that over n [P, M], and the log peak [P, M]."""
-    if keep is not None:
-        log_mass = log_mass.masked_fill(~keep, torch.finfo(log_mass.dtype).min)
-    peak = log_mass.amax(dim=1, keepdim=True)  # [P, 1, M]
-    weight = (log_mass - peak).exp_()
-    if keep is not None:
-        weight.mul_(keep)
-    total = weight.sum(dim=1).clamp_(min=1)  # at least 1, unless the mask keeps nothing
-    return weight, total, peak.squeeze(1)
-
-
-def sum_width(tensor: torch.Tensor) -> torch.Tensor:
-    """[P, N, M, D] -> [P, N, M]; without a copy where D is 1, the setting of the papers."""
-    return tensor.squeeze(-1) if tensor.shape[-1] == 1 else tensor.sum(dim=-1)
-
-
-def weighted_sum(weight: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
-    """sum_n weight_nm x_nmd: [P, N, M] (None stands for ones) and [P, N, M, D] -> [P, M, D]."""
-    return (values if weight is None else weight.unsqueeze(-1) * values).sum(dim=1)
-
-
-def times_weight(weight: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
-    """weight_nm x_nmd: [P, N, M] (None stands for ones) and [P, N or 1, M, D] -> [P, N or 1, M, D]."""
-    return values if weight is None else weight.unsqueeze(-1) * values
+def _chunk(tensors: Sequence[torch.Tensor | None], number: int, rows: slice) -> list[torch.Tensor | None]:
+    return [one if one is None or place >= number else one[rows] for place, one in enumerate(tensors)]

@@ -63,6 +63,11 @@ def reads_are_free(tensor: torch.Tensor) -> bool:
     return is_on_host(tensor) and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
+def is_traced(tensor: torch.Tensor) -> bool:
+    """Return whether a compiler traces the call, which fuses and recomputes by itself, or there are no values."""
+    return torch.compiler.is_compiling() or tensor.device.type == "meta"
+
+
 def iteration_dtype(votes: torch.Tensor) -> torch.dtype:
     """Return the dtype that routing iterates in: float64 for float64 votes, else float32."""
     return torch.promote_types(votes.dtype, torch.float32)

@@ -2,9 +2,8 @@
 
 import torch
 
-from hf_capsule_mt.routing.common import RoutingOutput, check_votes, iteration_dtype
-from hf_capsule_mt.routing.dynamic_chunked import dynamic_routing_chunked
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form
+from hf_capsule_mt.routing.chunks import route_in_chunks
+from hf_capsule_mt.routing.common import RoutingOutput, check_votes, is_traced, iteration_dtype
 from hf_capsule_mt.routing.squash import squash
 
 
@@ -34,7 +33,7 @@ def dynamic_routing(
             need it: at M = 512 and D = 1 the total input is a sum of a few votes times 1/512, squash squares it, and
             no routing happens.
         detach_routing: treat C as a constant in the backward pass.
-        return_weights: whether to return C of every iteration; without them a faster form may run.
+        return_weights: whether to return C of every iteration; without them it is faster, and takes less memory.
 
     Returns:
         `RoutingOutput`: Omega [..., M, D] and T tensors C [..., N, M], in the dtype of the votes.
@@ -45,15 +44,19 @@ def dynamic_routing(
     check_votes(votes, num_iterations, mask)
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
-    if choose_form(votes, return_weights=return_weights, detach_routing=detach_routing) is not RoutingForm.PLAIN:
-        return RoutingOutput(dynamic_routing_chunked(votes, mask, num_iterations, normalize_total_input), None)
-    return dynamic_routing_plain(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
+
+    def route(votes: torch.Tensor, mask: torch.Tensor | None) -> RoutingOutput:
+        return _route_dynamic(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
+
+    if return_weights or is_traced(votes):
+        return route(votes, mask)
+    return RoutingOutput(route_in_chunks(lambda *chunk: route(*chunk).capsules, votes, mask), None)
 
 
-def dynamic_routing_plain(
+def _route_dynamic(
     votes: torch.Tensor, mask: torch.Tensor | None, num_iterations: int, normalize_total_input: bool, *, detach: bool
 ) -> RoutingOutput:
-    """The reference form: the equations, line by line."""
+    """The equations, line by line."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
     logits = values.new_zeros(values.shape[:-1])  # [..., N, M]
     keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]

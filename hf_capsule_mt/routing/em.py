@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import torch
 
-from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, iteration_dtype
+from hf_capsule_mt.routing.chunks import route_in_chunks
+from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, is_traced, iteration_dtype
 from hf_capsule_mt.routing.dynamic import shares
-from hf_capsule_mt.routing.em_chunked import SMALLEST_ACTIVATION, em_routing_chunked
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 LOG_TWO_PI = math.log(2 * math.pi)
+SMALLEST_ACTIVATION = 1e-20  # 1 / A in a backward pass must not overflow
 
 
 def em_lambda_schedule(num_iterations: int, lambda_final: float = 0.01) -> tuple[float, ...]:
@@ -55,7 +55,7 @@ def em_routing(
         lambda_final, lambda_schedule: the inverse temperatures, as the end of Hinton's schedule or one by one.
         min_variance: added to every variance.
         detach_routing: treat C as a constant in the backward pass.
-        return_weights: whether to return C of every iteration; without them a faster form may run.
+        return_weights: whether to return C of every iteration; without them it is faster, and takes less memory.
 
     Returns:
         `RoutingOutput`: a mu [..., M, D] and T tensors C [..., N, M] (before they meet A), in the dtype of the votes.
@@ -86,16 +86,19 @@ def em_routing(
             input_activation = input_activation.masked_fill(~mask.unsqueeze(-1), 1)
 
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
-    form = choose_form(votes, return_weights=return_weights, detach_routing=detach_routing)
-    if form is not RoutingForm.PLAIN:
-        capsules = em_routing_chunked(votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance)
-        return RoutingOutput(capsules, None)
-    return em_routing_plain(
-        votes, mask, input_activation, beta_a, beta_u, lambdas, min_variance, detach=detach_routing
+
+    def route(*tensors: torch.Tensor | None) -> RoutingOutput:
+        return _route_em(*tensors, lambdas, min_variance, detach=detach_routing)  # type: ignore[arg-type]
+
+    if return_weights or is_traced(votes):
+        return route(votes, mask, input_activation, beta_a, beta_u)
+    capsules = route_in_chunks(
+        lambda *chunk: route(*chunk).capsules, votes, mask, input_activation, shared=(beta_a, beta_u)
     )
+    return RoutingOutput(capsules, None)
 
 
-def em_routing_plain(
+def _route_em(
     votes: torch.Tensor,
     mask: torch.Tensor | None,
     input_activation: torch.Tensor | None,
@@ -106,7 +109,7 @@ def em_routing_plain(
     *,
     detach: bool,
 ) -> RoutingOutput:
-    """The reference form: the equations, line by line."""
+    """The equations, line by line."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
     keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
     log_assignment = values.new_full(values.shape[:-1], -math.log(values.shape[-2]))  # [..., N, M]

@@ -14,7 +14,6 @@ from hf_capsule_mt.routing.common import (
     iteration_dtype,
     without_autocast,
 )
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 from hf_capsule_mt.routing.squash import squash
 
 
@@ -129,9 +128,7 @@ def route_guided_votes(
         raise ValueError(f"`scorer` must be given for `num_iterations` {num_iterations}, got None")
     dtype = iteration_dtype(votes)
     with without_autocast(votes):
-        form = choose_form(votes, return_weights=False, detach_routing=False)
-        route = guided_routing_plain if form is RoutingForm.PLAIN else guided_routing_chunked
-        capsules, weights = route(
+        capsules, weights = _route_guided(
             GuidedVotes(*(tensor.to(dtype) for tensor in prepared)),
             query.to(dtype),
             None if scorer is None else GuidedScorer(*(weight.to(dtype) for weight in scorer)),
@@ -146,38 +143,14 @@ def route_guided_votes(
     )
 
 
-def guided_routing_plain(
+def _route_guided(
     prepared: GuidedVotes,
     query: torch.Tensor,
     scorer: GuidedScorer | None,
     num_iterations: int,
     mask: torch.Tensor | None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The reference form: the equations, line by line. It holds tensors of [..., T, M, N, D]."""
-    votes, projected = (tensor.unsqueeze(-4) for tensor in prepared)  # [..., 1, M, N, D]
-    keep = 1.0 if mask is None else mask[..., None, None, :]  # [..., 1, 1, N]
-    logits = votes.new_zeros(*query.shape[:-1], *votes.shape[-3:-1])  # [..., T, M, N]
-    weights = []
-    for iteration in range(num_iterations):
-        assignment = logits.softmax(dim=-2) * keep
-        weights.append(assignment)
-        capsules = squash((assignment.unsqueeze(-1) * votes).sum(dim=-2))  # [..., T, M, D]
-        if scorer is not None and iteration < num_iterations - 1:
-            from_query = linear(query, scorer.query_weight)[..., None, None, :]  # [..., T, 1, 1, D]
-            from_capsules = linear(capsules, scorer.capsule_weight).unsqueeze(-2)  # [..., T, M, 1, D]
-            scores = torch.tanh(from_query + projected + from_capsules)  # [..., T, M, N, D]
-            logits = logits + torch.matmul(scores, scorer.score_weight)
-    return capsules, weights
-
-
-def guided_routing_chunked(
-    prepared: GuidedVotes,
-    query: torch.Tensor,
-    scorer: GuidedScorer | None,
-    num_iterations: int,
-    mask: torch.Tensor | None,
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The same arithmetic with the queries behind the output capsules, so that weighted sums are matrix products.
+    """The equations, with the queries behind the output capsules, so that weighted sums are matrix products.
 
     The first iteration does not depend on the query and is computed once for all of them. The tensors of
     [..., M, T, N, D] inside the scores exist a slice at a time: see `additive_scores`. A training step holds about

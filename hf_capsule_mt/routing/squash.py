@@ -17,15 +17,3 @@ def squash(capsules: torch.Tensor) -> torch.Tensor:
     values = capsules.to(torch.promote_types(capsules.dtype, torch.float32))
     squared_norm = values.square().sum(dim=-1, keepdim=True)  # [..., 1]
     return (values * (squared_norm + SQUASH_EPSILON).sqrt() / (1 + squared_norm)).to(capsules.dtype)
-
-
-def squash_backward(capsules: torch.Tensor, grad_squashed: torch.Tensor) -> torch.Tensor:
-    """Return the gradient by s [..., D] of `squash(s)`, given the gradient by its result."""
-    wide = torch.promote_types(capsules.dtype, torch.float32)
-    values, grad = capsules.to(wide), grad_squashed.to(wide)
-    squared_norm = values.square().sum(dim=-1, keepdim=True)  # [..., 1]
-    norm = (squared_norm + SQUASH_EPSILON).sqrt()
-    scale = norm / (1 + squared_norm)
-    scale_slope = (0.5 / norm - scale) / (1 + squared_norm)  # d scale / d |s|^2
-    found = grad * scale + 2 * values * scale_slope * (values * grad).sum(dim=-1, keepdim=True)
-    return found.to(grad_squashed.dtype)

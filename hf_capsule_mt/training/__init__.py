@@ -2,7 +2,7 @@
 
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, choose_checkpoints
+from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, last_checkpoints
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.freezing import capsule_weights, train_only
@@ -25,8 +25,8 @@ __all__ = [
     "build_config",
     "build_model",
     "capsule_weights",
-    "choose_checkpoints",
     "gather_weights",
+    "last_checkpoints",
     "load_recipe",
     "parse_overrides",
     "recipe_names",

@@ -33,9 +33,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     average_last: int = field(
         default=0, metadata={"help": "At the end, average the weights of this many last checkpoints."}
     )
-    average_best: int = field(
-        default=0, metadata={"help": "At the end, average the weights of this many best checkpoints."}
-    )
     float32_matmul_precision: str | None = field(
         default=None,
         metadata={
@@ -51,7 +48,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         if self.report_to == "auto":
             self.report_to = "tensorboard" if importlib.util.find_spec("tensorboard") else "none"
-        if self.early_stopping_patience is not None or self.average_best:
+        if self.early_stopping_patience is not None:
             self.metric_for_best_model = self.metric_for_best_model or "bleu"
             if self.greater_is_better is None:
                 self.greater_is_better = "loss" not in self.metric_for_best_model
@@ -65,13 +62,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "`average_tokens_across_devices` must be True: losses are divided by the number of "
                 "target tokens in a step"
             )
-        for name in ("average_last", "average_best"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}")
-        if self.average_last and self.average_best:
-            raise ValueError(
-                f"either `average_last` ({self.average_last}) or `average_best` ({self.average_best}) must be 0"
-            )
+        if self.average_last < 0:
+            raise ValueError(f"`average_last` must not be negative, got {self.average_last}")
         if self.early_stopping_patience is not None and self.eval_strategy == "no":
             raise ValueError("`early_stopping_patience` needs `eval_strategy` to be steps or epoch, got no")
         if self.eval_strategy == "epoch" and self.save_strategy == "steps":

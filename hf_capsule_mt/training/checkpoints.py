@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from capsule_mt.text.digests import file_digest
 from capsule_mt.text.outputs import write_output
-from hf_capsule_mt.modeling.loading import WEIGHTS_FILE, CheckpointError, checked_weight_files, load_checkpoint
+from hf_capsule_mt.loading import WEIGHTS_FILE, CheckpointError, load_checkpoint, stored_weights
 
 checkpoints_logger = logging.get_logger("hf_capsule_mt.training")
 
@@ -155,52 +155,32 @@ def scores_by_step(log_history: Sequence[dict[str, Any]], metric: str) -> dict[i
     return {entry["step"]: entry[key] for entry in log_history if key in entry}
 
 
-def best_checkpoints(
-    checkpoints: Sequence[Path], scores: dict[int, float], number: int, greater_is_better: bool
-) -> list[Path]:
-    """Return the `number` best-scored checkpoints, best first; the earlier one wins a tie."""
+def best_checkpoints(checkpoints: Sequence[Path], scores: dict[int, float], greater_is_better: bool) -> list[Path]:
+    """Return the scored checkpoints, best first; the earlier one wins a tie."""
     scored = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) in scores]
     sign = -1 if greater_is_better else 1
-    return sorted(scored, key=lambda checkpoint: (sign * scores[step_of(checkpoint)], step_of(checkpoint)))[:number]
+    return sorted(scored, key=lambda checkpoint: (sign * scores[step_of(checkpoint)], step_of(checkpoint)))
 
 
-def choose_checkpoints(
-    run: str | os.PathLike[str],
-    *,
-    last: int | None = None,
-    best: int | None = None,
-    metric: str = "bleu",
-    greater_is_better: bool = True,
-) -> list[Path]:
-    """Return the last or the best checkpoints of a run, signals' aside; raise for too few and for a damaged one."""
+def last_checkpoints(run: str | os.PathLike[str], number: int) -> list[Path]:
+    """Return the last checkpoints of a run, signals' aside; raise for too few and for a damaged one."""
     checkpoints = find_checkpoints(run, by_signal=False)
-    if (last is None) == (best is None):
-        raise ValueError(f"either `last` or `best` must be given, got {last} and {best}")
-    if last is not None:
-        chosen = checkpoints[-last:] if last > 0 else []
-    else:
-        history = []
-        if checkpoints:
-            history = json.loads((checkpoints[-1] / TRAINER_STATE).read_text(encoding="utf-8"))["log_history"]
-        chosen = best_checkpoints(checkpoints, scores_by_step(history, metric), best or 0, greater_is_better)
-    wanted = last if last is not None else best
-    if len(chosen) != wanted or not chosen:
-        kind = "complete" if last is not None else f"complete and scored (`eval_{metric}`)"
-        raise ValueError(f"{wanted} checkpoints are asked for, {run} has {len(chosen)} that are {kind}")
-    for checkpoint in chosen:
+    if not 0 < number <= len(checkpoints):
+        raise ValueError(f"{number} checkpoints are asked for, {run} has {len(checkpoints)} that are complete")
+    for checkpoint in checkpoints[-number:]:
         damage = find_damage(checkpoint)
         if damage is not None:
             raise ValueError(f"{checkpoint} is damaged: {damage}. Remove it, and average fewer or others")
-    return chosen
+    return checkpoints[-number:]
 
 
 def read_weights(checkpoint: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Read all tensors of a safetensors checkpoint, sharded or not."""
     weights: dict[str, torch.Tensor] = {}
-    files = checked_weight_files(checkpoint)
-    if not files:
+    stored = stored_weights(checkpoint)
+    if stored is None:
         raise CheckpointError(f"{checkpoint}: has no {WEIGHTS_FILE}")
-    for path in files:
+    for path in stored.files:
         with safe_open(path, framework="pt") as file:
             weights |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
     for name, value in weights.items():

@@ -17,7 +17,6 @@ from capsule_mt.text.line_failures import Failure, translate_lines
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import remove_partials, write_output
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
-from hf_capsule_mt.modeling.target_text import decode_target
 
 SETTINGS_FILE = "settings.json"
 SUMMARY_FILE = "distilled.json"
@@ -83,8 +82,6 @@ def distill(
     settings: dict[str, Any] | None = None,
     lines_per_file: int = 1024,
     sentences_per_batch: int = 64,
-    words_per_batch: int | None = None,
-    show_progress: bool = True,
 ) -> dict[str, Any]:
     """Translate all sources with a teacher into files to train on (sequence-level distillation).
 
@@ -98,7 +95,6 @@ def distill(
         translate: a function from source texts to their translations, in order.
         settings: what the translations depend on; resuming a folder with other settings, or other sources, raises an
             error.
-        words_per_batch: the limit on longest source (in words) x number of sources in a batch.
 
     Returns:
         The content of `distilled.json`: the number of lines and files, the settings, and `failures`, the reason for
@@ -132,12 +128,13 @@ def distill(
             initial=sum(len(indices[number]) for number in mine if number not in missing),
             unit=" sentences",
             desc=f"Distilling ({processes.process_index + 1} of {processes.num_processes})",
-            disable=not show_progress or not processes.is_local_main_process,
+            disable=not processes.is_local_main_process,
         ) as progress:
             for number in missing:
                 rows: list[str] = []
                 failures: dict[int, str] = {}
-                for batch in _batches(indices[number], sources, sentences_per_batch, words_per_batch):
+                for start in range(0, len(indices[number]), sentences_per_batch):
+                    batch = indices[number][start : start + sentences_per_batch]
                     translations = translate_lines(translate, [sources[index] for index in batch])
                     for index, translation in zip(batch, translations, strict=True):
                         if isinstance(translation, Failure):
@@ -246,50 +243,3 @@ def _difference(key: str, before: Any, now: Any) -> str:
         files = sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
         return f"teacher: other content in {', '.join(files)}"
     return f"{key}: {before!r} then, {now!r} now"
-
-
-def _batches(indices: Sequence[int], sources: Sequence[str], sentences: int, words: int | None) -> Iterator[list[int]]:
-    """Group neighbours, which are sorted by length, into batches within both limits."""
-    batch: list[int] = []
-    for index in indices:
-        longest = len(sources[(batch or [index])[0]].split())
-        if batch and (len(batch) == sentences or (words is not None and (len(batch) + 1) * longest > words)):
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
-class Teacher:
-    """Wrap any sequence-to-sequence model as a function from texts to translations.
-
-    Args:
-        decoder: what generates in the place of the model, such as `to_fast(model, int8=False)`.
-        max_source_tokens: truncate longer sources.
-        generation: arguments of `generate`, such as `num_beams`.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        max_source_tokens: int | None = None,
-        decoder: Any | None = None,
-        **generation: Any,
-    ) -> None:
-        self.model = model.eval()
-        self.decoder = model if decoder is None else decoder
-        self.tokenizer = tokenizer
-        self.max_source_tokens = max_source_tokens
-        self.generation = generation
-
-    def __call__(self, texts: list[str]) -> list[str]:
-        cut = {"truncation": True, "max_length": self.max_source_tokens} if self.max_source_tokens else {}
-        batch = self.tokenizer(texts, padding=True, return_tensors="pt", **cut).to(self.model.device)
-        batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        with torch.inference_mode():
-            ids = self.decoder.generate(**batch, **self.generation)
-        # keep each translation on one line, also if the teacher generates line breaks
-        decoded = [decode_target(self.tokenizer, sequence) for sequence in ids]
-        return [" ".join(text.split("\n")) for text in decoded]

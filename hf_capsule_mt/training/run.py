@@ -20,10 +20,10 @@ from hf_capsule_mt.data import TranslationCollator
 from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature
-from hf_capsule_mt.modeling.loading import check_place, load_model, load_tokenizer
+from hf_capsule_mt.loading import check_place, load_model, load_tokenizer
 from hf_capsule_mt.modeling.target_text import decode_target, vocabularies_of
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
-from hf_capsule_mt.training.checkpoints import average_weights, choose_checkpoints, load_weights, save_atomically
+from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights, save_atomically
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.recipes import Recipe
@@ -32,7 +32,6 @@ from hf_capsule_mt.training.run_data import (
     load_corpus,
     load_or_train_tokenizer,
     print_once,
-    size_of,
     training_set,
 )
 from hf_capsule_mt.training.run_identity import same_data_as_before, same_recipe_as_before
@@ -66,7 +65,7 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
             print_once("Stopped at once. The same command goes on from the last checkpoint.")
             raise SystemExit(128 + signal.number) from None
         # the last step, where the recipe saves none, and the model still has its weights
-        other_weights = arguments.average_last or arguments.average_best or arguments.load_best_model_at_end
+        other_weights = arguments.average_last or arguments.load_best_model_at_end
         if trainer is not None and is_trained and not other_weights and arguments.world_size == 1:
             trainer.save_for_signal()
         return None
@@ -82,12 +81,7 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
         **without_nulls(TranslationTrainingArguments, recipe.training),
     }
     _rename_checkpointing(settings)
-    if recipe.data.get("streaming") and settings.get("max_tokens_per_batch") is not None:
-        raise ValueError(
-            "`data.streaming` knows no lengths, which `max_tokens_per_batch` needs: set "
-            "`per_device_train_batch_size` and `max_steps`, or turn streaming off"
-        )
-    if settings.get("fsdp") and (settings.get("average_last") or settings.get("average_best")):
+    if settings.get("fsdp") and settings.get("average_last"):
         raise ValueError("with `fsdp` no process has the whole model to average: run `capsule-mt average` afterwards")
     return settings
 
@@ -153,7 +147,7 @@ def _make_trainer(
         word_distillation=_word_distillation(recipe, tokenizer),
     )
     number = sum(p.numel() for p in model.parameters())
-    print_once(f"{number:,} parameters; training set: {size_of(parts['train'])}")
+    print_once(f"{number:,} parameters; {len(parts['train']):,} sentence pairs")
     return trainer
 
 
@@ -206,14 +200,8 @@ def _finish(
     output = Path(recipe.output_dir)
     model = unwrapped(cast(nn.Module, trainer.model))
     averaged = []
-    if arguments.average_last or arguments.average_best:
-        averaged = choose_checkpoints(
-            output,
-            last=arguments.average_last or None,
-            best=arguments.average_best or None,
-            metric=arguments.metric_for_best_model or "bleu",
-            greater_is_better=bool(arguments.greater_is_better),
-        )
+    if arguments.average_last:
+        averaged = last_checkpoints(output, arguments.average_last)
         load_weights(model, average_weights(averaged))
     _save(trainer, model, tokenizer, output)
     scores: dict[str, float] = {}

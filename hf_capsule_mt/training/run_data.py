@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from accelerate import PartialState
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data import (
@@ -22,17 +22,16 @@ from hf_capsule_mt.data import (
     train_tokenizer,
 )
 from hf_capsule_mt.data.settings import check_settings
-from hf_capsule_mt.modeling.loading import load_tokenizer
+from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import save_atomically
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.sections import DATA_PARTS
 
 Source = Mapping[str, Any]
-Corpus = Mapping[str, Dataset | IterableDataset]
+Corpus = Mapping[str, Dataset]
 Files = str | list["Files"]
 FILES = {"text", "tsv", "jsonl", "parquet"}
-PATHS = FILES | {"disk"}
 
 
 def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
@@ -43,13 +42,6 @@ def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
     every = {name: _in_folder(settings[name], recipe.data_dir) for name in DATA_PARTS if settings.get(name)}
     sources = {name: every[name] for name in parts if name in every}
     allow_empty = ["train"] if rules.drop_empty else []
-    if settings.get("streaming") and "train" in sources:
-        stream = load_translation_data(
-            {"train": sources.pop("train")}, *languages, streaming=True, allow_empty=allow_empty, beside=every
-        )
-        train, _ = clean(stream["train"], rules, *languages)
-        train = train.shuffle(seed=recipe.seed, buffer_size=settings.get("shuffle_buffer") or 10_000)
-        return {"train": train, **(load_translation_data(sources, *languages, beside=every) if sources else {})}
     num_proc = settings.get("num_proc")
     corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty, beside=every))
     if "train" in corpus and rules != Cleaning():
@@ -76,18 +68,14 @@ def _in_folder(sources: Source | list[Source], folder: str | None) -> Source | l
             return [under(entry) for entry in value]
         return value if value.startswith("./") else os.path.join(folder, value)
 
-    return {key: under(value) if key in PATHS else value for key, value in sources.items()}
+    return {key: under(value) if key in FILES else value for key, value in sources.items()}
 
 
 def files_of(recipe: Recipe, part: str) -> list[Path]:
     """Return the local files of a part of the recipe's data."""
     sources = _in_folder(recipe.data.get(part) or [], recipe.data_dir)
     listed = sources if isinstance(sources, list) else [sources]
-    files = [
-        Path(file) for source in listed for kind in FILES & source.keys() for file in existing_files(source[kind])
-    ]
-    folders = [Path(source["disk"]).expanduser() for source in listed if "disk" in source]
-    return files + [file for folder in folders for file in sorted(folder.rglob("data-*.arrow"))]
+    return [Path(file) for source in listed for kind in FILES & source.keys() for file in existing_files(source[kind])]
 
 
 def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:
@@ -127,12 +115,10 @@ def encode_part(recipe: Recipe, corpus: Corpus, name: str, tokenizer: PreTrained
         corpus[name],
         tokenizer,
         *languages,
-        max_length=max_length if not training or recipe.data.get("streaming") else None,
+        max_length=None if training else max_length,
         num_proc=recipe.data.get("num_proc"),
         keep_text=keep_text,
     )
-    if isinstance(encoded, IterableDataset):
-        return encoded
     if not training:
         # not by `sort`, which warns with pyarrow 25
         lengths = list(encoded["source_length"])
@@ -148,19 +134,12 @@ def encode_part(recipe: Recipe, corpus: Corpus, name: str, tokenizer: PreTrained
 
 def training_set(
     recipe: Recipe,
-    encoded: Dataset | IterableDataset,
+    encoded: Dataset,
     tokenizer: PreTrainedTokenizerBase,
     arguments: TranslationTrainingArguments,
-) -> Dataset | IterableDataset | DropoutDataset:
+) -> Dataset | DropoutDataset:
     """Return the encoded training part, with BPE-dropout if asked for."""
     if not arguments.bpe_dropout:
         return encoded
-    if isinstance(encoded, IterableDataset):
-        raise ValueError("`bpe_dropout` needs examples with an index: set `data.streaming` to false")
     dropout = BPEDropout(tokenizer, arguments.bpe_dropout, seed=recipe.seed)
     return DropoutDataset(encoded, dropout, recipe.languages["source"], recipe.languages["target"])
-
-
-def size_of(dataset: object) -> str:
-    """Return the size of a dataset in words."""
-    return f"{len(dataset):,} sentence pairs" if isinstance(dataset, Dataset) else "a stream"

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import yaml
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from transformers import AutoConfig
 
-from capsule_mt.text.digests import checkpoint_digests, digest_of, file_digest, joined
+from capsule_mt.text.digests import checkpoint_digests, digest_of, joined
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import Corpus, files_of
@@ -28,7 +28,7 @@ MAY_CHANGE = {
     *(
         ("training", name)
         for name in (
-            *("max_steps", "num_train_epochs", "average_last", "average_best", "early_stopping_patience"),
+            *("max_steps", "num_train_epochs", "average_last", "early_stopping_patience"),
             *("disable_tqdm", "logging_steps", "report_to", "run_name", "save_total_limit", "save_steps"),
             *("dataloader_num_workers", "per_device_eval_batch_size", "ddp_timeout", "logging_first_step"),
         )
@@ -106,11 +106,9 @@ def _facts(recipe: Recipe, corpus: Corpus, parts: Mapping[str, Any]) -> Iterator
     languages = (recipe.languages["source"], recipe.languages["target"])
     for name in ("train", "validation"):
         part = corpus.get(name)
-        if isinstance(part, Dataset):
+        if part is not None:
             yield f"data.{name}", {"pairs": len(part), "texts": digest_of(_texts(part, languages))}
             yield f"data.{name}, tokens", {"ids": digest_of(_ids(parts[name]))}
-        elif isinstance(part, IterableDataset):
-            yield f"data.{name}", {file.name: file_digest(file) for file in files_of(recipe, name)}
     teacher = recipe.word_distillation.get("teacher")
     if teacher:
         revision = getattr(AutoConfig.from_pretrained(teacher), "_commit_hash", None)

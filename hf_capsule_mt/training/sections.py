@@ -37,8 +37,6 @@ class Data:
     test: dict | list | None = None
     max_length: int | None = limited(1)
     cleaning: dict | None = None
-    streaming: bool | None = None
-    shuffle_buffer: int | None = limited(1)
     num_proc: int | None = limited(1)
 
     def validate_parts(self) -> None:

@@ -24,7 +24,6 @@ from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalPrediction, TrainOutput
 from transformers.utils import logging
 
-from hf_capsule_mt.configuration.common import CapsuleConfig
 from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
@@ -264,7 +263,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return done
 
     def _last_step(self) -> int:
-        """Return the step that ends the run, as the Trainer counts it; the Trainer refuses a stream without one."""
+        """Return the step that ends the run, as the Trainer counts it."""
         if self.args.max_steps > 0:
             return self.args.max_steps
         with _same_random_numbers():
@@ -278,7 +277,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             return
         checkpoints = find_checkpoints(self.output_dir, by_signal=False)
         scores = scores_by_step(self.state.log_history, str(self.args.metric_for_best_model))
-        best = best_checkpoints(checkpoints, scores, 1, bool(self.args.greater_is_better))
+        best = best_checkpoints(checkpoints, scores, bool(self.args.greater_is_better))
         if best:
             self.state.best_model_checkpoint = str(best[0])
 
@@ -318,8 +317,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             if self.args.should_save:
                 remove_checkpoint(folder)
             self.accelerator.wait_for_everyone()
-            with CapsuleConfig.without_loader():
-                super()._save_checkpoint(*args, **kwargs)
+            super()._save_checkpoint(*args, **kwargs)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 mark_complete(folder, by_signal)
@@ -339,8 +337,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         metric = self.args.metric_for_best_model
         if metric is not None:
             scores = scores_by_step(self.state.log_history, metric)
-            number = max(self.args.average_best, 1)
-            kept |= set(best_checkpoints(checkpoints, scores, number, bool(self.args.greater_is_better)))
+            kept |= set(best_checkpoints(checkpoints, scores, bool(self.args.greater_is_better))[:1])
         for checkpoint in checkpoints:
             if checkpoint not in kept:
                 remove_checkpoint(checkpoint)

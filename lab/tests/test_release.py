@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM
 from capsule_mt.engine.build import TARGETS, this_platform
 from capsule_mt.engine.library import LIBRARY
 from hf_capsule_mt import Translator
-from hf_capsule_mt.modeling.loading import stored_dtype
+from hf_capsule_mt.loading import stored_dtype
 from hf_capsule_mt.training.checkpoints import mark_complete
 from lab.wheels import build_wheel, check_library, check_wheel, read_library
 from tests.conftest import GOLDEN

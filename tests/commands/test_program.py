@@ -90,7 +90,7 @@ print("translation" in PIPELINE_REGISTRY.get_supported_tasks())
     assert python(f"import hf_capsule_mt\n{registered}{task}") == "True\n"
     start = "import capsule_mt.commands, sys\ncapsule_mt.commands.is_program = True\nimport hf_capsule_mt\n"
     unused = "assert 'transformers' not in sys.modules\n"
-    python(f"{start}{unused}from hf_capsule_mt.modeling.loading import load_checkpoint\n{registered}")
+    python(f"{start}{unused}from hf_capsule_mt.loading import load_checkpoint\n{registered}")
     python(f"{start}{unused}assert all(getattr(hf_capsule_mt, name) for name in hf_capsule_mt.__all__)\n{registered}")
 
 

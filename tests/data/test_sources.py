@@ -5,7 +5,7 @@ import gzip
 import json
 
 import pytest
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict
 
 from hf_capsule_mt.data import Cleaning, clean, load_translation_data
 
@@ -36,7 +36,6 @@ def test_lines_end_in_line_feeds_only(tmp_path):
     for ending in ("", ".gz"):
         files = [write(tmp_path, f"a.de{ending}", german), write(tmp_path, f"a.en{ending}", english)]
         assert load({"text": files}) == expected
-        assert load({"text": files}, streaming=True) == expected
 
 
 def test_tsv_knows_no_quotes_and_no_missing_values(tmp_path):
@@ -57,24 +56,6 @@ def test_jsonl_and_parquet_and_patterns(tmp_path):
         assert load({"parquet": str(tmp_path / f"{name}.parquet")}) == [("eins", "one")]
 
 
-def test_a_folder_of_save_to_disk(tmp_path):
-    pairs = Dataset.from_dict({"id": [1, 2], "en": ["one", "two"], "de": ["eins", "zwei"]})
-    pairs.save_to_disk(tmp_path / "pairs")
-    DatasetDict(train=pairs, extra=pairs.select([1])).save_to_disk(tmp_path / "parts")
-    before = sorted(tmp_path.glob("pa*/**/*"))
-    for streaming in (False, True):
-        assert load({"disk": str(tmp_path / "pairs")}, streaming=streaming) == [("eins", "one"), ("zwei", "two")]
-        assert load({"disk": str(tmp_path / "parts"), "first": 1}, streaming=streaming) == [("eins", "one")]
-        assert load({"disk": str(tmp_path / "parts"), "split": "extra"}, streaming=streaming) == [("zwei", "two")]
-    assert sorted(tmp_path.glob("pa*/**/*")) == before  # nothing is written beside the user's data
-    with pytest.raises(ValueError, match=r"no split 'dev', set `split` to one of \['extra', 'train'\]"):
-        load({"disk": str(tmp_path / "parts"), "split": "dev"})
-    with pytest.raises(ValueError, match="is one data set without splits"):
-        load({"disk": str(tmp_path / "pairs"), "split": "train"})
-    with pytest.raises(FileNotFoundError, match="none"):
-        load({"disk": str(tmp_path / "none")})
-
-
 def test_a_local_copy_of_a_data_set_of_the_hub(tmp_path):
     folder = tmp_path / "wmt" / "wmt14"
     for split, size in (("train", 3), ("validation", 2), ("test", 1)):
@@ -89,9 +70,6 @@ def test_a_local_copy_of_a_data_set_of_the_hub(tmp_path):
     assert isinstance(corpus, DatasetDict)
     assert {name: len(part) for name, part in corpus.items()} == {"train": 3, "validation": 2, "test": 1}
     assert corpus["train"][2] == {"translation": {"en": "sentence 2", "de": "Satz 2"}}
-    streamed = load_translation_data(sources, "en", "de", streaming=True)["train"]
-    assert isinstance(streamed, IterableDataset)
-    assert next(iter(streamed)) == {"translation": {"en": "sentence 0", "de": "Satz 0"}}
 
 
 def test_a_changed_file_is_read_again(tmp_path):
@@ -110,11 +88,10 @@ def test_a_changed_file_is_read_again(tmp_path):
         (b"eins\nzw\xe4i\n", "one\ntwo\n", r"a\.de, line 2: not UTF-8 \(invalid continuation byte at byte 2\)"),
     ],
 )
-@pytest.mark.parametrize("streaming", [False, True])
-def test_broken_text(tmp_path, german, english, message, streaming):
+def test_broken_text(tmp_path, german, english, message):
     files = [write(tmp_path, "a.de", german), write(tmp_path, "a.en", english)]
     with pytest.raises(ValueError, match=message):
-        load({"text": files}, streaming=streaming)
+        load({"text": files})
 
 
 @pytest.mark.parametrize(
@@ -171,17 +148,3 @@ def test_every_rule_and_the_report():
     }
     assert report.first["seen before"] == 5
     assert "kept 3 of 8 pairs; dropped 1 with an empty side (first: pair 2)" in str(report)
-
-
-def test_a_stream_is_cleaned_the_same_way():
-    rules = Cleaning(min_words=1, max_characters=8)
-    kept, report = clean(dataset(), rules, "de", "en")
-    streamed, streamed_report = clean(dataset().to_iterable_dataset(), rules, "de", "en")
-    assert list(streamed) == list(kept)
-    assert streamed_report == report
-    assert report.dropped == {
-        "with fewer than 1 words": 1,
-        "with more than 8 characters": 2,
-    }
-    with pytest.raises(ValueError, match="`drop_duplicates` must hold all pairs in memory"):
-        clean(dataset().to_iterable_dataset(), Cleaning(drop_duplicates=True), "de", "en")

@@ -1,4 +1,4 @@
-"""Tiny random models of every family and seam."""
+"""Tiny random models of every family and seam: those of `tests.mixes` that have a fast form."""
 
 from typing import Any
 
@@ -13,61 +13,23 @@ from hf_capsule_mt import (
     CapsuleRNMTForConditionalGeneration,
 )
 from hf_capsule_mt.decoding.fast import FastTranslator
+from tests.mixes import CAPSNMT, FAST, MARIAN, RNMT
 
 VOCABULARY, PAD, END = 211, 210, 0
 SPECIAL = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": PAD}
-MARIAN = {
-    "plain": {},
-    "em": {"layer_aggregation": "em_routing"},
-    "em_of_8": {"layer_aggregation": "em_routing", "layer_aggregation_num_capsules": 8},
-    "em_scalar": {"layer_aggregation": "em_routing", "em_input_activation": "scalar"},
-    "em_own": {
-        "layer_aggregation": "em_routing",
-        "layer_aggregation_capsule_input": "own",
-        "layer_aggregation_vote_input": "own",
-        "layer_aggregation_residual": True,
-    },
-    "dynamic": {"layer_aggregation": "dynamic_routing", "layer_aggregation_num_capsules": 8},
-    "linear": {"layer_aggregation": "linear", "layer_aggregation_side": "encoder"},
-    "combination": {"layer_aggregation": "dynamic_combination", "layer_aggregation_side": "decoder"},
-    "heads": {
-        "head_aggregation": "em_routing",
-        "head_aggregation_sites": ["encoder_self", "decoder_self", "cross"],
-    },
-    "simple_heads": {"head_aggregation": "simple_routing", "head_aggregation_activation": "tanh"},
-    "guided": {"guided_routing": "guided", "guided_capsule_dim": 20, "guided_ffn_dim": 24},
-    "guided_once": {"guided_routing": "guided", "guided_capsule_dim": 12, "guided_num_iterations": 1},
-}
-CAPSNMT = {
-    "capsules": {},
-    "shared": {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False},
-    "pooling": {"aggregation": "pooling"},
-    "hybrid": {"source_attention": True, "separable_scoring": False},
-    "narrow": {"embedding_size": 20, "normalize_capsules": True},
-}
-RNMT = {
-    "rnmt": {},
-    "rnmt_guided": {"guided_routing": "guided", "guided_capsule_dim": 20, "decoder_layers": 3},
-    "rnmt_narrow": {"embedding_size": 20},
-}
-NAMES = ["stock", *MARIAN, *CAPSNMT, *RNMT, "combined", "ssru", "ssru_combined"]
-MARIAN["combined"] = MARIAN["em"] | MARIAN["heads"] | MARIAN["guided"]
-MARIAN["ssru"] = {"decoder_self": "ssru", "marian_positions": True}
-MARIAN["ssru_combined"] = MARIAN["em"] | MARIAN["simple_heads"] | MARIAN["guided"] | MARIAN["ssru"]
+NAMES = ["stock", *FAST]
 
 
 def build(name: str) -> PreTrainedModel:
     torch.manual_seed(NAMES.index(name))
     model: PreTrainedModel
     if name in CAPSNMT:
-        sizes = {"hidden_size": 36, "encoder_layers": 2, "decoder_layers": 2}
-        model = CapsNMTForConditionalGeneration(
-            CapsNMTConfig(vocab_size=VOCABULARY, **sizes, **SPECIAL, **CAPSNMT[name])
-        )
+        sizes = {"hidden_size": 36, "embedding_size": 20, "encoder_layers": 2, "decoder_layers": 2}
+        settings = {"vocab_size": VOCABULARY, **sizes, **SPECIAL, **CAPSNMT[name]}
+        model = CapsNMTForConditionalGeneration(CapsNMTConfig(**settings))
     elif name in RNMT:
-        model = CapsuleRNMTForConditionalGeneration(
-            CapsuleRNMTConfig(vocab_size=VOCABULARY, hidden_size=36, **SPECIAL, **RNMT[name])
-        )
+        settings = {"vocab_size": VOCABULARY, "hidden_size": 36, **SPECIAL, **RNMT[name]}
+        model = CapsuleRNMTForConditionalGeneration(CapsuleRNMTConfig(**settings))
     else:
         model = MarianMTModel(
             MarianConfig(

@@ -12,7 +12,7 @@ from capsule_mt.models.tensors import decoded
 from capsule_mt.models.weights import read_json
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.decoding.state_dict import program_of
-from hf_capsule_mt.modeling.loading import load_model
+from hf_capsule_mt.loading import load_model
 from tests.decoding.models import END, NAMES, PAD, SOURCES, VOCABULARY, batch, build
 
 
@@ -58,7 +58,7 @@ def test_a_folder_and_its_model_give_the_same_program(name, dtype, tmp_path):
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
 
 
-@pytest.mark.parametrize("name", ["stock", "em_own", "guided", "capsules", "narrow", "rnmt_guided"])
+@pytest.mark.parametrize("name", ["stock", "em_own", "guided", "capsules", "normalised", "rnmt_guided"])
 def test_an_int8_folder_translates_as_the_model(name, tmp_path):
     """What it keeps in int8 are codes that the engine takes as they are."""
     model = build(name)

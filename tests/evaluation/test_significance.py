@@ -8,7 +8,7 @@ import sys
 import pytest
 import sacrebleu
 
-from hf_capsule_mt.evaluation.comparison import as_markdown, as_text, build_report
+from hf_capsule_mt.evaluation.comparison import as_text, build_report
 from hf_capsule_mt.evaluation.significance import (
     binomial_two_sided,
     compare_systems,
@@ -70,7 +70,7 @@ def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute
         assert row.confidence == pytest.approx(expected["ci"], abs=0.01)
 
 
-def test_report_in_both_forms():
+def test_report():
     sources = [f"<Quelle> {n} | *" for n in range(len(REFERENCE))]
     report = build_report({"plain": BASELINE, "em": SYSTEM}, [REFERENCE], sources, ["bleu", "ter"], 20, 100, 100)
     most = report.differences["em"]
@@ -79,13 +79,7 @@ def test_report_in_both_forms():
     assert {item.number for item in most if item.gain < 0} == {1, 13}
     gains = [abs(item.gain) for item in most]
     assert gains == sorted(gains, reverse=True)
-    text, markdown = as_text(report), as_markdown(report)
-    for form in (text, markdown):
-        assert "12/10/2" in form
-        assert "upon a" in form
-    assert "<Quelle> 0 | *" in text
-    assert r"\<Quelle\> 0 \| \*" in markdown
-    table = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in table} == {10}
-    assert len(table) == 2 + 2 + 2
+    text = as_text(report)
+    for part in ("12/10/2", "upon a", "<Quelle> 0 | *"):
+        assert part in text
     json.dumps(report.as_dict())

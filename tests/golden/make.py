@@ -31,7 +31,6 @@ from hf_capsule_mt import (
     CapsuleRNMTConfig,
     CapsuleRNMTForConditionalGeneration,
 )
-from hf_capsule_mt.configuration.common import CapsuleConfig
 from hf_capsule_mt.data import sentence_pairs, train_tokenizer
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
@@ -198,8 +197,7 @@ def train_family(name: str, pairs: list[dict[str, str]]) -> tuple[Any, Any]:
 def save(model: Any, tokenizer: Any, folder: Path, tokenizer_folder: Path) -> None:
     """Write a checkpoint whose weights are stored in half precision and load in single."""
     shutil.rmtree(folder, ignore_errors=True)
-    with CapsuleConfig.without_loader():
-        model.save_pretrained(folder)
+    model.save_pretrained(folder)
     weights = load_file(folder / "model.safetensors")
     halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})

@@ -9,10 +9,10 @@ from tests.modeling import test_capsnmt, test_capsule_marian, test_capsule_rnmt
 pytestmark = pytest.mark.gpu
 
 CASES = [
-    (test_capsule_marian.TestCapsuleMarian, "off"),
+    (test_capsule_marian.TestCapsuleMarian, "plain"),
     (test_capsule_marian.TestCapsuleMarian, "everything"),
     (test_capsule_marian.TestCapsuleMarian, "guided"),
-    (test_capsule_rnmt.TestCapsuleRNMT, "guided"),
+    (test_capsule_rnmt.TestCapsuleRNMT, "rnmt_guided"),
     (test_capsnmt.TestCapsNMT, "capsules"),
     (test_capsnmt.TestCapsNMT, "hybrid"),
 ]

@@ -9,7 +9,6 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import corpora_of
-from hf_capsule_mt.hub.cards import check_card
 
 RECIPE = {
     "about": "EM routing of the layers.",
@@ -48,16 +47,6 @@ EVALUATION = {
     },
     "bleu_confidence": {"mean": 24.1, "half_width_95": 0.71, "samples": 1000},
 }
-SPEED = {
-    "kind": "speed",
-    "recipe": "recipes/embedded/em_routing.yaml",
-    "sentences_per_second": 31.25,
-    "sentences": 2000,
-    "batch_tokens": 2048,
-    "num_beams": 4,
-    "backend": "native",
-    "int8": True,
-}
 
 
 def stamped(tmp_path, result):
@@ -67,7 +56,7 @@ def stamped(tmp_path, result):
 
 @pytest.fixture
 def results(tmp_path):
-    return [stamped(tmp_path, result) for result in (training_result(1, 90.0), EVALUATION, SPEED, {"core": {}})]
+    return [stamped(tmp_path, result) for result in (training_result(1, 90.0), EVALUATION, {"core": {}})]
 
 
 def card_of(results, **settings):
@@ -87,7 +76,6 @@ def test_what_a_card_says(results):
         "1,234,567 parameters, 500 steps, seed 1.",
         "| set | BLEU | chrF |\n|---|---|---|\n| test | 90.00 |  |\n| em_routing on newstest2014 | 24.13 ± 0.71 |",
         f"BLEU: `{SIGNATURE}`.\nchrF: `chrF2|version:2.6.0`.",
-        "31.2 sentences per second with the native backend in int8 (2,000 sentences, batches of 2048 tokens, beam 4)",
         hardware["cpu"],
         "it deletes the word",
         "dou2019dynamic",
@@ -101,7 +89,7 @@ def test_what_a_card_says(results):
 
 def test_metadata(results):
     card = card_of(results)
-    check_card(card)
+    assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
     data = ModelCard(str(card)).data
     assert data.language == ["en", "de"]
     assert data.license == "apache-2.0"
@@ -130,19 +118,6 @@ def test_training_data(source, title, open_data):
     assert corpus.allows_any_use is open_data
     assert corpus.hub_name == source.get("hub")
     assert "/home" not in corpus.title
-
-
-def test_metadata_that_the_hub_would_refuse():
-    card = model_card("tester/model", CapsuleMarianConfig().to_dict())
-    for key, value, message in (
-        ("license_name", None, "needs a `license_name`"),
-        ("language", ["english"], "codes such as 'en'"),
-        ("pipeline_tag", None, "lack `pipeline_tag`"),
-    ):
-        other = ModelCard(str(card))
-        other.data[key] = value
-        with pytest.raises(ValueError, match=message):
-            check_card(other)
 
 
 @pytest.mark.parametrize("config", [CONFIG, {"model_type": "capsule_rnmt", "guided_routing": "guided"}])

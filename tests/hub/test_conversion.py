@@ -8,7 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
-from hf_capsule_mt.modeling.loading import CheckpointError, load_model
+from hf_capsule_mt.loading import CheckpointError, load_model
 from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
@@ -123,9 +123,6 @@ def test_errors_of_int8(convert, tmp_path):
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(CheckpointError, match=r"int8\.safetensors: its SHA-256 is"):
-        load_model(folder)
-    file.write_bytes(content[:-7])
-    with pytest.raises(CheckpointError, match="bytes long, but its header describes"):
         load_model(folder)
     file.write_bytes(content)
     facts.write_text('{"format": 2}')

@@ -4,7 +4,7 @@ A model gets all of it by one class:
 
     class TestMyModel(ModelChecks):
         family = Family(MyConfig, MyModel, MyForConditionalGeneration, sizes={...})
-        mixes = {"plain": {}, "with a switch": {"switch": True}}
+        mixes = {"plain": {}, "with_a_switch": {"switch": True}}
 
 Weights are drawn anew for every test, biases and gains included: zero biases hide leaks. The quick suite runs the
 mixes of `QUICK_MIXES`, the slow one the rest.
@@ -30,9 +30,10 @@ PAD, EOS, START = 1, 2, 3
 # together they have every seam of every family
 QUICK_MIXES = (
     "everything",  # Capsule Marian: layers and heads, by EM routing
-    "guided",  # Capsule Marian and RNMT: PAST and FUTURE, and their losses
-    "guided without losses, layers and heads",  # Capsule Marian: three seams at once, heads by simple routing
-    "ssru and everything",  # Capsule Marian: all four
+    "guided",  # PAST and FUTURE, and their losses
+    "combined",  # three seams at once, heads by simple routing
+    "ssru_combined",  # all four
+    "rnmt_guided",  # RNMT: PAST and FUTURE
     "capsules",  # CapsNMT: a source in capsules
     "hybrid",  # CapsNMT: and attention beside them
 )

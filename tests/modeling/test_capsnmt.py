@@ -8,6 +8,7 @@ import torch
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsNMTModel
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache
 from hf_capsule_mt.modeling.source_aggregation import SourceCapsules, SourcePooling
+from tests.mixes import CAPSNMT
 from tests.modeling.model_checks import EOS, PAD, START, Family, RecurrentChecks, randomize
 
 SIZES = {
@@ -18,22 +19,6 @@ SIZES = {
     "decoder_layers": 2,
     "num_capsules": 3,
     "num_iterations": 3,
-}
-
-MIXES = {
-    "capsules": {},
-    "nothing but capsules": {
-        "share_iteration_weights": True,
-        "position_aware": False,
-        "separable_scoring": False,
-        "embedding_size": None,
-        "scale_embedding": False,
-    },
-    "own weights": {"position_aware": False, "separable_scoring": False, "num_iterations": 2},
-    "positions, shared weights": {"share_iteration_weights": True, "separable_scoring": False, "num_capsules": 9},
-    "scaled and normalised": {"score_scale": 0.25, "compared_capsule_scale": 4.0, "normalize_capsules": True},
-    "pooling": {"aggregation": "pooling", "decoder_layers": 1},
-    "hybrid": {"source_attention": True},
 }
 
 
@@ -47,7 +32,7 @@ class TestCapsNMT(RecurrentChecks):
         has_keys_and_values=False,
         pads_left=True,
     )
-    mixes = MIXES
+    mixes = CAPSNMT
 
     def expected_routings(self, mix):
         return {"encoder.aggregation"} if self.config(mix).aggregation == "capsules" else set()

@@ -5,6 +5,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel
+from tests.mixes import MARIAN
 from tests.modeling.model_checks import TOLERANCE, Family, TwoVocabulariesChecks, randomize
 
 SIZES = {
@@ -22,81 +23,10 @@ SIZES = {
 }
 SPECIAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
 
-GUIDED = {
-    "guided_routing": "guided",
-    "guided_num_redundant_capsules": 3,
-    "guided_capsule_dim": 6,
-    "guided_ffn_dim": 12,
-}
-
-MIXES = {
-    "off": {},
-    "linear": {"layer_aggregation": "linear"},
-    "dynamic combination, residual": {"layer_aggregation": "dynamic_combination", "layer_aggregation_residual": True},
-    "dynamic routing": {"layer_aggregation": "dynamic_routing", "layer_aggregation_num_iterations": 2},
-    "dynamic routing as printed, decoder": {
-        "layer_aggregation": "dynamic_routing",
-        "layer_aggregation_side": "decoder",
-        "layer_aggregation_num_capsules": 4,
-        "layer_aggregation_normalize_total_input": False,
-    },
-    "em routing, own inputs, encoder": {
-        "layer_aggregation": "em_routing",
-        "layer_aggregation_side": "encoder",
-        "layer_aggregation_capsule_input": "own",
-        "layer_aggregation_vote_input": "own",
-        "layer_aggregation_num_capsules": 8,
-    },
-    "simple heads": {
-        "head_aggregation": "simple_routing",
-        "head_aggregation_sites": ["encoder_self", "cross"],
-        "head_aggregation_activation": "tanh",
-    },
-    "everything": {
-        "layer_aggregation": "em_routing",
-        "layer_aggregation_residual": True,
-        "em_input_activation": "scalar",
-        "head_aggregation": "em_routing",
-        "head_aggregation_sites": ["encoder_self", "decoder_self", "cross"],
-        "head_aggregation_layers": [0, 1],
-        "head_aggregation_num_capsules": 8,
-        "scale_embedding": True,
-    },
-    "guided": GUIDED,
-    "guided once, bag of words": GUIDED
-    | {
-        "guided_num_iterations": 1,
-        "guided_num_capsules": 1,
-        "guided_bca_weight": 0.0,
-        "guided_bow_bags": "exclusive",
-    },
-    "guided classifier": GUIDED | {"guided_routing": "classifier"},
-    "guided attention, content agreement": GUIDED | {"guided_routing": "attention", "guided_bow_weight": 0.0},
-    "guided without losses, layers and heads": GUIDED
-    | {
-        "guided_bow_weight": 0.0,
-        "guided_bca_weight": 0.0,
-        "guided_num_redundant_capsules": 0,
-        "layer_aggregation": "em_routing",
-        "head_aggregation": "simple_routing",
-        "head_aggregation_sites": ["encoder_self", "cross"],
-        "guided_num_iterations": 2,
-        "scale_embedding": True,
-    },
-    "ssru and everything": GUIDED
-    | {
-        "decoder_self": "ssru",
-        "marian_positions": True,
-        "layer_aggregation": "em_routing",
-        "head_aggregation": "em_routing",
-        "head_aggregation_sites": ["encoder_self", "cross"],
-    },
-}
-
 
 class TestCapsuleMarian(TwoVocabulariesChecks):
     family = Family(CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel, SIZES)
-    mixes = MIXES
+    mixes = MARIAN
 
     def expected_routings(self, mix):
         config, places = self.config(mix), set()

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt import CapsuleRNMTConfig, CapsuleRNMTForConditionalGeneration, CapsuleRNMTModel
+from tests.mixes import RNMT
 from tests.modeling.model_checks import EOS, PAD, Family, RecurrentChecks, TwoVocabulariesChecks
 
 SIZES = {
@@ -13,32 +14,6 @@ SIZES = {
     "embedding_size": 12,
     "encoder_layers": 2,
     "decoder_layers": 2,
-}
-
-GUIDED = {
-    "guided_routing": "guided",
-    "guided_num_redundant_capsules": 3,
-    "guided_capsule_dim": 6,
-    "guided_ffn_dim": 12,
-}
-
-MIXES = {
-    "plain": {},
-    "one layer, one width": {"encoder_layers": 1, "decoder_layers": 1, "embedding_size": 16},
-    "guided": GUIDED,
-    "guided, no redundant capsules, one layer": GUIDED
-    | {
-        "guided_num_redundant_capsules": 0,
-        "guided_num_capsules": 3,
-        "guided_num_iterations": 2,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "embedding_size": 16,
-    },
-    "guided without losses": GUIDED | {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0},
-    "guided, bag of words": GUIDED | {"guided_bca_weight": 0.0},
-    "classifier": GUIDED | {"guided_routing": "classifier"},
-    "attention": GUIDED | {"guided_routing": "attention", "guided_bow_bags": "exclusive"},
 }
 
 
@@ -52,7 +27,7 @@ class TestCapsuleRNMT(RecurrentChecks, TwoVocabulariesChecks):
         has_keys_and_values=False,
         pads_left=True,
     )
-    mixes = MIXES
+    mixes = RNMT
 
     def expected_routings(self, mix):
         return {"decoder.guidance"} if mix.get("guided_routing") in ("guided", "classifier") else set()
@@ -87,7 +62,7 @@ class TestCapsuleRNMT(RecurrentChecks, TwoVocabulariesChecks):
 def test_equals_a_plain_loop_of_pytorchs_own_modules():
     """One sentence without padding, one step at a time, as the docstrings say it."""
     checks = TestCapsuleRNMT()
-    model = checks.model(MIXES["plain"]).double()
+    model = checks.model(RNMT["rnmt"]).double()
     source, target = torch.randint(4, 31, (1, 5)), torch.randint(4, 31, (1, 4))
     encoder, decoder = model.model.encoder, model.model.decoder
 

@@ -7,7 +7,7 @@ from torch import nn
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.gru import FusedGRU
-from hf_capsule_mt.modeling.recurrent import FusedLSTM, WordPacking
+from hf_capsule_mt.modeling.recurrent import FusedLSTM
 from tests.modeling.model_checks import TOLERANCE, randomize
 
 
@@ -120,14 +120,17 @@ def test_equals_pytorchs(bidirectional):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_the_plain_loop_equals_packed_words(bidirectional):
-    """Padding is anywhere; rows of every length, so that packing sorts them."""
-    model, hidden = lstm(bidirectional), torch.randn(3, 6, 5)
+@pytest.mark.parametrize("plain", [False, True])
+def test_each_padded_row_is_as_alone(bidirectional, plain):
+    """Of both directions fused kernels do it, of one the loop: its last state is that of the last word."""
+    model, hidden, lengths = lstm(bidirectional), torch.randn(3, 6, 5), torch.tensor([4, 6, 0])
     state = (torch.randn(3, 4), torch.randn(3, 4))
-    keep = torch.tensor([[0, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]).bool()
-    packing = WordPacking(keep)
-    packed = packing.pack(hidden)
-    data, expected_last = model(*packed, state)
-    outputs, last = model.plain(hidden, state, keep)
-    torch.testing.assert_close(outputs[keep], packing.unpack(packed._replace(data=data))[keep])
-    torch.testing.assert_close(last, expected_last)
+    outputs, last = (model.plain if plain else model)(hidden, state, lengths)
+    for row, length in enumerate(lengths[:2]):
+        own = tuple(tensor[row : row + 1] for tensor in state)
+        alone, expected = model(hidden[row : row + 1, :length], own)
+        torch.testing.assert_close(outputs[row, :length], alone[0])
+        if not bidirectional:
+            torch.testing.assert_close([tensor[row : row + 1] for tensor in last], list(expected))
+    if not bidirectional:
+        assert all(torch.equal(new[2], old[2]) for new, old in zip(last, state, strict=True))  # no word

@@ -6,9 +6,10 @@ from torch import nn
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.modeling.past_future_guidance import build_guidance
+from tests.mixes import GUIDED
 from tests.modeling import test_capsule_rnmt
 from tests.modeling.model_checks import EOS, PAD, TOLERANCE, randomize
-from tests.modeling.test_capsule_marian import GUIDED, SIZES, SPECIAL
+from tests.modeling.test_capsule_marian import SIZES, SPECIAL
 
 METHODS = ["guided", "classifier", "attention"]
 FAMILIES = pytest.mark.parametrize("family", ["marian", "rnmt"])

@@ -5,9 +5,10 @@ import torch
 from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel
+from tests.mixes import GUIDED
 from tests.modeling import test_capsule_marian
 from tests.modeling.model_checks import randomize
-from tests.modeling.test_capsule_marian import GUIDED, SIZES, SPECIAL
+from tests.modeling.test_capsule_marian import SIZES, SPECIAL
 
 METHODS = ["linear", "dynamic_combination", "dynamic_routing", "em_routing"]
 

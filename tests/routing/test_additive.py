@@ -5,19 +5,11 @@ import itertools
 import pytest
 import torch
 
-from hf_capsule_mt.routing import additive_scores, guided_routing, use_routing_form
+from hf_capsule_mt.routing import additive_scores, guided_routing
 
 
-@pytest.fixture
-def plain():
-    def run(*arguments, **keywords):
-        previous = use_routing_form("plain")
-        try:
-            return additive_scores(*arguments, **keywords)
-        finally:
-            use_routing_form(previous)
-
-    return run
+def plain(query, keys, weight):
+    return torch.matmul(torch.tanh(query.unsqueeze(-2) + keys.unsqueeze(-3)), weight)
 
 
 def make(num_queries=4, num_keys=5, width=3, batch=(2,), dtype=torch.float64, scale=1.0):
@@ -28,7 +20,7 @@ def make(num_queries=4, num_keys=5, width=3, batch=(2,), dtype=torch.float64, sc
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
 @pytest.mark.parametrize("numbers", [2**18, 40, 7])  # one chunk; some queries of a row; one query at a time
-def test_equals_the_plain_form(plain, scale, numbers, monkeypatch):
+def test_equals_the_plain_form(scale, numbers, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.routing.additive.chunk_numbers", lambda keys, total: numbers)
     arguments = [tensor.requires_grad_() for tensor in make(batch=(2, 3), scale=scale)]
     expected, actual = plain(*arguments), additive_scores(*arguments)

@@ -8,18 +8,10 @@ from hf_capsule_mt.routing import (
     guided_routing,
     project_votes,
     route_guided_votes,
-    use_routing_form,
 )
 from tests.routing import reference
 
 WIDTH, QUERY_WIDTH = 3, 4
-
-
-@pytest.fixture(params=["plain", "chunked"], autouse=True)
-def form(request):
-    previous = use_routing_form(request.param)
-    yield request.param
-    use_routing_form(previous)
 
 
 def make(num_inputs=5, num_outputs=4, num_queries=2, batch=(), dtype=torch.float64):

@@ -21,7 +21,7 @@ from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub.cards import verified_marks
 from hf_capsule_mt.hub.exporting import tokenless_environment
-from hf_capsule_mt.modeling.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
+from hf_capsule_mt.loading import CheckpointError, load_checkpoint, load_tokenizer, stored_dtype
 from tests.fixtures.malformed import MALFORMED, damaged
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 from tests.fixtures.titles_and_cells import TITLES_AND_CELLS

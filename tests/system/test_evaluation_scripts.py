@@ -58,14 +58,13 @@ def test_compare(script):
     printed = script(
         "compare",
         "good=good.hyp worse=worse.hyp --references test.de --sources test.en --bootstrap 50 --trials 50 "
-        "--sentences 2 --markdown report.md --output report.json",
+        "--sentences 2 --output report.json",
     )
     report = json.loads(Path("report.json").read_text())
     row = report["comparisons"]["worse"]["bleu"]
     assert row["difference"] < 0
     assert row["sign_test"]["losses"] > row["sign_test"]["wins"] == 0
     assert "Sentences that differ most: worse and good" in printed
-    assert Path("report.md").read_text().startswith("| system | metric |")
     with pytest.raises(SystemExit, match="two systems or more"):
         script("compare", "good.hyp --references test.de")
 
@@ -83,6 +82,5 @@ def test_analyze(pictures, command, tmp_path):
     save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
     command("analyze guided --sources test.en --targets test.de --sentences 10 --output out/guided")
     assert set(json.loads(Path("out/guided.json").read_text())["overlap_rates"]) == {"past", "future"}
-    assert {path.name for path in Path("out").glob("guided*.png")} == {
-        "guided-iterations.png", "guided-curves.png", "guided-past-future.png",
-    }  # fmt: skip
+    drawn = {path.name for path in Path("out").glob("guided*.png")}
+    assert drawn == {"guided-iterations.png", "guided-past-future.png"}

@@ -14,10 +14,19 @@ from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
     build_model,
-    choose_checkpoints,
+    capsule_weights,
+    last_checkpoints,
     train_only,
 )
-from hf_capsule_mt.training.checkpoints import MARKER, find_damage, mark_complete, read_weights, save_atomically
+from hf_capsule_mt.training.checkpoints import (
+    MARKER,
+    best_checkpoints,
+    find_checkpoints,
+    find_damage,
+    mark_complete,
+    read_weights,
+    save_atomically,
+)
 from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_model
 from tests.training.small import CHECKPOINTING, TOKENIZER, make_trainer, weights
@@ -44,12 +53,14 @@ def names(checkpoints):
     return [checkpoint.name for checkpoint in checkpoints]
 
 
-def test_the_mean_of_the_last_and_of_the_best(tmp_path):
+def test_the_mean_of_the_last(tmp_path):
     run = save_run(tmp_path / "run", [5.0, 1.0, 7.0, 5.0])
-    assert names(choose_checkpoints(run, last=2)) == ["checkpoint-3", "checkpoint-4"]
-    assert names(choose_checkpoints(run, best=2)) == ["checkpoint-3", "checkpoint-1"]
-    assert names(choose_checkpoints(run, best=1, greater_is_better=False)) == ["checkpoint-2"]
-    average_checkpoints(choose_checkpoints(run, last=3), tmp_path / "mean")
+    assert names(last_checkpoints(run, 2)) == ["checkpoint-3", "checkpoint-4"]
+    scores = {1: 5.0, 2: 1.0, 3: 7.0, 4: 5.0}
+    best = best_checkpoints(find_checkpoints(run), scores, True)
+    assert names(best) == ["checkpoint-3", "checkpoint-1", "checkpoint-4", "checkpoint-2"]
+    assert names(best_checkpoints(find_checkpoints(run), scores, False))[0] == "checkpoint-2"
+    average_checkpoints(last_checkpoints(run, 3), tmp_path / "mean")
     weights = read_weights(tmp_path / "mean")
     weights.pop("final_logits_bias")  # of which there is nothing to learn
     assert weights.keys() == dict(tiny_model(TOKENIZER).named_parameters()).keys() & weights.keys()
@@ -64,13 +75,9 @@ def test_the_mean_of_the_last_and_of_the_best(tmp_path):
 def test_only_complete_checkpoints_are_averaged(tmp_path):
     run = save_run(tmp_path, [1.0, 2.0])
     (run / "checkpoint-2" / "model.safetensors").unlink()
-    assert names(choose_checkpoints(run, last=1)) == ["checkpoint-1"]
+    assert names(last_checkpoints(run, 1)) == ["checkpoint-1"]
     with pytest.raises(ValueError, match=r"2 checkpoints are asked for, .* has 1 that are complete"):
-        choose_checkpoints(run, last=2)
-    with pytest.raises(ValueError, match=r"complete and scored \(`eval_chrf`\)"):
-        choose_checkpoints(run, best=1, metric="chrf")
-    with pytest.raises(ValueError, match="either `last` or `best` must be given, got 1 and 1"):
-        choose_checkpoints(run, last=1, best=1)
+        last_checkpoints(run, 2)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 100_000, b"\xff\x00"])

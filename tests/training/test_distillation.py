@@ -6,17 +6,17 @@ import signal
 
 import pytest
 from accelerate import PartialState
-from transformers import AutoModelForSeq2SeqLM
 
 from capsule_mt.text.digests import digest_of
+from hf_capsule_mt import Translator
 from hf_capsule_mt.commands import distill as command
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
-from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
+from hf_capsule_mt.training.distillation import SUMMARY_FILE, check_distilled, distill
 from tests.fixtures.tiny import save_tiny_marian, tiny_model
 from tests.training.small import TOKENIZER, die, in_process, in_processes
 
 SOURCES = [english for english, _ in itertools.islice(sentence_pairs(3), 57)] + ["Twice.", "Twice.", "Zwölf\u2028x."]
-SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_file": 8, "show_progress": False}
+SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_file": 8}
 
 
 def reversed_words(texts):
@@ -146,14 +146,11 @@ def test_a_missing_and_a_repeated_line_are_found(tmp_path):
 
 
 @pytest.mark.parametrize("family", ["marian", "capsule_marian"])
-def test_the_command_writes_what_transformers_decodes_and_cuts_sources(tmp_path, monkeypatch, family):
-    model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path / "teacher"))
+def test_the_command_writes_what_the_translator_says(tmp_path, monkeypatch, family):
+    save_tiny_marian(tmp_path / "teacher")
     if family == "capsule_marian":
         tiny_model(TOKENIZER).save_pretrained(tmp_path / "teacher")
-        model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "teacher")
-    longest = model.config.max_position_embeddings
-    text = " ".join(SOURCES)
-    assert longest < len(TOKENIZER(text, verbose=False)["input_ids"]) <= 2000
+    text = " ".join(SOURCES)  # longer than the teacher takes at once
     texts = [text, *SOURCES[:9]]
     (tmp_path / "text.tsv").write_text("".join(f"{line}\tKurz.\n" for line in texts), encoding="utf-8")
     recipe = {"data": {"train": {"tsv": str(tmp_path / "text.tsv")}}, "languages": {"source": "en", "target": "de"}}
@@ -161,12 +158,13 @@ def test_the_command_writes_what_transformers_decodes_and_cuts_sources(tmp_path,
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     words = ["recipe.yaml", "out", "--teacher", "teacher", "--cpu", "--max-new-tokens", "6", "--num-beams", "2"]
-    monkeypatch.setattr("sys.argv", ["capsule-mt distill", *words, "--max-source-tokens", "2000"])
+    monkeypatch.setattr("sys.argv", ["capsule-mt distill", *words])
     monkeypatch.chdir(tmp_path)
     assert command.main() == 0
-    teacher = Teacher(model, TOKENIZER, max_source_tokens=longest, num_beams=2, max_new_tokens=6)
-    assert [row["de"] for _, row in sorted(result(tmp_path / "out")[0].items())] == teacher(texts)
-    assert json.loads((tmp_path / "out" / SUMMARY_FILE).read_text())["max_source_tokens"] == longest
+    translator = Translator.from_pretrained(tmp_path / "teacher")
+    expected = [one.text for one in translator(texts, num_beams=2, max_new_tokens=6)]
+    assert [row["de"] for _, row in sorted(result(tmp_path / "out")[0].items())] == expected
+    model = translator.model
     model.get_input_embeddings().weight.data.neg_()
     model.save_pretrained(tmp_path / "teacher")
     with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):

@@ -62,7 +62,7 @@ def recipe(folder, overrides=None, **values):
 
 
 def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
-    first = recipe(tmp_path, training={"average_best": 2})
+    first = recipe(tmp_path, training={"average_last": 2})
     result = run_recipe(first)
     output = Path(first.output_dir)
     assert {"validation_bleu", "test_bleu", "test_loss"} <= set(result["scores"])
@@ -84,16 +84,10 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     ):
         run_recipe(dataclasses.replace(first, data=first.data | {"test": None}))
     with pytest.raises(ValueError, match=r"holds a run of another recipe \(model\.dropout: None then, 0\.3 now\)"):
-        run_recipe(recipe(tmp_path, {"model.dropout": 0.3}, training={"average_best": 2}))
+        run_recipe(recipe(tmp_path, {"model.dropout": 0.3}, training={"average_last": 2}))
     capsys.readouterr()
 
 
-def test_a_stream_leaves_out_the_held_out_sentences(tmp_path):
-    data = {"train": {"embedded": 60}, "validation": {"embedded": 600}, "test": {"embedded": 1200}, "streaming": True}
-    training = {"max_tokens_per_batch": None, "per_device_train_batch_size": 10}
-    corpus = load_corpus(recipe(tmp_path, data=data, training=training))
-    held_out = {pair["en"] for part in ("validation", "test") for pair in corpus[part]["translation"]}
-    assert not held_out & {row["translation"]["en"] for row in corpus["train"]}
 
 
 def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
@@ -269,19 +263,6 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
     assert "The same command goes on from the last checkpoint" in capsys.readouterr().out
 
 
-def test_a_stream(tmp_path):
-    english, german = tmp_path / "a.en", tmp_path / "a.de"
-    english.write_text("".join(f"sentence {number}\n" for number in range(40)))
-    german.write_text("".join(f"Satz {number}\n" for number in range(40)))
-    settings = {
-        "data": {"train": {"text": ["a.en", "a.de"]}, "streaming": True, "cleaning": {"max_words": 3}},
-        "training": {"max_tokens_per_batch": None, "per_device_train_batch_size": 4, "max_steps": 12},
-        "data_dir": str(tmp_path),
-    }
-    assert run_recipe(recipe(tmp_path, **settings))["steps"] == 12
-    settings["training"]["max_tokens_per_batch"] = 100
-    with pytest.raises(ValueError, match=r"`data\.streaming` knows no lengths"):
-        run_recipe(recipe(tmp_path, **settings))
 
 
 def run_script(*words, launcher=(), **environment):

@@ -11,9 +11,9 @@ from transformers import AutoModelForSeq2SeqLM, TrainerCallback
 from hf_capsule_mt.training import WordDistillation
 from hf_capsule_mt.training.checkpoints import (
     MARKER,
-    choose_checkpoints,
     find_checkpoints,
     last_checkpoint,
+    last_checkpoints,
     read_weights,
 )
 from hf_capsule_mt.training.models import build_model
@@ -138,7 +138,7 @@ def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, genera
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"average_last": 2, "average_best": 3}, r"either `average_last` \(2\) or `average_best` \(3\) must be 0"),
+        ({"average_last": -1}, "`average_last` must not be negative, got -1"),
         ({"early_stopping_patience": 2}, "needs `eval_strategy`"),
         ({"eval_strategy": "epoch", "save_strategy": "steps"}, "use the same for both"),
         ({"max_tokens_per_batch": 1}, "must be at least 2, got 1"),
@@ -183,7 +183,7 @@ def test_early_stopping_and_what_is_kept(tmp_path):
     scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
     evaluating = {"eval_strategy": "steps", "eval_steps": 2, "early_stopping_patience": 2}
     evaluating |= {"predict_with_generate": True, "trainer_settings": scored_by(scores)}
-    saving = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1, "average_best": 2}
+    saving = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
     trainer = make_trainer(tmp_path, **evaluating, **saving)
     trainer.train()
     assert trainer.state.global_step == 8
@@ -350,7 +350,7 @@ def test_the_checkpoint_of_a_signal_displaces_none_and_is_not_averaged(tmp_path)
     stopped.train("last")
     names = [folder.name for folder in find_checkpoints(tmp_path)]
     assert names == ["checkpoint-2", "checkpoint-4", "checkpoint-5"]
-    assert [folder.name for folder in choose_checkpoints(tmp_path, last=2)] == ["checkpoint-2", "checkpoint-4"]
+    assert [folder.name for folder in last_checkpoints(tmp_path, 2)] == ["checkpoint-2", "checkpoint-4"]
     again = make_trainer(tmp_path, **settings)
     again.add_callback(Send(5))  # at a step that is saved anyway
     again.train("last")

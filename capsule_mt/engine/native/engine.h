@@ -27,13 +27,13 @@ enum type { FLOAT32, FLOAT16, BFLOAT16, CODES };
 enum stop { GO_ON, FINISH, GIVE_UP };
 
 /* The kinds of operations, and the places of their slots, such as EMBED_table. */
-#define OPERATION(name, help, ...) name,
+#define OPERATION(name, help, wants, ...) name,
 enum kind {
 #include "../operations.def"
     NUM_KINDS
 };
 #undef OPERATION
-#define OPERATION(name, help, ...) enum { __VA_ARGS__ };
+#define OPERATION(name, help, wants, ...) enum { __VA_ARGS__ };
 #define OUT(slot) slot
 #define BUFFER(slot) slot
 #define MAYBE_BUFFER(slot) slot

@@ -40,7 +40,7 @@ static const struct {
 #define NUMBER(slot) NUMBER
 #define OPTION(slot, preset) NUMBER
 #define REAL(slot) REAL
-#define OPERATION(name, help, ...) {#name, {__VA_ARGS__}},
+#define OPERATION(name, help, wants, ...) {#name, {__VA_ARGS__}},
 #include "../operations.def"
 #undef OPERATION
 };
@@ -66,181 +66,45 @@ static int check_slots(const model_t *model, const operation_t *op) {
     return 0;
 }
 
-/* The sizes of what the slots name fit each other; what the operation says of them is `wanted`. */
-static int check_sizes(model_t *model, const operation_t *op, int which) {
-    const int32_t *slots = op->slots;
+/* The sizes of what the slots name fit each other: all that the operation wants holds. */
+static int check_sizes(const model_t *model, const operation_t *op, int which) {
     const char *wanted = NULL;
     int64_t width = model->buffers[OUT_OF(op)].width;
     int space = model->buffers[OUT_OF(op)].space, of_words = space == OF_WORDS, of_step = space >= OF_HYPOTHESES;
-#define WIDTH(slot) model->buffers[slots[slot]].width
-#define COUNT(slot) model->vectors[slots[slot]].count
-#define SPACE(slot) model->buffers[slots[slot]].space
-#define INPUTS(slot) model->linears[slots[slot]].inputs
-#define OUTPUTS(slot) model->linears[slots[slot]].outputs
+#define SLOT(slot) ((int64_t)op->slots[slot])
+#define WIDTH(slot) model->buffers[op->slots[slot]].width
+#define COUNT(slot) model->vectors[op->slots[slot]].count
+#define SPACE(slot) model->buffers[op->slots[slot]].space
+#define INPUTS(slot) model->linears[op->slots[slot]].inputs
+#define OUTPUTS(slot) model->linears[op->slots[slot]].outputs
 #define SAME_ROWS(slot) (SPACE(slot) == space || (SPACE(slot) >= OF_HYPOTHESES && of_step))
 #define WANT(condition) \
-    if (!wanted && !(condition)) wanted = #condition
-    WANT(width > 0);
+    if (!wanted && !(condition)) wanted = #condition;
+#define ANYTHING
     if (of_step != which)
         return wrong("%s: rows of the %s", kinds[op->kind].name, of_step ? "decoder, in the encoder" : "encoder, in the decoder");
-    if (wanted) return wrong("%s: %s does not hold", kinds[op->kind].name, wanted);
+    WANT(width > 0)
     switch ((enum kind)op->kind) {
-        case EMBED: {
-            int64_t rows = COUNT(EMBED_table) / width, positions = INT64_MAX;
-            WANT(COUNT(EMBED_table) % width == 0);
-            WANT(of_words || (of_step && rows >= model->vocabulary));
-            if (slots[EMBED_positions] >= 0) positions = COUNT(EMBED_positions) / width;
-            if (of_words && rows < model->source_vocabulary) model->source_vocabulary = rows;
-            if (of_words && positions < model->longest_source) model->longest_source = positions;
-            if (!of_words && positions < model->longest_target) model->longest_target = positions;
-            break;
-        }
-        case LINEAR:
-            WANT(SAME_ROWS(LINEAR_source));
-            WANT(slots[LINEAR_fold] > 0);
-            WANT(WIDTH(LINEAR_source) == slots[LINEAR_fold] * INPUTS(LINEAR_map));
-            WANT(width == slots[LINEAR_fold] * OUTPUTS(LINEAR_map));
-            WANT(slots[LINEAR_activation] >= NO_ACTIVATION && slots[LINEAR_activation] <= SIGMOID);
-            break;
-        case NORM:
-            WANT(slots[NORM_residual] < 0 || (SAME_ROWS(NORM_residual) && WIDTH(NORM_residual) == width));
-            WANT(COUNT(NORM_gain) == width && COUNT(NORM_bias) == width);
-            break;
-        case ADD: WANT(SAME_ROWS(ADD_addend) && WIDTH(ADD_addend) == width); break;
-        case COPY: {
-            int64_t count = slots[COPY_count] ? slots[COPY_count] : WIDTH(COPY_source);
-            WANT(SAME_ROWS(COPY_source) || SPACE(COPY_source) == OF_SOURCES);
-            WANT(count > 0 && slots[COPY_column] >= 0 && slots[COPY_start] >= 0);
-            WANT(slots[COPY_column] + count <= width);
-            WANT(slots[COPY_start] + count <= WIDTH(COPY_source));
-            break;
-        }
-        case ATTEND_WORDS:
-            WANT(of_words && SAME_ROWS(ATTEND_WORDS_joined));
-            WANT(WIDTH(ATTEND_WORDS_joined) == 3 * width);
-            WANT(slots[ATTEND_WORDS_heads] > 0 && width % slots[ATTEND_WORDS_heads] == 0);
-            break;
-        case ATTEND_PAST:
-            WANT(of_step && SAME_ROWS(ATTEND_PAST_joined));
-            WANT(WIDTH(ATTEND_PAST_joined) == 3 * width);
-            WANT(slots[ATTEND_PAST_heads] > 0 && width % slots[ATTEND_PAST_heads] == 0);
-            WANT(slots[ATTEND_PAST_cache] >= 0 && slots[ATTEND_PAST_cache] < model->num_caches);
-            break;
-        case ATTEND_SOURCE:
-            WANT(of_step && SAME_ROWS(ATTEND_SOURCE_query) && SPACE(ATTEND_SOURCE_memory) == OF_WORDS);
-            WANT(WIDTH(ATTEND_SOURCE_query) == width);
-            WANT(slots[ATTEND_SOURCE_heads] > 0 && width % slots[ATTEND_SOURCE_heads] == 0);
-            WANT(slots[ATTEND_SOURCE_keys] >= 0 && slots[ATTEND_SOURCE_values] >= 0);
-            WANT(slots[ATTEND_SOURCE_keys] + slots[ATTEND_SOURCE_values] + width <= WIDTH(ATTEND_SOURCE_memory));
-            break;
-        case EM_ROUTING: {
-            int64_t inputs = slots[EM_ROUTING_inputs], capsules = slots[EM_ROUTING_capsules];
-            int64_t size = slots[EM_ROUTING_width], column = slots[EM_ROUTING_activations];
-            WANT(SAME_ROWS(EM_ROUTING_votes));
-            WANT(inputs > 0 && capsules > 0 && size > 0 && width == capsules * size);
-            WANT(WIDTH(EM_ROUTING_votes) >= inputs * capsules * size);
-            WANT(column < 0 || WIDTH(EM_ROUTING_votes) >= column + inputs * capsules);
-            WANT(COUNT(EM_ROUTING_beta_a) == capsules && COUNT(EM_ROUTING_beta_u) == capsules);
-            WANT(slots[EM_ROUTING_iterations] > 0 && COUNT(EM_ROUTING_lambdas) >= slots[EM_ROUTING_iterations]);
-            break;
-        }
-        case DYNAMIC_ROUTING: {
-            int64_t inputs = slots[DYNAMIC_ROUTING_inputs], capsules = slots[DYNAMIC_ROUTING_capsules];
-            WANT(SAME_ROWS(DYNAMIC_ROUTING_votes));
-            WANT(inputs > 0 && capsules > 0 && width == capsules * slots[DYNAMIC_ROUTING_width]);
-            WANT(WIDTH(DYNAMIC_ROUTING_votes) >= inputs * width);
-            WANT(slots[DYNAMIC_ROUTING_iterations] > 0);
-            break;
-        }
-        case GUIDED_START:
-            WANT(space == OF_SOURCES && SPACE(GUIDED_START_votes) == OF_WORDS);
-            WANT(slots[GUIDED_START_capsules] > 0 && slots[GUIDED_START_width] > 0);
-            WANT(width == (int64_t)slots[GUIDED_START_capsules] * slots[GUIDED_START_width]);
-            WANT(WIDTH(GUIDED_START_votes) == width);
-            break;
-        case EXP_TWICE: break;
-        case GUIDED_ROUTING: {
-            int64_t size = slots[GUIDED_ROUTING_width], capsules = slots[GUIDED_ROUTING_capsules];
-            int64_t kept = slots[GUIDED_ROUTING_kept];
-            WANT(of_step && SAME_ROWS(GUIDED_ROUTING_query) && SPACE(GUIDED_ROUTING_start) == OF_SOURCES);
-            WANT(SPACE(GUIDED_ROUTING_votes) == OF_WORDS && SPACE(GUIDED_ROUTING_projected) == OF_WORDS);
-            WANT(size > 0 && kept > 0 && kept % 2 == 0 && kept <= capsules && width == kept * size);
-            WANT(WIDTH(GUIDED_ROUTING_query) == size && WIDTH(GUIDED_ROUTING_start) == capsules * size);
-            WANT(WIDTH(GUIDED_ROUTING_votes) == capsules * size);
-            WANT(WIDTH(GUIDED_ROUTING_projected) == capsules * size);
-            WANT(INPUTS(GUIDED_ROUTING_map) == size && OUTPUTS(GUIDED_ROUTING_map) == size);
-            WANT(COUNT(GUIDED_ROUTING_score) == size && slots[GUIDED_ROUTING_iterations] > 1);
-            break;
-        }
-        case LSTM_WORDS:
-            WANT(of_words && SAME_ROWS(LSTM_WORDS_gates) && WIDTH(LSTM_WORDS_gates) == OUTPUTS(LSTM_WORDS_map));
-            WANT(WIDTH(LSTM_WORDS_gates) == 4 * INPUTS(LSTM_WORDS_map) && slots[LSTM_WORDS_column] >= 0);
-            WANT(slots[LSTM_WORDS_column] + INPUTS(LSTM_WORDS_map) <= width);
-            break;
-        case LSTM_STEP:
-            WANT(SAME_ROWS(LSTM_STEP_cell) && SAME_ROWS(LSTM_STEP_gates));
-            WANT(WIDTH(LSTM_STEP_cell) == width && WIDTH(LSTM_STEP_gates) == 4 * width);
-            break;
-        case GRU_WORDS:
-            WANT(of_words && SAME_ROWS(GRU_WORDS_gates) && WIDTH(GRU_WORDS_gates) == OUTPUTS(GRU_WORDS_map));
-            WANT(WIDTH(GRU_WORDS_gates) == 3 * INPUTS(GRU_WORDS_map) && slots[GRU_WORDS_column] >= 0);
-            WANT(slots[GRU_WORDS_column] + INPUTS(GRU_WORDS_map) <= width);
-            break;
-        case GRU_STEP:
-            WANT(SAME_ROWS(GRU_STEP_from_input) && SAME_ROWS(GRU_STEP_from_state) && SAME_ROWS(GRU_STEP_state));
-            WANT(WIDTH(GRU_STEP_from_input) == 3 * width && WIDTH(GRU_STEP_from_state) == 3 * width);
-            WANT(WIDTH(GRU_STEP_state) == width);
-            break;
-        case SSRU:
-            WANT(space == OF_HYPOTHESES && SAME_ROWS(SSRU_gates) && SPACE(SSRU_state) == OF_STATES);
-            WANT(WIDTH(SSRU_gates) == 2 * width && WIDTH(SSRU_state) == width);
-            break;
-        case ADDITIVE:
-            WANT(of_step && SAME_ROWS(ADDITIVE_query));
-            WANT(SPACE(ADDITIVE_keys) == OF_WORDS && SPACE(ADDITIVE_values) == OF_WORDS);
-            WANT(WIDTH(ADDITIVE_query) == WIDTH(ADDITIVE_keys) && WIDTH(ADDITIVE_values) == width);
-            WANT(COUNT(ADDITIVE_score) == WIDTH(ADDITIVE_query));
-            break;
-        case MEAN_WORDS:
-            WANT(space == OF_SOURCES && SPACE(MEAN_WORDS_words) == OF_WORDS && WIDTH(MEAN_WORDS_words) == width);
-            break;
-        case POOL_WORDS:
-            WANT(space == OF_SOURCES && SPACE(POOL_WORDS_words) == OF_WORDS && 4 * WIDTH(POOL_WORDS_words) == width);
-            break;
-        case SEPARABLE_ROUTING: {
-            int64_t capsules = slots[SEPARABLE_ROUTING_capsules], sets = slots[SEPARABLE_ROUTING_sets];
-            WANT(space == OF_SOURCES && SPACE(SEPARABLE_ROUTING_votes) == OF_WORDS);
-            WANT(capsules > 0 && width % capsules == 0 && slots[SEPARABLE_ROUTING_iterations] > 0);
-            WANT(sets == 1 || sets == slots[SEPARABLE_ROUTING_iterations]);
-            WANT(WIDTH(SEPARABLE_ROUTING_votes) == sets * width);
-            WANT(slots[SEPARABLE_ROUTING_positions] < 0 || COUNT(SEPARABLE_ROUTING_positions) >= width);
-            if (slots[SEPARABLE_ROUTING_scores] < 0) break;
-            WANT(SPACE(SEPARABLE_ROUTING_scores) == OF_WORDS);
-            WANT(slots[SEPARABLE_ROUTING_inner] >= 0 && slots[SEPARABLE_ROUTING_outer] >= 0);
-            if (wanted) break;
-            WANT(INPUTS(SEPARABLE_ROUTING_inner) == width / capsules);
-            WANT(OUTPUTS(SEPARABLE_ROUTING_inner) == INPUTS(SEPARABLE_ROUTING_outer));
-            WANT(OUTPUTS(SEPARABLE_ROUTING_outer) == WIDTH(SEPARABLE_ROUTING_scores));
-            break;
-        }
-        case ADD_POSITIONS: {
-            int64_t positions = COUNT(ADD_POSITIONS_positions) / width;
-            WANT(of_words && COUNT(ADD_POSITIONS_positions) % width == 0);
-            if (positions < model->longest_source) model->longest_source = positions;
-            break;
-        }
-        case ACTIVATE:
-            WANT(slots[ACTIVATE_column] >= 0 && slots[ACTIVATE_column] <= width);
-            WANT(slots[ACTIVATE_activation] >= NO_ACTIVATION && slots[ACTIVATE_activation] <= SIGMOID);
-            break;
-        case WEIGHTED_SUM:
-            WANT(SAME_ROWS(WEIGHTED_SUM_weights) && SAME_ROWS(WEIGHTED_SUM_parts) && slots[WEIGHTED_SUM_count] > 0);
-            WANT(WIDTH(WEIGHTED_SUM_weights) == slots[WEIGHTED_SUM_count] * width);
-            WANT(WIDTH(WEIGHTED_SUM_parts) == slots[WEIGHTED_SUM_count] * width);
-            break;
+#define OPERATION(name, help, wants, ...) case name: wants break;
+#include "../operations.def"
+#undef OPERATION
         case NUM_KINDS: break;
     }
     return wanted ? wrong("%s: %s does not hold", kinds[op->kind].name, wanted) : 0;
+}
+
+/* How many tokens and positions an operation has rows for. */
+static void note_limits(model_t *model, const operation_t *op) {
+    int64_t width = model->buffers[OUT_OF(op)].width, rows = INT64_MAX, positions = INT64_MAX;
+    int of_words = model->buffers[OUT_OF(op)].space == OF_WORDS;
+    if (op->kind == EMBED) {
+        rows = COUNT(EMBED_table) / width;
+        if (op->slots[EMBED_positions] >= 0) positions = COUNT(EMBED_positions) / width;
+    }
+    if (op->kind == ADD_POSITIONS) positions = COUNT(ADD_POSITIONS_positions) / width;
+    int64_t *longest = of_words ? &model->longest_source : &model->longest_target;
+    if (of_words && rows < model->source_vocabulary) model->source_vocabulary = rows;
+    if (positions < *longest) *longest = positions;
 }
 
 /* Which operation needs each buffer first and last: the encoder's, then the decoder's. What has to stay from one
@@ -296,6 +160,7 @@ int check_programs(model_t *model) {
             const operation_t *op = model->programs[which] + i;
             if (op->kind < 0 || op->kind >= NUM_KINDS) return wrong("there is no operation %d", op->kind);
             if (check_slots(model, op) || check_sizes(model, op, which)) return IS_WRONG;
+            note_limits(model, op);
             if (which == 1 && OUT_OF(op) == model->logits) head = op;
             model->goes_by_steps |= model->buffers[OUT_OF(op)].space == OF_STATES;
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.engine.build import SOURCES, compile_objects, this_platform
-from capsule_mt.engine.library import LIBRARY, VERSION, Request
+from capsule_mt.engine.library import LIBRARY, VERSION, Request, load_library
 
 FOLDER = Path(__file__).parent / "c"
 SIZES = (4, 2, 2, 1)  # bytes of a number of each type
@@ -55,6 +55,7 @@ class EmulatedLibrary:
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.command, self.folder = command, folder
+        self.engine_product = load_library().engine_product  # what writing a program needs stays here
         self.models: list[bytes] = []
         self.inputs: list[int] = []  # of each linear map of the last model
         self.outputs: list[int] = []

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any
 
 from capsule_mt.engine.program import ACTIVATIONS, Operation, Positions, Program, Space
+from capsule_mt.models.tensors import floats
 from tests.routing.reference import dynamic_routing, em_routing, softmax, squash
 
 Row = list[float]
@@ -75,15 +76,15 @@ class Plain:
             weight, bias = [], []
             for part in parts:
                 numbers, added = part.read()
-                weight += split(list(numbers.buffer), part.inputs)
-                bias += [0.0] * part.outputs if added is None else list(added.buffer)
+                weight += split(list(floats(numbers)), part.inputs)
+                bias += [0.0] * part.outputs if added is None else list(floats(added))
             self.maps.append((weight, bias))
         self.vectors = []
         for vector in program.vectors:
             if isinstance(vector, Positions):
                 self.vectors.append(joined(positions_of(vector.count // vector.width, vector.width, vector.span)))
             else:
-                self.vectors.append(list(vector.read().buffer))
+                self.vectors.append(list(floats(vector.read())))
         for operation in program.encoder:
             self.execute(operation)
 

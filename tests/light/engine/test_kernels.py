@@ -12,7 +12,7 @@ from capsule_mt.engine.search import SearchOptions
 from tests.light.engine import test_program, test_search
 from tests.light.engine.conftest import TIERS, needs_engine
 from tests.light.engine.drivers import ZIG, EmulatedLibrary, build_failing, build_whole, build_with_the_library
-from tests.light.engine.programs import PROGRAMS
+from tests.light.engine.programs import PROGRAMS, SOME
 
 pytest.importorskip("ziglang", reason="ziglang compiles the programs")
 QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
@@ -55,7 +55,7 @@ def replaying(command: list[str], folder, monkeypatch) -> None:
 
 def check_programs(num_threads: int = 1) -> None:
     """Every program, searched and forced, with the numbers of plain loops."""
-    for name in PROGRAMS:
+    for name in SOME:
         test_search.check_plain(name)
         decoder = test_search.decoder_of(PROGRAMS[name], num_threads=num_threads)
         test_search.everything(decoder, limit=4)
@@ -124,7 +124,7 @@ def test_each_allocation_may_fail(tmp_path, monkeypatch):
         command, environment = [program, calls, tmp_path / "out"], {**os.environ, "FAIL_AT": str(fails_at)}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    for name in PROGRAMS:
+    for name in SOME:
         folder = tmp_path / name
         folder.mkdir()
         replaying([str(program)], folder, monkeypatch)
@@ -151,6 +151,6 @@ def test_the_kernels_of_arm64(arm64):
 def test_the_engine_on_arm64_has_the_numbers_of_plain_loops(arm64, monkeypatch):
     tier, build_command, folder = arm64
     replaying(build_command("replay.c"), folder, monkeypatch)
-    assert test_search.decoder_of(PROGRAMS["attention"]).engine.tier == tier
+    assert test_search.decoder_of(PROGRAMS["plain"]).engine.tier == tier
     check_programs()
     test_program.test_half_precision_gives_the_numbers_of_its_floats("F16", True, None)

@@ -24,7 +24,8 @@ from capsule_mt.engine.program import (
 )
 from capsule_mt.engine.search import Readings
 from tests.light.engine.conftest import needs_engine
-from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES, TARGETS, WIDTH, Weights, attention, tensor
+from tests.light.engine.plain import positions_of
+from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS, WIDTH, Weights, program_of, tensor
 
 
 def test_operations_are_read_from_their_list():
@@ -62,7 +63,7 @@ def test_an_object_that_is_used_twice_is_stored_once():
 
 
 def broken(change):
-    program = attention()
+    program = program_of("plain")
     change(program)
     return program
 
@@ -105,7 +106,7 @@ def widen(number: int):
         (lambda program: program.encoder.append(Operation(Kind(77, "LATER", "", ()), ())), "no operation 77"),
         (lambda program: program.encoder.append(program.decoder[0]), "EMBED: rows of the decoder"),
         (lambda program: setattr(program, "logits", 0), "no linear map of the decoder writes the logits"),
-        (lambda program: setattr(program, "vocabulary", 62), "EMBED: .*rows >= model->vocabulary"),
+        (lambda program: setattr(program, "vocabulary", 62), "EMBED: .*width >= model->vocabulary"),
     ],
 )
 def test_a_program_that_does_not_fit_is_refused(change, message):
@@ -114,7 +115,7 @@ def test_a_program_that_does_not_fit_is_refused(change, message):
 
 
 @needs_engine
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", SOME)
 def test_no_buffer_of_another_width_passes(name):
     used = {
         int(value)
@@ -165,7 +166,7 @@ def in_half(read, dtype: str, keep: bool):
 def test_half_precision_gives_the_numbers_of_its_floats(dtype, int8, tier):
     found = []
     for keep in (True, False):
-        program = attention()
+        program = program_of("plain")
         for one in (*(part for parts in program.linears for part in parts), *program.vectors):
             if not isinstance(one, Positions):
                 one.read = in_half(one.read, dtype, keep)
@@ -203,7 +204,7 @@ def test_codes_are_packed_as_the_numbers_that_they_stand_for(int8):
     """Of a map and of a table: rows of codes with their largest magnitude, as an int8 checkpoint has them."""
     found = []
     for form in (0, 1):
-        program, weights = attention(), Weights(9)
+        program, weights = program_of("plain"), Weights(9)
         first, table = program.linears[0][0], next(one for one in program.vectors if isinstance(one, Vector))
         weight = coded(weights, first.outputs, first.inputs)[form]
         stored = coded(weights, table.count // WIDTH, WIDTH)[form]
@@ -222,7 +223,7 @@ def test_a_table_that_is_the_weight_of_a_map(int8, as_codes, tier):
     packed = Codes(Tensor(codes, "I8", (61, WIDTH)), tensor([0.3 + 0.01 * row for row in range(61)]))
     weight = packed if as_codes else widened(packed)
     for is_noted in (False, True):
-        program = attention()
+        program = program_of("plain")
         table = next(one for one in program.vectors if isinstance(one, Vector) and one.count == 61 * WIDTH)
         table.read = lambda: weight
         linear = Linear(61, WIDTH, lambda: (weight, None))
@@ -243,11 +244,11 @@ def test_the_product_of_maps_is_summed_in_double_precision():
 
 @needs_engine
 def test_a_tensor_of_another_size_is_refused():
-    program = attention()
+    program = program_of("plain")
     program.vectors[0].read = lambda: Tensor(bytes(8), "F32", (61, WIDTH))
     with pytest.raises(ValueError, match=re.escape("[61, 20] of F32 takes 4880 bytes, got 8")):
         Engine(program, int8=True)
-    program = attention()
+    program = program_of("plain")
     program.linears[0][0].read = lambda: (tensor([1.0] * WIDTH), None)
     with pytest.raises(ValueError, match=re.escape("[20, 20] was read with a weight [20]")):
         Engine(program, int8=True)

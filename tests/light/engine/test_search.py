@@ -7,7 +7,7 @@ from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import Program, operations
 from capsule_mt.engine.search import Readings, SearchOptions
 from tests.light.engine.plain import Plain, log_probs_of, sigmoid
-from tests.light.engine.programs import END, PAD, POSITIONS, PROGRAMS, SOURCES, TARGETS
+from tests.light.engine.programs import END, PAD, POSITIONS, PROGRAMS, SOME, SOURCES, TARGETS
 
 SEARCHES = {
     "greedy": {},
@@ -15,7 +15,7 @@ SEARCHES = {
     "short": {"num_beams": 3, "length_penalty": 0.6, "early_stopping": True},
     "long": {"num_beams": 3, "length_penalty": 1.4, "early_stopping": "never", "no_repeat_ngram_size": 2},
 }
-names = pytest.mark.parametrize("name", PROGRAMS)
+names = pytest.mark.parametrize("name", SOME)
 
 
 def decoder_of(program: Program, *, int8: bool = False, num_threads: int = 1) -> EngineDecoder:
@@ -48,7 +48,7 @@ def length_until_repeated(ids, most: int) -> int:
     return len(ids)
 
 
-@pytest.mark.parametrize("name", ["attention", "recurrent"])
+@pytest.mark.parametrize("name", ["plain", "rnmt_guided"])
 def test_what_repeats_itself_ends(name):
     decoder, never = decoder_of(PROGRAMS[name]), {"suppress_tokens": [END]}  # random models repeat themselves
     whole = [found[0].ids for found in decoder.translate(SOURCES, options(POSITIONS, **never))]
@@ -108,6 +108,11 @@ def test_a_greedy_search_without_scores_has_the_same_tokens(name):
     for settings in ({}, {"num_beams": 3}, {"prefixes": [[5]] * len(SOURCES)}, {"min_new_tokens": 5}):
         scored, unscored = (decoder.translate(SOURCES, options(scores=scores, **settings)) for scores in (True, False))
         assert [one.ids for found in unscored for one in found] == [one.ids for found in scored for one in found]
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SOME])
+def test_every_mix_has_the_numbers_of_plain_loops(name):
+    check_plain(name)
 
 
 def test_the_programs_have_every_operation():
@@ -198,7 +203,7 @@ def test_only_listed_tokens_are_written(name):
 
 def test_options_of_generate_are_refused():
     with pytest.raises(ValueError, match="`top_k`"):
-        decoder_of(PROGRAMS["attention"]).translate(SOURCES, options(further={"top_k": 5}))
+        decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(further={"top_k": 5}))
 
 
 @pytest.mark.parametrize(
@@ -223,4 +228,4 @@ def test_options_of_generate_are_refused():
 )
 def test_a_request_that_does_not_fit_is_refused(ask, message):
     with pytest.raises(ValueError, match=message):
-        ask(decoder_of(PROGRAMS["attention"]))
+        ask(decoder_of(PROGRAMS["plain"]))

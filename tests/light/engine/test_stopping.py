@@ -10,7 +10,7 @@ import pytest
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
-from tests.light.engine.programs import END, PAD, PROGRAMS, SOURCES
+from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES
 from tests.light.engine.test_search import decoder_of
 
 LONG = 300_000  # tokens: many seconds of work
@@ -32,7 +32,7 @@ threads = pytest.mark.parametrize("num_threads", [1, 3])
 
 @pytest.fixture
 def decoder(num_threads):
-    return decoder_of(PROGRAMS["recurrent"], num_threads=num_threads)
+    return decoder_of(PROGRAMS["rnmt_guided"], num_threads=num_threads)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the test needs a signal at a time")
@@ -80,7 +80,7 @@ def test_another_thread_ends_a_call(decoder, call):
 
 def test_threads_share_a_model_and_wait_for_no_other():
     """While one translates for long, others get what they get alone."""
-    decoder, stop = decoder_of(PROGRAMS["recurrent"]), Stop()
+    decoder, stop = decoder_of(PROGRAMS["rnmt_guided"]), Stop()
     short = [SearchOptions([12] * len(SOURCES), num_beams=beams) for beams in (1, 4)] * 8
     expected = [decoder.translate(SOURCES, options) for options in short]
 
@@ -108,7 +108,7 @@ def test_a_search_has_so_much_time(decoder):
         assert 0 < len(best.ids) < LONG
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", SOME)
 def test_what_is_found_until_then_has_all_its_readings(name):
     """Without any time there is one step: the translations are as with a limit of one token."""
     decoder = decoder_of(PROGRAMS[name])

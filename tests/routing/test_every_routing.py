@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_capsule_mt.routing import dynamic_routing, em_routing, use_routing_form
+from hf_capsule_mt.routing import dynamic_routing, em_routing
 
 
 def simple(votes, **settings):
@@ -20,7 +20,7 @@ def em(votes, **settings):
 
 
 ROUTINGS = pytest.mark.parametrize("routing", [dynamic, simple, em])
-FORMS = pytest.mark.parametrize("return_weights", [True, False], ids=["plain", "chunked"])
+FORMS = pytest.mark.parametrize("return_weights", [True, False], ids=["whole", "in_chunks"])
 
 
 @ROUTINGS
@@ -147,30 +147,6 @@ def test_forms_agree_over_many_chunks(routing, shape, monkeypatch):
     grad = torch.randn_like(plain)
     expected, actual = (torch.autograd.grad(capsules, votes, grad)[0] for capsules in (plain, chunked))
     torch.testing.assert_close(expected, actual, atol=2e-6, rtol=1e-4)
-
-
-@ROUTINGS
-def test_the_chunked_form_is_as_accurate_as_the_plain_one(routing):
-    exact_votes = torch.randn(200, 6, 128, 1, dtype=torch.float64, requires_grad=True)
-    exact = routing(exact_votes).capsules
-    grad = torch.randn_like(exact)
-    exact_grad = torch.autograd.grad(exact, exact_votes, grad)[0]
-    votes = exact_votes.detach().float().requires_grad_()
-    errors = {}
-    for return_weights in (True, False):
-        capsules = routing(votes, return_weights=return_weights).capsules
-        votes_grad = torch.autograd.grad(capsules, votes, grad.float())[0]
-        errors[return_weights] = (
-            (capsules - exact).norm() / exact.norm(),
-            (votes_grad - exact_grad).norm() / exact_grad.norm(),
-        )
-    for plain, chunked in zip(errors[True], errors[False], strict=True):
-        assert chunked <= 2 * plain + 1e-7
-
-
-def test_an_unknown_form_is_an_error_that_names_the_others():
-    with pytest.raises(ValueError, match=r"one of \['plain', 'chunked'\], got 'triton'"):
-        use_routing_form("triton")
 
 
 @ROUTINGS

@@ -4,16 +4,13 @@
 them. To translate with such a model gives noise.
 """
 
-import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from hashlib import sha256
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
-from huggingface_hub import load_state_dict_from_file
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -26,28 +23,28 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
+import hf_capsule_mt.modeling  # noqa: F401 - registers the models
+from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.models.int8 import INT8_FILE, Int8File
+from capsule_mt.models.weights import (
+    FLOATING_TYPES,
+    INDEX_FILE,
+    WEIGHTS_FILE,
+    CheckpointError,
+    SafetensorsFile,
+    read_json,
+)
+
 Loaded = TypeVar("Loaded")
 NameOrPath = str | os.PathLike[str]
 
 # of other families, weights without a place are common and harmless
 STRICT_FAMILIES = frozenset({"marian", "capsule_marian", "capsule_rnmt", "capsnmt"})
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-WEIGHTS_FILE = "model.safetensors"
-# what `to_fast(model).save` writes: rounded matrices as `NAME.codes` [out, in] and `NAME.largest` [out], others as
-# they are; and the SHA-256 of that file
-INT8_FILE = "int8.safetensors"
-INT8_FACTS = "int8.json"
-INT8_FORMAT = 1
-LARGEST_CODE = 127
-WEIGHTS_INDEX = "model.safetensors.index.json"
-FLOATING_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
-LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
+LARGEST_CODE = 127  # of a weight in int8
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # a vocabulary may be rounded up to a multiple of one of these
 PADDED_TO = (8, 16, 32, 64, 128)
-
-
-class CheckpointError(ValueError):
-    """A checkpoint is damaged, or its weights, configuration and tokenizer do not fit together."""
 
 
 class CheckedSeq2SeqLM(AutoModelForSeq2SeqLM):
@@ -83,9 +80,9 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
 
 def stored_dtype(folder: NameOrPath) -> torch.dtype:
     """Return the dtype in which a folder's weights are stored, float32 if they are of several or in int8."""
-    found = {facts["dtype"] for _, header in _headers(Path(folder)) for facts in header.values()}
-    halves = {"F16": torch.float16, "BF16": torch.bfloat16}
-    return halves.get(found.pop(), torch.float32) if len(found) == 1 else torch.float32
+    stored = stored_weights(folder)
+    found = {stored.dtype(name) for name in stored or ()}
+    return DTYPES.get(found.pop(), torch.float32) if stored and len(found) == 1 else torch.float32
 
 
 def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTokenizerBase:
@@ -114,15 +111,11 @@ def check_place(name_or_path: NameOrPath) -> None:
         raise CheckpointError(f"{text}: no such folder (the hub is not asked, as there is a folder {path.parent})")
 
 
-def checked_weight_files(folder: NameOrPath) -> list[Path]:
-    """Return the safetensors files of a checkpoint; raise a `CheckpointError` if one is damaged."""
-    files = []
-    for file, header in _headers(Path(folder)):
-        wanted = _header_length(file) + max((facts["data_offsets"][1] for facts in header.values()), default=0)
-        if wanted != file.stat().st_size:
-            raise CheckpointError(f"{file}: is {file.stat().st_size} bytes long, but its header describes {wanted}")
-        files.append(file)
-    return files
+def stored_weights(folder: NameOrPath) -> SafetensorsFile | None:
+    """Return the safetensors file of a checkpoint, or its parts, if there is one; raise where one is damaged."""
+    if any((Path(folder) / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
+        return SafetensorsFile.in_folder(folder)
+    return None
 
 
 @torch.no_grad()
@@ -193,7 +186,7 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     # only the mode without an error tells which tensors have another shape
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
     if folder.is_dir():
-        checked_weight_files(folder)
+        stored_weights(folder)
         _check_kernels(folder / "config.json")
         # or transformers asks whether to trust code in the folder, and waits
         settings["trust_remote_code"] = bool(kwargs.get("trust_remote_code"))
@@ -232,32 +225,27 @@ def from_codes(codes: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
 
 def _int8_state(folder: Path) -> dict[str, torch.Tensor]:
     """Return the weights of an int8 checkpoint in float32."""
-    file, facts_file = folder / INT8_FILE, folder / INT8_FACTS
-    if not facts_file.is_file():
-        raise CheckpointError(f"{facts_file} is missing, which has the digest of {INT8_FILE}")
-    facts = _json(facts_file, facts_file.read_bytes())
-    if facts.get("format") != INT8_FORMAT:
-        raise CheckpointError(f"{facts_file}: `format` must be {INT8_FORMAT}, got {facts.get('format')!r}")
-    found = sha256()
-    with open(file, "rb") as stream:
-        while block := stream.read(1 << 20):
-            found.update(block)
-    if found.hexdigest() != facts.get("sha256"):
-        raise CheckpointError(
-            f"{file}: its SHA-256 is {found.hexdigest()}, but {INT8_FACTS} says {facts.get('sha256')}"
-        )
-    saved = cast("dict[str, torch.Tensor]", load_state_dict_from_file(file))
-    state = {name: tensor.float() for name, tensor in saved.items() if not name.endswith((".codes", ".largest"))}
-    for name in [name.removesuffix(".codes") for name in saved if name.endswith(".codes")]:
-        state[name] = from_codes(saved[f"{name}.codes"], saved[f"{name}.largest"])
+    file = Int8File(folder)
+    state = {}
+    for name in file:
+        found = file.read(name)
+        if isinstance(found, Codes):
+            codes = torch.frombuffer(bytearray(found.codes.buffer), dtype=torch.int8).view(found.codes.shape)
+            state[name] = from_codes(codes, _floats(found.largest))
+        else:
+            state[name] = _floats(found)
     return state
+
+
+def _floats(tensor: Tensor) -> torch.Tensor:
+    return torch.frombuffer(bytearray(tensor.buffer), dtype=DTYPES[tensor.dtype]).view(tensor.shape).float()
 
 
 def _check_kernels(file: Path) -> None:
     """Refuse an implementation of attention that transformers would load, as code, from the hub."""
     try:
-        waiting: list[Any] = [_json(file, file.read_bytes())]
-    except (OSError, CheckpointError):
+        waiting: list[Any] = [read_json(str(file))]
+    except CheckpointError:
         return  # loading says what is wrong
     while waiting:
         for name, value in waiting.pop().items():
@@ -274,7 +262,7 @@ def _check_family(file: Path, kwargs: Mapping[str, Any]) -> None:
     """Refuse a model type that nothing here knows; code in the folder is for those who trust it."""
     if not file.is_file() or "config" in kwargs or kwargs.get("trust_remote_code"):
         return
-    model_type = _json(file, file.read_bytes()).get("model_type")
+    model_type = read_json(str(file)).get("model_type")
     if isinstance(model_type, str) and model_type not in CONFIG_MAPPING:
         raise CheckpointError(
             f"{file}: `model_type` must be one that transformers or this package knows, got {model_type!r}; a model "
@@ -319,62 +307,12 @@ def _type_problem(model: PreTrainedModel, folder: Path) -> str | None:
     """Find a weight that is saved as whole numbers, which loading turns into floating-point ones without a scale."""
     if getattr(model.config, "quantization_config", None) is not None:
         return None
-    state = model.state_dict()
-    for file, header in _headers(folder):
-        for tensor, facts in header.items():
-            if tensor in state and state[tensor].is_floating_point() and facts["dtype"] not in FLOATING_TYPES:
-                wanted = ", ".join(sorted(FLOATING_TYPES))
-                return f"{file}: `{tensor}` is saved as {facts['dtype']}, choose among {wanted}"
+    state, stored = model.state_dict(), stored_weights(folder)
+    for tensor in stored or ():
+        if tensor in state and state[tensor].is_floating_point() and stored.dtype(tensor) not in FLOATING_TYPES:
+            dtype, wanted = stored.dtype(tensor), ", ".join(FLOATING_TYPES)
+            return str(stored.problem(tensor, f"`{tensor}` is saved as {dtype}, choose among {wanted}"))
     return None
-
-
-def _header_length(file: Path) -> int:
-    with open(file, "rb") as stream:
-        return 8 + int.from_bytes(stream.read(8), "little")
-
-
-def _headers(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
-    """Yield the safetensors files of a folder that transformers loads, each with the entries of its header."""
-    names = [WEIGHTS_FILE, INT8_FILE]
-    if not (folder / WEIGHTS_FILE).exists() and (folder / WEIGHTS_INDEX).exists():
-        names = sorted(set(_weight_map(folder).values()))
-    for file in (folder / name for name in names):
-        if not file.exists():
-            continue
-        length = _header_length(file)
-        if not 8 < length <= min(file.stat().st_size, LONGEST_HEADER):
-            raise CheckpointError(f"{file} is no safetensors file, or it is cut off")
-        with open(file, "rb") as stream:
-            stream.seek(8)
-            header = _json(file, stream.read(length - 8))
-        header.pop("__metadata__", None)
-        if not all(_describes_a_tensor(facts) for facts in header.values()):
-            raise CheckpointError(f"{file}: is no safetensors file, its header describes no tensors")
-        yield file, header
-
-
-def _describes_a_tensor(facts: Any) -> bool:
-    offsets = facts.get("data_offsets") if isinstance(facts, dict) else None
-    is_range = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
-    return is_range and isinstance(facts.get("dtype"), str)
-
-
-def _weight_map(folder: Path) -> dict[str, str]:
-    index = folder / WEIGHTS_INDEX
-    weight_map = _json(index, index.read_bytes()).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise CheckpointError(f"{index}: `weight_map` must name the file of each tensor")
-    return weight_map
-
-
-def _json(file: Path, content: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file}: is no JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
-    return value
 
 
 def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], what: str = "the checkpoint") -> Loaded:
@@ -393,12 +331,11 @@ def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], what: str = "th
 def _file_of(name_or_path: NameOrPath, tensor: str | None = None) -> str:
     """Return the file that has a tensor, or should have it; the checkpoint's name if there is no such file."""
     folder = Path(name_or_path)
-    for file in (WEIGHTS_FILE, INT8_FILE):
-        if (folder / file).exists():
-            return str(folder / file)
-    if (folder / WEIGHTS_INDEX).exists():
-        return str(folder / _weight_map(folder).get(tensor or "", WEIGHTS_INDEX))
-    return str(name_or_path)
+    stored = stored_weights(folder)
+    if stored is not None and tensor in stored:
+        return stored.file_of(str(tensor))
+    known = (folder / name for name in (WEIGHTS_FILE, INT8_FILE, INDEX_FILE))
+    return str(next((file for file in known if file.exists()), name_or_path))
 
 
 def _is_padded(size: int, tokens: int) -> bool:
