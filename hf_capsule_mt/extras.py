@@ -13,7 +13,7 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "train": Extra("recipes, training, distillation, averaging", ("datasets", "yaml", "sacrebleu")),
-    "eval": Extra("BLEU, chrF, TER and significance tests", ("sacrebleu",)),
+    "eval": Extra("BLEU, chrF, TER and significance tests", ("evaluate", "sacrebleu")),
     "analysis": Extra("pictures", ("matplotlib",)),
     "onnx": Extra("ONNX files for onnxruntime and transformers.js", ("onnx", "onnxscript", "onnxruntime")),
     "ctranslate2": Extra("conversion to CTranslate2", ("ctranslate2",)),

@@ -2,16 +2,28 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
+from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
 
 if TYPE_CHECKING:  # scoring text needs no transformers
     from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+# imports the module and not the class: `evaluate` takes the first class of a metric that it sees
+MODULE = '''"""{name} for `evaluate.load`; see `hf_capsule_mt.evaluation.metrics`."""
+
+from hf_capsule_mt.evaluation import translation_metric
+
+
+class Metric(translation_metric.TranslationMetric):
+    metric_name = "{name}"
+'''
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,21 @@ def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[s
     metric = sacrebleu_metric(name, tokenize)
     result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
     return Score(name, float(result.score), str(metric.get_signature()), str(result))
+
+
+def metric_path(name: str) -> str:
+    """Write a module with one of our metrics, and return the path that `evaluate.load` takes, without a network.
+
+    It stands in the cache into which `evaluate` copies every module that it loads.
+    """
+    if name not in METRICS:
+        raise ValueError(f"`name` must be one of {', '.join(METRICS)}, got {name!r}")
+    from evaluate.config import HF_MODULES_CACHE  # scoring needs no `evaluate`
+
+    module = f"capsule_mt_{name.replace('+', 'p')}"
+    path = Path(HF_MODULES_CACHE) / "capsule_mt" / module / f"{module}.py"
+    write_output(path, MODULE.format(name=name))
+    return str(path)
 
 
 def compute_metrics(

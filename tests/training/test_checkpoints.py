@@ -14,7 +14,6 @@ from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
     build_model,
-    capsule_weights,
     last_checkpoints,
     train_only,
 )

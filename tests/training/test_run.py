@@ -88,8 +88,6 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     capsys.readouterr()
 
 
-
-
 def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
     """Also where both have equally many tokens."""
     teacher, student = tmp_path / "teacher", tmp_path / "student"
@@ -261,8 +259,6 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
         run_recipe(recipe(tmp_path, **settings))
     assert error.value.code == 128 + signal.SIGTERM
     assert "The same command goes on from the last checkpoint" in capsys.readouterr().out
-
-
 
 
 def run_script(*words, launcher=(), **environment):

@@ -24,7 +24,6 @@ from capsule_mt.engine.program import (
 )
 from capsule_mt.engine.search import Readings
 from tests.light.engine.conftest import needs_engine
-from tests.light.engine.plain import positions_of
 from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS, WIDTH, Weights, program_of, tensor
 
 
