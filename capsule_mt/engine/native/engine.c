@@ -406,13 +406,14 @@ static chunk_t *take_arena(model_t *model) {
     return chunk;
 }
 
-/* Keeps the memory of a run. Where it took several chunks, the next run begins with one as large. */
+/* Keeps the memory of a run. Where it took several chunks, the next run begins with one for all that they held. */
 static void keep_arena(model_t *model, chunk_t *chunks) {
-    int64_t size = 0;
-    for (chunk_t *chunk = chunks; chunk; chunk = chunk->next) size += chunk->size;
-    if (chunks && (chunks->next || size > MOST_KEPT)) {
+    int64_t used = 0;
+    for (chunk_t *chunk = chunks; chunk; chunk = chunk->next) used += chunk->used;
+    if (chunks && (chunks->next || used > MOST_KEPT)) {
+        int64_t size = (used + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
         free_chunks(chunks);
-        chunks = size > MOST_KEPT ? NULL : allocate_pages(size);
+        chunks = used > MOST_KEPT ? NULL : allocate_pages(size);
         if (chunks) *chunks = (chunk_t){.size = size};
     }
     if (chunks) chunks->used = sizeof(chunk_t);
