@@ -22,8 +22,8 @@ SOURCES = Path(__file__).parent / "native"
 # flags of each tier of kernels; the macro names the int8 instructions
 X86_TIERS = {
     "avx512": "-DTIER_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma",
-    "avxvnni": "-DTIER_AVX2 -DTIER_AVXVNNI -mavx2 -mfma -mavxvnni",
-    "avx2": "-DTIER_AVX2 -mavx2 -mfma",
+    "avxvnni": "-DTIER_AVX2 -DTIER_AVXVNNI -mavx2 -mfma -mf16c -mavxvnni",
+    "avx2": "-DTIER_AVX2 -mavx2 -mfma -mf16c",
     "portable": "",
 }
 ARM_TIERS = {"dotprod": "-DTIER_DOTPROD -mcpu=generic+dotprod", "portable": ""}

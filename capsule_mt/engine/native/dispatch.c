@@ -42,8 +42,8 @@ static int may_use_tiles(void) {
 static int x86_tiers(void) {
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
-    int fma = c >> 12 & 1, saves = c >> 27 & 1;
-    if (!saves || !fma) return 0;
+    int fma = c >> 12 & 1, saves = c >> 27 & 1, halves = c >> 29 & 1;
+    if (!saves || !fma || !halves) return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b >> 5 & 1)) return 0;
     int avx512 = (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1) && (c >> 11 & 1);

@@ -34,14 +34,48 @@ static void add_norm(float *x, const float *residual, const float *gain, const f
     }
 }
 
-/* Of a head are kept its floats, or words of two halves: those of LANES numbers, and above them those of the next. */
+/* Of a head are kept its floats or its halves, in whole blocks. */
 static long kept_width(long width, int halves) { return halves ? round_up(width, BLOCK) * 2 : width * 4; }
 static long kept_bytes(long heads, long width, int halves) { return heads * kept_width(width, halves); }
 
-/* The upper half of each number, to the nearest, as a word. */
-INLINE vu halves_of(vf x) {
-    vu bits = (vu)x;
-    return (bits + ((bits >> 16) & 1) + 0x7fff) >> 16;
+#define LARGEST_HALF 65504.f
+
+/* The halves of a block: in half precision where the processor reads it, else the upper half of each number, to the nearest,
+ * those of the second vector above those of the first. */
+INLINE void store_halves(char *to, vf low, vf high) {
+#if defined(TIER_AVX512)
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((__m256i *)to + 1, _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(TIER_AVX2)
+    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)to + 1, _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(TIER_DOTPROD)
+    float16x4_t first = vcvt_f16_f32((float32x4_t)low);
+    vst1q_u16((uint16_t *)to, vreinterpretq_u16_f16(vcvt_high_f16_f32(first, (float32x4_t)high)));
+#else
+    vu first = (vu)low, second = (vu)high;
+    first = (first + ((first >> 16) & 1) + 0x7fff) >> 16;
+    second = (second + ((second >> 16) & 1) + 0x7fff) & 0xffff0000u;
+    *(vu_any *)to = first | second;
+#endif
+}
+
+INLINE void load_halves(const char *from, vf *two) {
+#if defined(TIER_AVX512)
+    two[0] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+    two[1] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from + 1));
+#elif defined(TIER_AVX2)
+    two[0] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    two[1] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1));
+#elif defined(TIER_DOTPROD)
+    float16x8_t both = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)from));
+    two[0] = (vf)vcvt_f32_f16(vget_low_f16(both));
+    two[1] = (vf)vcvt_high_f32_f16(both);
+#else
+    vu words = *(const vu_any *)from;
+    two[0] = (vf)(words << 16);
+    two[1] = (vf)(words & 0xffff0000u);
+#endif
 }
 
 static void keep_heads(const float *from, long heads, long width, int halves, void *to) {
@@ -49,24 +83,22 @@ static void keep_heads(const float *from, long heads, long width, int halves, vo
         memcpy(to, from, (size_t)(heads * width) * 4);
         return;
     }
-    vu_any *words = to;
+    const vf most = all(LARGEST_HALF);
     for (long h = 0; h < heads; h++, from += width)
-        for (long i = 0; i < width; i += BLOCK) {
+        for (long i = 0; i < width; i += BLOCK, to = (char *)to + 2 * BLOCK) {
             vf low = GET(from, i, width, 0.f), high = all(0.f);
             if (i + LANES < width) high = GET(from, i + LANES, width, 0.f);
-            *words++ = halves_of(low) | halves_of(high) << 16;
+            store_halves(to, max_of(min_of(low, most), -most), max_of(min_of(high, most), -most));
         }
 }
 
 /* Numbers `i` to `i` + BLOCK of a kept head, zeros beyond its end. */
 INLINE void load_block(const char *head, long i, long width, const int halves, vf *two) {
-    two[1] = all(0.f);
     if (halves) {
-        vu words = *(const vu_any *)(head + 2 * i);
-        two[0] = (vf)(words << 16);
-        two[1] = (vf)(words & 0xffff0000u);
+        load_halves(head + 2 * i, two);
         return;
     }
+    two[1] = all(0.f);
     two[0] = GET((const float *)head, i, width, 0.f);
     if (i + LANES < width) two[1] = GET((const float *)head, i + LANES, width, 0.f);
 }

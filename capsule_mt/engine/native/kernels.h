@@ -63,7 +63,7 @@ typedef struct {
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
-    /* Bytes of a key or a value: floats, or with `halves` the upper half of each, which is read in half the time. */
+    /* Bytes of a key or a value: floats, or with `halves` numbers of 16 bits, which are read in half the time. */
     long (*kept_bytes)(long heads, long width, int halves);
     void (*keep_heads)(const float *from, long heads, long width, int halves, void *to);
     /* Heads `first` to `end` of the queries. */

@@ -203,11 +203,12 @@ static void norms(long rows, long width, double scale, int residual) {
     release();
 }
 
-/* The nearest number with a significand of eight bits. */
+/* The nearest number that 16 bits hold: half precision, or in the tier `portable` a float with a significand of 8 bits. */
 static float half_of(float x) {
     int exponent;
-    double significand = frexp(x, &exponent);
-    return (float)ldexp(rint(significand * 256) / 256, exponent);
+    double significand = frexp(x, &exponent), steps = strcmp(tier->name, "portable") ? 2048 : 256;
+    if (steps == 2048 && exponent < -13) steps = ldexp(2048, exponent + 13); /* denormal */
+    return (float)ldexp(rint(significand * steps) / steps, exponent);
 }
 
 static void attention(long rows, long num_keys, long heads, long width, int halves, double scale) {
