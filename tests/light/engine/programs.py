@@ -67,7 +67,7 @@ class DrawnWeights(dict[str, Tensor]):
         if name in self and self[name].shape == shape:
             return
         count = Tensor(b"", "F32", shape).size
-        scale = 1.5 * shape[-1] ** -0.5 if len(shape) > 1 and "score" not in name else 0.3
+        scale = 1.2 * shape[-1] ** -0.5 if len(shape) > 1 and "score" not in name else 0.3
         around = float("norm.weight" in name)
         self[name] = tensor([around + number for number in self.drawn.numbers(count, scale)], *shape)
 
