@@ -278,7 +278,7 @@ class Receives:
 
 
 @pytest.mark.parametrize(
-    ("has_gone", "seconds", "error"), [(True, None, HTTPException), (False, 0.01, asyncio.TimeoutError)]
+    ("has_gone", "seconds", "error"), [(True, 10, HTTPException), (False, 0.01, asyncio.TimeoutError)]
 )
 def test_nothing_is_translated_for_a_client_that_has_gone(has_gone, seconds, error):
     waiting = Future()
