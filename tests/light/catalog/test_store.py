@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import multiprocessing
+import os
 import shutil
 import urllib.error
 import urllib.request
@@ -200,6 +201,19 @@ def test_two_that_want_one_model_download_it_once(registry):
 
 
 # ---- without a network
+def test_the_copy_of_the_registry(registry):
+    for _ in range(3):
+        read_registry()
+    assert registry.asked("models.json") == 1
+    os.utime(cache_folder() / "mozilla" / "models.json", (10**9, 10**9))
+    registry.hub.files.clear()
+    assert len(read_registry()) == 3  # of yesterday, as there is none today
+    assert registry.asked("models.json") == 2
+    (cache_folder() / "mozilla" / "models.json").write_text("[")
+    with pytest.raises(DownloadError, match=r"models\.json: the server answers 404"):
+        read_registry()
+
+
 def test_without_a_network(registry, monkeypatch):
     resolve("en-pt")
     monkeypatch.setenv("CAPSULE_MT_OFFLINE", "1")
