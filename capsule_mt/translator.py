@@ -412,7 +412,7 @@ class Translator:
         )
         method = self._method(options)
         documents, pieces, targets = self._given(texts, translations, options)
-        found = [Found([Hypothesis(ids, 0.0, was_cut)]) for ids, was_cut in targets]
+        found = [Found([Hypothesis(ids, [], was_cut)]) for ids, was_cut in targets]
         lengths = [max(len(piece.ids), len(target[0])) for piece, target in zip(pieces, targets, strict=True)]
         readings, loaded = self._readings(method) or Readings(), self.loaded
         for places in batches_of(lengths, batch_size, batch_tokens):

@@ -97,32 +97,37 @@ def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> 
     return found
 
 
+def scores_with_losses(
+    translator: Translator, sources: Sequence[str], translations: Sequence[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the score of each translation of eight words or more, whole and with words cut out, by how many."""
+    chance = random.Random(1)
+    cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
+    places = [number for number, line in enumerate(cut["a half"]) if line is not None]
+
+    def scores(lines: Sequence[str | None]) -> np.ndarray:
+        examples = [WithOmissions(sources[place], lines[place] or "", {}, 0) for place in places]
+        return np.array([one.score for one in coverage_of_examples(translator, examples, "verified")])
+
+    return scores(translations), {name: scores(lines) for name, lines in cut.items()}
+
+
 def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
     """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
 
     Chosen on the translations of eight words or more, measured on each half of them by the alarm of the other; `None`
     for too few of them.
     """
-    chance = random.Random(1)
-    cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
-    places = [number for number, line in enumerate(cut["a half"]) if line is not None]
-    if len(places) < FEWEST_WHOLE:
-        print(
-            f"alarm: none, for {len(places)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed"
-        )
+    own, cut = scores_with_losses(translator, sources, translations)
+    if len(own) < FEWEST_WHOLE:
+        print(f"alarm: none, for {len(own)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed")
         return None
-
-    def scores(lines: Sequence[str | None]) -> np.ndarray:
-        examples = [WithOmissions(sources[place], lines[place] or "", {}, 0) for place in places]
-        return np.array([one.score for one in coverage_of_examples(translator, examples, "verified")])
-
-    own = scores(translations)
     alarms = [np.quantile(own[other::2], FLAGGED) for other in (1, 0)]
 
     def flagged(values: np.ndarray) -> float:
         return round(float(np.concatenate([values[half::2] < alarm for half, alarm in enumerate(alarms)]).mean()), 3)
 
     alarm = round(float(np.quantile(own, FLAGGED)), 3)
-    caught = {name: flagged(scores(lines)) for name, lines in cut.items()}
+    caught = {name: flagged(values) for name, values in cut.items()}
     print(f"alarm: a score below {alarm} flags {flagged(own):.1%} of own translations and catches {caught}")
     return {"score": alarm, "flagged": flagged(own), "caught": caught}

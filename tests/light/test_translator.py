@@ -226,7 +226,7 @@ def test_a_translation_at_its_limit_is_told(caplog):
 
 
 def test_logits_that_are_not_finite_are_an_error(monkeypatch):
-    monkeypatch.setattr(Echo, "hypothesis", lambda *_: Hypothesis([2, 1], float("nan"), False))
+    monkeypatch.setattr(Echo, "hypothesis", lambda *_: Hypothesis([2, 1], [float("nan")] * 2, False))
     with pytest.raises(ValueError, match="the model's logits are not finite"):
         translator()("one")
 
@@ -257,7 +257,7 @@ def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
     class Even(Echo):
         def hypothesis(self, source, lost, limit):
             found = super().hypothesis(source, lost, limit)
-            found.score = -1.0 if length_penalty == 0.0 else found.score
+            found.log_probs = [-1.0] * len(found.ids) if length_penalty == 0.0 else found.log_probs
             return found
 
     settings = {"num_beams": 3, "length_penalty": length_penalty, "coverage": CoverageOptions(weight=weight)}
