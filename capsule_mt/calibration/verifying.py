@@ -11,6 +11,7 @@ from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, o
 from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.reading import read_lines
+from capsule_mt.text.sentences import split_sentences
 from capsule_mt.text.words import WORDS
 from capsule_mt.translator import Translator
 
@@ -34,7 +35,9 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
         points = {"labels": "by hand", "marks": measure_marks(translator, read_sheet(sheet, sources))}
     elif not examples.are_own:
         points = {"labels": "aligner", "marks": measure_marks(translator, _labelled_by_aligner(examples, own))}
-    if (alarm := choose_alarm(translator, sources, own)) is not None:
+    more = [one.source for one in examples.more]  # few sentences are as doubtful as those that an alarm is for
+    own_more = own_translations(translator, more)
+    if (alarm := choose_alarm(translator, [*sources, *more], [*own, *own_more])) is not None:
         points["alarm"] = alarm
     found["verified"] = found["verified"] | points
     translator.set_calibration(found)
@@ -116,9 +119,10 @@ def choose_alarm(translator: Translator, sources: Sequence[str], translations: S
     """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
 
     Chosen on the translations of eight words or more, measured on each half of them by the alarm of the other; `None`
-    for too few of them.
+    for too few of them. Lines of several sentences, which are translated one by one elsewhere, are left out.
     """
-    own, cut = scores_with_losses(translator, sources, translations)
+    pairs = [pair for pair in zip(sources, translations, strict=True) if len(split_sentences(pair[0])) == 1]
+    own, cut = scores_with_losses(translator, [source for source, _ in pairs], [line for _, line in pairs])
     if len(own) < FEWEST_WHOLE:
         print(f"alarm: none, for {len(own)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed")
         return None
