@@ -25,7 +25,11 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 
 TURNS = 3
-# beams of the translation beside which it is, and what is asked
+# beams of the translation beside which it is, and what is asked; `MARKS` change nothing and are only timed
+MARKS: dict[str, tuple[int, CoverageOptions]] = {
+    "marks alone": (1, CoverageOptions(threshold=0)),
+    "`support=True`": (1, CoverageOptions(support=True, threshold=0)),
+}
 SETTINGS: dict[str, tuple[int, CoverageOptions]] = {
     "`retry_beams=8`": (1, CoverageOptions(retry_beams=8)),
     "`retry_beams=8`, `threshold=0.8`": (1, CoverageOptions(retry_beams=8, threshold=0.8)),
@@ -100,9 +104,11 @@ def table(records: Sequence[dict[str, Any]]) -> str:
                     f"{before['log p(source), changed']:.2f} to {after['log p(source), changed']:.2f}",
                     f"{before['BLEU, changed']:.1f} to {after['BLEU, changed']:.1f}",
                     f"{before['BLEU']:.2f} to {after['BLEU']:.2f}",
-                    f"{found['time']:.2f}",
+                    f"{record['times'][name]:.2f}",
                 ]
             )
+        for name in MARKS:
+            rows.append([f"`{record['model']}`", name, *[""] * 7, f"{record['times'][name]:.2f}"])
     header = ["model, sentences", "asked", "changed", "marks", "of these with fewer, more", "source likelier, less"]
     return markdown_table([*header, "its log p", "BLEU of these", "BLEU of all", "time"], rows)
 
@@ -126,18 +132,13 @@ def main() -> None:
     some = sources[: arguments.timed]
     seconds: dict[Any, list[float]] = {}
     for _ in range(TURNS):
-        for key, (beams, options) in {1: (1, None), 4: (4, None), **SETTINGS}.items():
+        for key, (beams, options) in {1: (1, None), 4: (4, None), **MARKS, **SETTINGS}.items():
             start = time.process_time()
             translate(some, beams, options)
             seconds.setdefault(key, []).append(time.process_time() - start)
-    for name, (beams, _) in SETTINGS.items():
-        settings[name]["time"] = min(seconds[name]) / min(seconds[beams])
-    record = {
-        "kind": "repair",
-        "model": Path(arguments.model).name,
-        "text": arguments.source.name,
-        "settings": settings,
-    }
+    times = {name: min(seconds[name]) / min(seconds[beams]) for name, (beams, _) in {**MARKS, **SETTINGS}.items()}
+    record: dict[str, Any] = {"kind": "repair", "model": Path(arguments.model).name, "text": arguments.source.name}
+    record |= {"settings": settings, "times": times}
     path = write_result(arguments.output, record)
     print(f"{table([record])}\nResult: {path}")
 
