@@ -56,6 +56,11 @@ def marks_of(translation: Translation) -> int:
     return len(translation.coverage.untranslated)
 
 
+def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
+    """Return the BLEU of texts, 0 for none."""
+    return sacrebleu.corpus_bleu(list(texts), [list(references)]).score if texts else 0.0
+
+
 def compared(
     reverse: Translator,
     sources: Sequence[str],
@@ -75,8 +80,8 @@ def compared(
         found[name] = {
             "marks": sum(marks_of(one) for one in given),
             "marks, changed": sum(marks_of(given[n]) for n in changed),
-            "BLEU": sacrebleu.corpus_bleu(all_texts, [list(references)]).score,
-            "BLEU, changed": sacrebleu.corpus_bleu(texts, [[references[n] for n in changed]]).score,
+            "BLEU": bleu(all_texts, references),
+            "BLEU, changed": bleu(texts, [references[n] for n in changed]),
             "log p(source), changed": sum(own) / max(len(own), 1),
         }
     counts = [(marks_of(before[n]), marks_of(after[n])) for n in changed]
